@@ -1,26 +1,32 @@
-//! The scenario under a limit in money: the owner of its account is killed. What is spent and reserved never
-//! passes the limit.
+//! The scenarios under a limit in money: the owner of its account is killed, and a process that has
+//! reserved is frozen until the window is over. What is spent and reserved never passes the limit.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fs};
 
 use clawnode_proto::{
     budget::{AccountKey, BudgetHeld, LimitKey, WindowNumber},
     llm::Usage,
     view::EventView,
 };
+use rustix::process::Signal;
 use serde::Deserialize;
+use tokio::time::Instant;
 
 use super::{
     ChaosError,
-    evidence::Evidence,
-    script::Play,
+    evidence::{Evidence, Hits},
+    script::{Play, clock_of},
     wait::{PATIENCE, eventually},
 };
 
-/// What nodes are configured with: a limit that holds many calls, and calls that may cost a hundredth of it.
+/// What nodes are configured with: a limit that holds many calls, and calls that may cost a hundredth of it. Turns
+/// have no limit of time, because the time of the cluster may jump.
 pub(super) const SETTINGS: &str = "\
 [agents.default.sampling]
 max_tokens = 256
+[agents.default.timeouts]
+global = \"0s\"
+step = \"0s\"
 [budgets.cluster]
 usd_per_hour = \"1.00\"
 [prices.\"anthropic/*\"]
@@ -29,6 +35,8 @@ output = \"40\"
 ";
 /// The limit, in micro-dollars.
 const LIMIT: u64 = 1_000_000;
+/// Seconds of a window.
+const WINDOW: usize = 3_600;
 
 /// What an attempt at a call has reserved of the account, and used if that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +63,46 @@ impl Play<'_> {
         self.kill_at(place).await
     }
 
+    /// Stops a worker whose turn has reserved, lets the window end for all others, and continues it.
+    pub(super) async fn holder_freeze(&mut self) -> Result<(), ChaosError> {
+        let place = self.owner().await?;
+        let before = self.stage.fenced();
+        let sessions = self.sessions_of(place).await?;
+        let windows = self.windows().await?;
+        let at = self.fault_at(place, "SIGSTOP of");
+        self.stage.nodes[place].signal(Signal::STOP)?;
+        let played = self.window_passes(place, &sessions, (at, windows)).await;
+        // Also when nothing settled: what is left must be able to stop.
+        self.stage.nodes[place].signal(Signal::CONT)?;
+        played?;
+        self.fenced(before).await
+    }
+
+    /// Others take over from the worker that is stopped, the window ends, and calls reserve in the next one.
+    async fn window_passes(
+        &mut self,
+        place: usize,
+        sessions: &[String],
+        (at, windows): (Instant, usize),
+    ) -> Result<(), ChaosError> {
+        self.taken_over(place, sessions, at).await?;
+        self.fault("all clocks are set into another window", Hits::Nothing);
+        // Each time later than the last time. Clocks of gateways count as those of workers: a time that fewer
+        // than half of the nodes share is not the time of the cluster. The clock of the stopped worker goes on
+        // like the others.
+        let ahead = format!("+{}", self.faults.len() * WINDOW);
+        for node in &self.stage.nodes {
+            let clock = self.stage.dir.join(clock_of(&node.name));
+            fs::write(&clock, &ahead).map_err(ChaosError::io("set a clock"))?;
+        }
+        eventually("the end of a window", PATIENCE, async || {
+            let now = self.windows().await.map_err(|error| error.to_string())?;
+            if now > windows { Ok(()) } else { Err(format!("{now} have ended")) }
+        })
+        .await?;
+        self.load.round().await
+    }
+
     /// The worker that owns the account of the cluster.
     async fn account_owner(&self) -> Result<usize, ChaosError> {
         let (stage, account) = (&self.stage, AccountKey::Cluster.entity().to_string());
@@ -64,6 +112,13 @@ impl Play<'_> {
             place.ok_or_else(|| format!("{owner:?} is not here"))
         })
         .await
+    }
+
+    /// How many windows of the account have ended.
+    async fn windows(&self) -> Result<usize, ChaosError> {
+        let account = AccountKey::Cluster.entity().to_string();
+        let events = self.journal(&account).await?;
+        Ok(events.iter().filter(|event| event.kind == "budget_window").count())
     }
 }
 

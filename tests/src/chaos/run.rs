@@ -294,10 +294,10 @@ fn faketime() -> Option<&'static str> {
     FAKETIME.into_iter().find(|path| Path::new(path).is_file())
 }
 
-/// Gives each worker a clock of its own.
+/// Gives each node a clock of its own.
 fn clocks(shape: &mut Shape, dir: &Path) -> Result<(), ChaosError> {
     fs::create_dir_all(dir).map_err(ChaosError::io(format!("make `{}`", dir.display())))?;
-    for name in ["worker1", "worker2", "worker3"] {
+    for name in ["gateway1", "gateway2", "worker1", "worker2", "worker3"] {
         let clock = dir.join(clock_of(name));
         fs::write(&clock, "+0").map_err(ChaosError::io("set a clock"))?;
         let clock = clock.display().to_string();

@@ -115,6 +115,8 @@ scenarios! {
     ProviderOutage = "provider-outage", Any, 1, 10;
     /// Under a limit in money, the worker that owns its account is killed.
     BudgetOwnerKill = "budget-owner-kill", Any, 2, 20;
+    /// A worker that has reserved under a limit is stopped until the window is over, then continues.
+    HolderFreeze = "holder-freeze", Clock, 1, 10;
     /// Workers, gateways and the NATS server are killed at random.
     RandomKills = "random-kills", Asking, 0, 0;
 }
@@ -161,7 +163,11 @@ impl Scenario {
             // Tools alone: rounds of them move to the other provider too.
             Self::ProviderOutage => (1, 0),
             // Readers alone; messages that are to be refused; and times that end turns and calls.
-            Self::Storm | Self::FullDisk | Self::FullDiskAlone | Self::ClockJump => (0, 0),
+            Self::Storm
+            | Self::FullDisk
+            | Self::FullDiskAlone
+            | Self::ClockJump
+            | Self::HolderFreeze => (0, 0),
             _ => (3, 0),
         }
     }
@@ -173,9 +179,11 @@ impl Scenario {
             Self::WorkerKill | Self::BudgetOwnerKill | Self::RandomKills => {
                 (Some(1_000), Some(3_000), true)
             }
-            Self::Freeze | Self::WorkerPartition | Self::WorkerMute | Self::WorkerDeaf => {
-                (None, Some(10_000), true)
-            }
+            Self::Freeze
+            | Self::HolderFreeze
+            | Self::WorkerPartition
+            | Self::WorkerMute
+            | Self::WorkerDeaf => (None, Some(10_000), true),
             Self::GatewayKill | Self::Storm => (None, Some(2_000), true),
             Self::LeaderKill => (None, None, false),
             _ => (None, None, true),
@@ -199,12 +207,19 @@ impl Scenario {
 
     /// Whether it proves nothing unless an owner was fenced.
     pub const fn must_fence(self) -> bool {
-        matches!(self, Self::Freeze | Self::WorkerPartition | Self::WorkerMute | Self::WorkerDeaf)
+        matches!(
+            self,
+            Self::Freeze
+                | Self::HolderFreeze
+                | Self::WorkerPartition
+                | Self::WorkerMute
+                | Self::WorkerDeaf
+        )
     }
 
     /// Whether a limit in money holds for all calls.
     pub(super) const fn has_budget(self) -> bool {
-        matches!(self, Self::BudgetOwnerKill)
+        matches!(self, Self::BudgetOwnerKill | Self::HolderFreeze)
     }
 
     /// What it runs on; `disk` is a small one of its own, if it needs one.

@@ -98,6 +98,7 @@ impl Play<'_> {
                 Scenario::ClockJump => self.clock_jump().await?,
                 Scenario::ProviderOutage => self.provider_outage().await?,
                 Scenario::BudgetOwnerKill => self.budget_owner_kill().await?,
+                Scenario::HolderFreeze => self.holder_freeze().await?,
                 Scenario::RandomKills => self.random_kill().await?,
             }
         }

@@ -24,9 +24,10 @@ pub(crate) struct Scene {
     pub(crate) home: Home,
     pub(crate) kills: u32,
     pub(crate) ground: Ground,
+    /// The bus, if it is not the test's own.
+    pub(crate) nats: Option<NatsServer>,
     log: PathBuf,
     _dir: TempDir,
-    _nats: Option<NatsServer>,
 }
 
 impl Scene {
@@ -55,13 +56,20 @@ impl Scene {
         // Fewer than usual, so that a cluster is born sooner.
         let home = Home::new(ground.clone()).unwrap().anthropic(&server);
         let home = home.var("CLAWNODE_CLUSTER__PARTITIONS", "8");
-        Self { server, home, kills: 0, ground, log, _dir: dir, _nats: nats }
+        Self { server, home, kills: 0, ground, nats, log, _dir: dir }
     }
 
     /// The same, with a variable in the environment of its nodes.
     pub(crate) fn with_var(mut self, name: &str, value: &str) -> Self {
         self.home = self.home.var(name, value);
         self
+    }
+
+    /// Writes the configuration of its nodes.
+    pub(crate) fn configure(&self, config: &str) {
+        let file = self.home.path().join(".config/clawnode/config.toml");
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, config).unwrap();
     }
 
     /// A node that kills itself at `point` is given `message`, and dies of it.

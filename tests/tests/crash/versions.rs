@@ -1,11 +1,21 @@
 //! Nodes of two versions side by side. The older one is the same build, made to know less.
 
 mod nats {
-    use clawnode_proto::view::StatusView;
+    use clawnode_budget::Budget;
+    use clawnode_nats::{NatsOptions, connect};
+    use clawnode_proto::{
+        Timestamp,
+        budget::{
+            AccountKey, AccountView, BudgetInput, BudgetLimit, BudgetUnit, LimitSource,
+            WindowLength,
+        },
+        view::{EventView, StatusView},
+    };
     use clawnode_tests::{
         model::{Act, Script},
-        process::{Message, Node, ProcessError, Start},
+        process::{Ground, Message, Node, ProcessError, Start, sound},
     };
+    use serde_json::{Value, json};
 
     use crate::{
         fleet::{Fleet, Var},
@@ -28,8 +38,15 @@ mod nats {
     }
 
     fn warns(status: &StatusView) -> bool {
-        let lacking = |it: &&clawnode_proto::view::WarningView| it.name == "nodes.too_old";
-        status.warnings.iter().find(lacking).is_some_and(|it| it.message.contains("model_failed"))
+        lacks(status, "model_failed")
+    }
+
+    /// Whether the status says that no node can read this kind of events.
+    fn lacks(status: &StatusView, kind: &str) -> bool {
+        let lacking = |it: &clawnode_proto::view::WarningView| {
+            it.name == "nodes.too_old" && it.message.contains(kind)
+        };
+        status.warnings.iter().any(lacking)
     }
 
     fn to(n: usize, text: &str) -> Message {
@@ -128,6 +145,77 @@ mod nats {
         fleet.take("w2").stop().await?;
         fleet.status_when(|status| status.nodes.len() == 2).await?;
         assert_eq!(written(&fleet, "again").await?, 2);
+        fleet.stop().await
+    }
+
+    /// A limit in money, which each call reserves from.
+    const LIMITED: &str = "[prices.\"anthropic/*\"]\ninput = \"1\"\noutput = \"1\"\n\
+                           [budgets.cluster]\nusd_per_month = \"1.00\"\n";
+
+    /// An input for the account that only readers of the newest version may take: it sets another limit.
+    async fn newer_input_for_the_account(scene: &Scene, usd: u64) {
+        let Ground::Nats { url, prefix } = &scene.ground else { panic!("on NATS only") };
+        let prefix = prefix.parse().unwrap();
+        let storage = connect(NatsOptions { prefix, ..NatsOptions::new([url]) }).await.unwrap();
+        let limit = BudgetLimit::new(BudgetUnit::Usd, WindowLength::Month, usd);
+        let source = LimitSource::Person { name: "ada".to_owned() };
+        let body = BudgetInput::Set { source, limits: Some(vec![limit]) };
+        let name = "newer".parse().unwrap();
+        let mut input = Budget::input(&AccountKey::Cluster, name, Timestamp(1), &body).unwrap();
+        (input.v, input.v_min) = (4, 4);
+        storage.inbox.put(&input).await.unwrap();
+        storage.health.close().await;
+    }
+
+    #[tokio::test]
+    async fn budgets_that_an_older_worker_cannot_read_are_left_to_a_newer_one() -> Outcome {
+        let scene = Scene::on(Under::Nats, Script::default()).await;
+        scene.configure(LIMITED);
+        let mut fleet = Fleet::new(&scene).await?;
+        fleet.add(&scene, "new").await?;
+        let newer = fleet.workers["new"].process().unwrap();
+        for n in 0..NEWER {
+            fleet.client.chat(&to(n, &format!("before {n}"))).await?;
+        }
+        // It knows reservations of another form, no grants of accounts, and no inputs of the newest version.
+        let vars = [older("budget_held/body,budget_granted"), speaks("1-3")].concat();
+        fleet.add_with(&scene, "old", vars).await?;
+        newer_input_for_the_account(&scene, 2_000_000).await;
+        let is_set = |view: &AccountView| view.limits[0].limit == 2_000_000;
+        let shown = json!({ "account": "cluster" });
+        let view: AccountView = fleet.client.call_when("budget.show", shown, is_set).await?;
+        assert_eq!(view.set_by.as_deref(), Some("ada"));
+        let fresh = |n: usize| Message::new(&format!("fresh{n}"), &format!("fresh {n}"));
+        for n in 0..2 * NEWER {
+            fleet.client.chat(&to(n % NEWER, &format!("both {n}"))).await?;
+            fleet.client.chat(&fresh(n)).await?;
+        }
+        for n in 0..NEWER {
+            let claims = fleet.claims(&to(n, "")).await?;
+            assert!(claims.iter().all(|one| *one == newer), "{claims:?}");
+        }
+        let mut served = 0;
+        for n in 0..2 * NEWER {
+            served += usize::from(fleet.owner(&fresh(n)).await? == "old");
+        }
+        assert!(served > 0, "the older worker makes calls under the limit too");
+        let account: Vec<EventView> =
+            fleet.client.journal(&AccountKey::Cluster.entity().to_string()).await?;
+        let mut claims = account.iter().filter(|event| event.kind == "claim");
+        assert!(claims.all(|event| event.incarnation.process == newer), "{account:?}");
+
+        // Alone, the older one leaves them in the inbox, until a newer one comes back.
+        fleet.take("new").stop().await?;
+        let mut turn = fleet.client.send(&to(0, "later")).await?;
+        fleet.status_when(|status| lacks(status, "budget_held")).await?;
+        fleet.add(&scene, "new").await?;
+        assert!(turn.completed().await?.ends_with("later"));
+
+        for (method, field) in [("quarantine.list", "sessions"), ("parked.list", "parked")] {
+            let list: Value = fleet.client.call(method, json!({})).await?;
+            assert_eq!(list[field].as_array().map(Vec::len), Some(0), "{method}: {list}");
+        }
+        assert!(sound(&scene.home).await? > 3 * NEWER);
         fleet.stop().await
     }
 }
