@@ -4,7 +4,7 @@ use clawnode_budget::{
     Budget, BudgetState,
     holder::{
         self, CallCost, CallHold, CallNeeds, CallUsage, ConfiguredBudgets, HolderHandle,
-        HolderOptions, Need, Refusal, ReservePort,
+        HolderOptions, Need, Refusal, ReservePort, WaitReason,
     },
 };
 use clawnode_cluster::Storage;

@@ -193,7 +193,8 @@ async fn a_damaged_account_stops_its_calls_until_it_is_dropped() -> Outcome {
     let shown = json!({ "account": account });
     let _: AccountView = client.call_when("budget.show", shown, spent).await?;
     node.stop().await?;
-    sound(home).await
+    sound(home).await?;
+    Ok(())
 }
 
 #[tokio::test]
