@@ -10,6 +10,11 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{models::ModelPlan, pause::Pause, scale::Scale, sizes::Sizes};
 
+/// How many turns the states of sessions keep that keep few.
+const KEPT_TURNS: usize = 2;
+/// Inputs of such a session at least.
+const INPUTS_MANY: usize = 8;
+
 /// How likely each thing is, once something befalls the world.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Weights {
@@ -103,6 +108,8 @@ pub(super) struct SeedPlan {
     pub(super) schemas: bool,
     /// Whether messages are of two lanes, and processes have fewer places than calls.
     pub(super) lanes: bool,
+    /// How many turns the states of sessions keep, if only the last ones.
+    pub(super) kept_turns: Option<usize>,
     /// What is different with very many sessions, if there are.
     pub(super) scale: Option<Scale>,
 }
@@ -185,6 +192,7 @@ impl SeedPlan {
             hooks: Vec::new(),
             schemas: false,
             lanes: false,
+            kept_turns: None,
             scale: None,
         };
         plan.unusual(&mut rng);
@@ -196,6 +204,12 @@ impl SeedPlan {
         self.sizes = Sizes::Any;
         self.inputs = self.inputs.min(6) + 2;
         self.busy = self.busy.min(20_000);
+    }
+
+    /// Sessions whose states keep few turns, with enough turns that most leave.
+    pub(super) fn few_turns(&mut self) {
+        self.kept_turns = Some(KEPT_TURNS);
+        self.inputs = self.inputs.max(INPUTS_MANY);
     }
 
     /// What few seeds have.

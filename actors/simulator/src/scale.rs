@@ -61,6 +61,7 @@ impl SeedPlan {
             hooks: Vec::new(),
             schemas: false,
             lanes: false,
+            kept_turns: None,
             seed,
             local: false,
             partitions: 32,
