@@ -3,9 +3,9 @@
 //!
 //! A failure prints how to replay its seed. `CLAWNODE_SOAK` sets how many seeds `sim_soak` runs,
 //! `CLAWNODE_SESSIONS` how many sessions `sim_scale_soak` has. With `CLAWNODE_HOOKS`,
-//! `CLAWNODE_LARGE`, `CLAWNODE_SCHEMAS`, `CLAWNODE_LANES` or `CLAWNODE_RUNAWAYS` set `sim_replay` replays a seed with
-//! hooks, with large messages, with replies that have to fit a schema, with sessions of two lanes, or with an agent that
-//! exceeds its limits, and with
+//! `CLAWNODE_LARGE`, `CLAWNODE_SCHEMAS`, `CLAWNODE_LANES`, `CLAWNODE_RUNAWAYS` or `CLAWNODE_FEW_TURNS` set `sim_replay`
+//! replays a seed with hooks, with large messages, with replies that have to fit a schema, with sessions of two lanes,
+//! with an agent that exceeds its limits, or with sessions whose states keep few turns, and with
 //! `CLAWNODE_COUNTERS` or `CLAWNODE_BUDGETS` with so many counters or accounts beside its sessions. With
 //! `CLAWNODE_SESSION_BUDGETS` calls of its sessions reserve, too, and with `CLAWNODE_ADMISSIONS` about so many
 //! other calls come.
@@ -229,6 +229,7 @@ fn sim_replay() {
             counters: number("CLAWNODE_COUNTERS").and_then(|it| it.try_into().ok()).unwrap_or(0),
             schemas: std::env::var_os("CLAWNODE_SCHEMAS").is_some(),
             lanes: std::env::var_os("CLAWNODE_LANES").is_some(),
+            few_turns: std::env::var_os("CLAWNODE_FEW_TURNS").is_some(),
             budgets: number("CLAWNODE_BUDGETS").and_then(|it| it.try_into().ok()).unwrap_or(0),
             session_budgets: std::env::var_os("CLAWNODE_SESSION_BUDGETS").is_some(),
             runaways: std::env::var_os("CLAWNODE_RUNAWAYS").is_some(),

@@ -52,6 +52,9 @@ pub(super) trait Booked: EntityKind + Sized {
     /// Counts what may happen only once.
     fn note(own: &mut Self::Own, head: &Head, event: Self::Event) -> Checked;
 
+    /// Notes what the state may give up later.
+    fn keep(_own: &mut Self::Own, _state: &Self::State) {}
+
     /// Whether the end of a turn was published.
     fn is_told(own: &Self::Own, turn: TurnId) -> bool;
 
@@ -252,6 +255,7 @@ impl<K: Booked> Book<K> {
                 applied => applied.map_err(|error| of_fold(&error))?,
             }
             self.note(sealed)?;
+            K::keep(&mut self.own, &self.entity.state);
             if sealed.head.kind == RESTORED {
                 self.served(&parked)?;
             }

@@ -9,6 +9,7 @@ use clawnode_actors::{
 use clawnode_kernel::{KernelBug, MachineInput};
 use clawnode_proto::{
     AgentName, Attempt, CallId, EntityId, Incarnation, ProcessId, TurnId,
+    context::{ContextMode, ContextRules, ContextSettings},
     job::Job,
     lane::Lane,
     llm::{FailureClass, ModelFailure, StopReason, Text, Usage},
@@ -131,7 +132,7 @@ impl Sim {
             }
             SessionJob::Emit(job) => {
                 let turn = job.done.turn;
-                self.ledger.emitting(entity, turn)?;
+                self.ledger.emitting(entity, turn, &job.outcome)?;
                 self.judge.ends(entity, turn, &job.outcome)?;
                 self.runs(to, entity, counter, key, None);
                 let after = if self.world.chance(self.plan.emit_fails) {
@@ -361,6 +362,12 @@ pub(super) fn grant(plan: &SeedPlan, since_start: u64) -> Option<Grant> {
     options.tools = specs();
     options.hooks.clone_from(&plan.hooks);
     options.policy.approval_wait_ms = plan.approval_wait;
+    options.context = plan.kept_turns.map(|_few| ContextSettings {
+        rules: ContextRules::V2,
+        mode: ContextMode::Auto,
+        tokens: 5_000,
+        recent_turns: 1,
+    });
     options.step_limit = 5;
     options.step_wait = Duration::from_mins(5);
     let step_ms = if plan.patient { STEP_LONG } else { TURN_TIME.step_ms };

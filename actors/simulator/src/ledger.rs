@@ -166,12 +166,25 @@ impl Ledger {
     }
 
     /// A turn's post-turn effects are about to be shown.
-    pub(super) fn emitting(&mut self, entity: EntityId, turn: TurnId) -> Checked {
-        if self.book(entity).own.turns.get(&turn).is_some_and(|known| known.outcome.is_some()) {
-            return Ok(());
+    pub(super) fn emitting(
+        &mut self,
+        entity: EntityId,
+        turn: TurnId,
+        shown: &TurnOutcome,
+    ) -> Checked {
+        let known = self.book(entity).own.turns.get(&turn);
+        match known.and_then(|known| known.outcome.as_ref()) {
+            Some(outcome) if outcome == shown => Ok(()),
+            Some(outcome) => {
+                let (shown, ended) = (shown.name(), outcome.name());
+                let text = format!("`{turn}` is shown to be {shown}, and ended as {ended}");
+                Err(JudgeViolation::new("MSG-1", text))
+            }
+            None => {
+                let text = format!("the end of `{turn}` is shown, but the journal has it not");
+                Err(JudgeViolation::new("I5", text))
+            }
         }
-        let text = format!("the end of `{turn}` is shown, but the journal has it not");
-        Err(JudgeViolation::new("I5", text))
     }
 
     /// A turn's post-turn effects were shown.

@@ -40,6 +40,8 @@ mod client_tools;
 mod clients;
 mod counters;
 mod effects;
+#[cfg(test)]
+mod few_turns;
 mod give;
 mod hooks;
 mod jobs;
@@ -75,7 +77,7 @@ mod violation;
 use std::collections::{BTreeMap, BTreeSet};
 
 use clawnode_budget::holder::Reservation;
-use clawnode_kernel::KernelBug;
+use clawnode_kernel::{KernelBug, kept};
 use clawnode_proto::{Attempt, CallId, EntityId, Kind, ProcessId, llm::ModelRef};
 use clawnode_sim::{Bugs, Happening, RequestTicket, StoreChange, World};
 
@@ -132,6 +134,8 @@ pub struct SimOptions {
     pub session_budgets: bool,
     /// Whether the agent has limits that it exceeds.
     pub runaways: bool,
+    /// Whether the states of sessions keep their last few turns only.
+    pub few_turns: bool,
     /// About so many synthetic calls under budgets; as many as come by themselves if it is 0.
     pub admissions: usize,
 }
@@ -247,6 +251,7 @@ struct Sim {
 pub fn run(options: &SimOptions) -> Result<RunReport, Box<RunFailure>> {
     let mut sim = Sim::new(options);
     let _planted = options.planted.in_folds();
+    let _few = sim.plan.kept_turns.map(kept::keep_few);
     match sim.run() {
         Ok(()) => {
             let (turns, calls, attempts) = sim.ledger.tally();
@@ -315,6 +320,9 @@ impl Sim {
         plan.counters = options.counters;
         plan.schemas = options.schemas;
         plan.budgets = BudgetPlan::of(options);
+        if options.few_turns {
+            plan.few_turns();
+        }
         plan.lanes = options.lanes;
         if plan.lanes {
             plan.sessions = plan.sessions.max(4);

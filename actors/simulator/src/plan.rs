@@ -10,6 +10,11 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{SimOptions, models::ModelPlan, pause::Pause, scale::Scale, sizes::Sizes};
 
+/// How many turns the states of sessions keep that keep few.
+const KEPT_TURNS: usize = 2;
+/// Inputs of such a session at least.
+const INPUTS_MANY: usize = 8;
+
 /// How likely each thing is, once something befalls the world.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Weights {
@@ -109,6 +114,8 @@ pub(super) struct SeedPlan {
     pub(super) lanes: bool,
     /// The limits of the agent, if it has some.
     pub(super) runaways: Option<AgentLimits>,
+    /// How many turns the states of sessions keep, if only the last ones.
+    pub(super) kept_turns: Option<usize>,
     /// What is different with very many sessions, if there are.
     pub(super) scale: Option<Scale>,
 }
@@ -205,6 +212,7 @@ impl SeedPlan {
             schemas: false,
             lanes: false,
             runaways: None,
+            kept_turns: None,
             scale: None,
         };
         plan.unusual(&mut rng);
@@ -230,6 +238,12 @@ impl SeedPlan {
         if !self.budgets.sessions && !self.lanes {
             (self.sessions, self.inputs) = (1, 1);
         }
+    }
+
+    /// Sessions whose states keep few turns, with enough turns that most leave.
+    pub(super) fn few_turns(&mut self) {
+        self.kept_turns = Some(KEPT_TURNS);
+        self.inputs = self.inputs.max(INPUTS_MANY);
     }
 
     /// What few seeds have.

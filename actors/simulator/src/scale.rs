@@ -62,6 +62,7 @@ impl SeedPlan {
             schemas: false,
             lanes: false,
             runaways: None,
+            kept_turns: None,
             seed,
             local: false,
             partitions: 32,

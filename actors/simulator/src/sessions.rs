@@ -1,9 +1,9 @@
 //! Sessions: how their effects happen, and what the ledger knows of them: turns and calls, and when an
 //! input has come to its end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use clawnode_actors::session::{Effect, EffectJob, Session, Want};
+use clawnode_actors::session::{Effect, EffectJob, Session, SessionState, Want};
 use clawnode_proto::{
     Attempt, CallId, Head, Input, InputId, Timestamp, TurnId,
     llm::FailureClass,
@@ -28,6 +28,8 @@ pub(super) struct SessionHistory {
     pub(super) turns: BTreeMap<TurnId, KnownTurn>,
     pub(super) calls: BTreeMap<CallId, KnownCall>,
     pub(super) tools: ToolBook,
+    /// Inputs that joined a turn that has ended since.
+    joined: BTreeSet<TurnId>,
     /// The turn whose call was begun last.
     last_turn: Option<TurnId>,
     /// The configuration that was journaled last.
@@ -130,6 +132,10 @@ impl Booked for Session {
         Ok(())
     }
 
+    fn keep(own: &mut SessionHistory, state: &SessionState) {
+        own.joined.extend(state.closed.iter().flat_map(|turn| &turn.joined));
+    }
+
     fn is_told(own: &SessionHistory, turn: TurnId) -> bool {
         own.turns.get(&turn).is_some_and(|turn| turn.emitted)
     }
@@ -161,7 +167,7 @@ impl Booked for Session {
             }
             SessionInput::UserMessage(_) | SessionInput::Steer(_) | SessionInput::Execute(_) => {
                 let turn = TurnId::from(input);
-                let joined = || book.entity.state.turn(turn).is_some_and(|it| it.outcome.is_some());
+                let joined = || book.own.joined.contains(&turn);
                 let ended = book.own.turns.get(&turn).is_some_and(|turn| turn.outcome.is_some());
                 // If a message joined a turn that was deleted since, the deletion alone reports its
                 // end.

@@ -393,7 +393,12 @@ impl NodeBackend {
             let what = "parameter `messages`: no turn waits for the results of these tool calls";
             ErrorBody::new(ErrorCode::InvalidParams, what)
         };
-        let entity = self.sessions.read(session).await.map_err(|error| {
+        let first = results.first().map(|(call, _)| *call);
+        let entity = match first {
+            Some(call) => self.sessions.read_with_call(session, call).await,
+            None => self.sessions.read(session).await,
+        };
+        let entity = entity.map_err(|error| {
             let error = ErrorBody::from(error);
             if error.code == ErrorCode::NotFound { unknown() } else { error }
         })?;
@@ -402,7 +407,7 @@ impl NodeBackend {
             let what = format!("parameter `model`: the tool calls are of `{}`", key.agent);
             return Err(ErrorBody::new(ErrorCode::InvalidParams, what));
         }
-        let first = results.first().and_then(|(call, _)| entity.state.place_of_call(*call));
+        let first = first.and_then(|call| entity.state.place_of_call(call));
         let model = first.and_then(|(turn, _)| turn.model.clone());
         drop(entity);
         self.models().takes(&agent, model.as_ref(), &sampling)?;
