@@ -29,12 +29,12 @@ const SCHEMAS: u64 = 60;
 const SESSIONS: usize = 4_000;
 const SESSIONS_PLANTED: usize = 1_000;
 const SESSIONS_SOAK: usize = 1_000_000;
-/// Calls that come under budgets in the tests of scale.
+/// Calls that come under budgets in the tests of scale: nearly all of them are made.
 const ADMISSIONS: usize = 5_000;
 const ADMISSIONS_SOAK: usize = 1_000_000;
-/// Seeds with budgets: of each of the tests that run in parallel, and of a long run. Three of four are small
-/// worlds.
-const BUDGETED: u64 = 500;
+/// Seeds with budgets: of each of the tests that run in parallel (a seed takes 0.13 s of a processor, so 1,120 take
+/// 150 s), and of a long run. Most of their worlds are small.
+const BUDGETED: u64 = 280;
 const BUDGETED_SOAK: u64 = 10_000;
 
 fn one(seed: u64, planted: KernelBug) -> Result<RunReport, Box<RunFailure>> {
@@ -350,7 +350,7 @@ fn admissions(admissions: usize) {
     let ran = run(&SimOptions { seed: 1, sessions, budgets, admissions, ..SimOptions::default() });
     println!("{admissions} calls, {:?}: {ran:?}", began.elapsed());
     match ran {
-        Ok(report) => assert!(report.budget_calls > admissions * 3 / 5, "{report:?}"),
+        Ok(report) => assert!(report.budget_calls > admissions * 9 / 10, "{report:?}"),
         Err(failure) => panic!("{failure}"),
     }
 }

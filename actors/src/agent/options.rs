@@ -84,8 +84,6 @@ pub struct AgentOptions {
     pub weight: u32,
     /// The lane of turns whose message names none (default interactive).
     pub lane: Lane,
-    /// How requests are assembled (default: by the rules of version 1, the newest turns that fit into the window).
-    pub context: Option<ContextSettings>,
 }
 
 impl AgentOptions {
@@ -118,7 +116,6 @@ impl AgentOptions {
             max_turns: 256,
             weight: AgentView::usual_weight(),
             lane: Lane::default(),
-            context: None,
         }
     }
 

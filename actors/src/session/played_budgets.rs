@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use clawnode_budget::holder::{
     AccountLimits, AccountsView, CallHold, CallNeeds, HolderHandle, HolderInput, HolderOptions,
-    Refusal, ReservePort,
+    Refusal, ReservePort, WaitReason,
 };
 use clawnode_proto::{
     ProcessId,

@@ -229,7 +229,7 @@ mod tests {
         let asks = at(300, HolderInput::Reserve(Reservation(2), call(60)));
         assert!(matches!(asks[..], [BudgetInput::Ask { .. }]), "{asks:?}");
         at(300, stored());
-        let waits = AskAnswer { number: 2, limit: USD, verdict: AskVerdict::Waits };
+        let waits = AskAnswer { number: 2, limit: USD, verdict: AskVerdict::Waits, holder: None };
         at(300, told(2, vec![waits]));
         let usage = CallUsage::Known { usd: 10, tokens: 0 };
         let reports = at(600, HolderInput::Settle(Reservation(1), usage));

@@ -31,7 +31,7 @@ const NEXT_MOST: u64 = 900;
 /// How long a call runs at most.
 const RUNS_MOST: u64 = 12_000;
 /// How many calls cost more than they have reserved, in worlds where some do.
-const EXCEEDS: f64 = 0.05;
+const EXCEEDS: f64 = 0.25;
 /// How long it waits, at most: its turn ends.
 const WAITS_MOST: u64 = 120_000;
 

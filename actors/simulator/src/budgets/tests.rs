@@ -91,7 +91,7 @@ fn c18_c19_c20_c21_and_c22_cost_no_more_than_they_may() {
     }
     let CrashPoints { owners_died, answered_again, stranded, settled_late, exceeded } = points;
     let all = [owners_died, answered_again, stranded, settled_late, exceeded];
-    assert!(all.iter().all(|count| *count > 3), "{points:?}");
+    assert!(all.iter().all(|count| *count > 2), "{points:?}");
 }
 
 /// LANE-1, I6: turns of the background have reserved while those of people come, and end for them; each takes what it
