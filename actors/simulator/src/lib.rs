@@ -89,7 +89,7 @@ use self::{
     kinds::KINDS,
     ledger::Ledger,
     places::SimLanes,
-    plan::{BudgetPlan, SeedPlan},
+    plan::SeedPlan,
     process::{PendingOp, PlannedNote, SimProcess},
     runaways::Runaways,
     trace::RunTrace,
@@ -307,32 +307,7 @@ pub fn run(options: &SimOptions) -> Result<RunReport, Box<RunFailure>> {
 
 impl Sim {
     fn new(options: &SimOptions) -> Self {
-        let mut plan = match options.sessions {
-            Some(sessions) => SeedPlan::scale(options.seed, sessions, options.planted),
-            None => SeedPlan::of(options.seed, options.planted),
-        };
-        if options.hooks {
-            plan.hooks = hooks::hooks();
-        }
-        if options.large {
-            plan.large();
-        }
-        plan.counters = options.counters;
-        plan.schemas = options.schemas;
-        plan.budgets = BudgetPlan::of(options);
-        if options.few_turns {
-            plan.few_turns();
-        }
-        plan.lanes = options.lanes;
-        if plan.lanes {
-            plan.sessions = plan.sessions.max(4);
-        }
-        if options.runaways {
-            plan.runs_away();
-        }
-        if plan.budgets.accounts > 0 {
-            plan.spends();
-        }
+        let plan = SeedPlan::with(options);
         let mut ledger = Ledger::default();
         for row in &KINDS {
             let entities = (row.entities)(&plan).into_iter();

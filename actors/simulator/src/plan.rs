@@ -8,7 +8,7 @@ use clawnode_sim::Faults;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{SimOptions, models::ModelPlan, pause::Pause, scale::Scale, sizes::Sizes};
+use super::{SimOptions, hooks, models::ModelPlan, pause::Pause, scale::Scale, sizes::Sizes};
 
 /// How many turns the states of sessions keep that keep few.
 const KEPT_TURNS: usize = 2;
@@ -144,6 +144,37 @@ impl SeedPlan {
         self.damage || self.operator.is_some()
     }
 
+    /// What is to happen with these options.
+    pub(super) fn with(options: &SimOptions) -> Self {
+        let mut plan = match options.sessions {
+            Some(sessions) => Self::scale(options.seed, sessions, options.planted),
+            None => Self::of(options.seed, options.planted),
+        };
+        if options.hooks {
+            plan.hooks = hooks::hooks();
+        }
+        if options.large {
+            plan.large();
+        }
+        plan.counters = options.counters;
+        plan.schemas = options.schemas;
+        plan.budgets = BudgetPlan::of(options);
+        if options.few_turns {
+            plan.few_turns();
+        }
+        plan.lanes = options.lanes;
+        if plan.lanes {
+            plan.sessions = plan.sessions.max(4);
+        }
+        if options.runaways {
+            plan.runs_away();
+        }
+        if plan.budgets.accounts > 0 {
+            plan.spends();
+        }
+        plan
+    }
+
     pub(super) fn of(seed: u64, planted: KernelBug) -> Self {
         // Another stream than the world's, so that planning does not shift what happens.
         let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x005e_ed0f_a91a_7000);
@@ -183,12 +214,7 @@ impl SeedPlan {
             faults,
             weights,
             fate_every: rng.random_range(fates),
-            machine: MachineOptions {
-                hides: &[],
-                passivate_after: Duration::from_secs(rng.random_range(2..=40)),
-                snapshot_every: rng.random_range(6..=60),
-                planted,
-            },
+            machine: machine(&mut rng, planted),
             skew: if rng.random_bool(0.5) { rng.random_range(0..600_000) } else { 0 },
             call_most: rng.random_range(20..15_000),
             call_fails: rng.random_range(0.0..0.3),
@@ -275,5 +301,15 @@ impl SeedPlan {
             self.scarce = true;
             self.asks_tools = rng.random_range(0.3..0.6);
         }
+    }
+}
+
+/// How activations work, which differs from seed to seed.
+fn machine(rng: &mut ChaCha8Rng, planted: KernelBug) -> MachineOptions {
+    MachineOptions {
+        hides: &[],
+        passivate_after: Duration::from_secs(rng.random_range(2..=40)),
+        snapshot_every: rng.random_range(6..=60),
+        planted,
     }
 }

@@ -116,7 +116,7 @@ impl Sim {
         let Some((limits, agent)) = self.plan.runaways.zip(agent()) else { return };
         let (read, is_stopped) = self.runaways.stored;
         let most = limits.turns_per_hour.unwrap_or(u64::MAX);
-        let mut it = ProcessRunaways { read, is_stopped, most, ..ProcessRunaways::default() };
+        let mut it = ProcessRunaways { is_stopped, read, most, ..ProcessRunaways::default() };
         it.counters.limit(&agent, limits);
         self.runaways.processes.insert(process, it);
         self.plan_beat(process);

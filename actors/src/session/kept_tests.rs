@@ -18,9 +18,9 @@ use crate::session::{
 };
 
 /// The rules under which a state keeps the last turns only.
-pub(in crate::session) fn bounded() -> Option<ContextSettings> {
+pub(in crate::session) fn bounded() -> ContextSettings {
     let (rules, mode) = (ContextRules::V2, ContextMode::Auto);
-    Some(ContextSettings { rules, mode, tokens: 5_000, recent_turns: 5 })
+    ContextSettings { rules, mode, tokens: 5_000, recent_turns: 5 }
 }
 
 /// A session under these rules, with snapshots after so many events.
@@ -74,7 +74,7 @@ fn replayed(run: &PlayedActivation) -> usize {
 
 #[test]
 fn a_session_of_500_turns_is_as_large_as_one_of_100() {
-    let mut run = begin(bounded(), 200);
+    let mut run = begin(Some(bounded()), 200);
     let mut sizes = Vec::new();
     for n in 0..500 {
         turn(&mut run, n);
@@ -97,7 +97,7 @@ fn a_session_of_500_turns_is_as_large_as_one_of_100() {
 
 #[test]
 fn turns_leave_in_blocks_and_by_their_size() {
-    let mut run = begin(bounded(), 10_000);
+    let mut run = begin(Some(bounded()), 10_000);
     let mut kept = Vec::new();
     for n in 0..KEPT_TURNS + 6 {
         turn(&mut run, n);
@@ -123,7 +123,7 @@ fn a_session_takes_the_new_rules_with_its_next_turn() {
     (0..40).for_each(|n| turn(&mut run, n));
     assert_eq!(state(&run).closed.len(), 40);
     let opening = state(&run).opening().cloned();
-    run.reload_context(bounded());
+    run.reload_context(Some(bounded()));
     run.says("under new rules");
     assert_eq!(state(&run).closed.len(), 40, "its call is under way, and may be made again");
     run.replies(&[]);
@@ -141,7 +141,7 @@ fn a_session_takes_the_new_rules_with_its_next_turn() {
 fn a_turn_stays_until_its_end_is_published() {
     let options = MachineOptions::default();
     let mut run = PlayedActivation::with(&[], LoadedJournal::default(), options, false);
-    run.reload_context(bounded());
+    run.reload_context(Some(bounded()));
     let mut ends = Vec::new();
     for n in 0..KEPT_TURNS + 4 {
         run.says(&format!("m{n}"));
@@ -160,7 +160,7 @@ fn a_turn_stays_until_its_end_is_published() {
 #[test]
 fn no_turn_leaves_while_a_call_is_under_way() {
     let _few = keep_few(4);
-    let mut run = begin(bounded(), 10_000);
+    let mut run = begin(Some(bounded()), 10_000);
     (0..4).for_each(|n| turn(&mut run, n));
     run.says("runs");
     run.says("waits behind it");
@@ -178,7 +178,7 @@ fn no_turn_leaves_while_a_call_is_under_way() {
 fn what_a_session_began_with_leaves_with_its_first_turn() {
     use clawnode_proto::llm::{Message, Role};
 
-    let mut run = begin(bounded(), 30);
+    let mut run = begin(Some(bounded()), 30);
     let history =
         vec![Message::text(Role::User, "  long ago"), Message::text(Role::Assistant, "so")];
     let message = UserMessage { history, ..UserMessage::text("now") };
@@ -198,7 +198,7 @@ fn what_a_session_began_with_leaves_with_its_first_turn() {
 /// and finds what the snapshot left in the stores.
 #[test]
 fn a_death_over_a_snapshot_changes_nothing_of_what_is_kept() {
-    let mut run = begin(bounded(), 250);
+    let mut run = begin(Some(bounded()), 250);
     run.dies = true;
     let mut turns = 0;
     while run.archives.is_empty() {
@@ -213,7 +213,7 @@ fn a_death_over_a_snapshot_changes_nothing_of_what_is_kept() {
     let options = MachineOptions { snapshot_every: 10_000, ..MachineOptions::default() };
     let loaded = LoadedJournal { records: run.journal.clone(), snapshot: None };
     let mut successor = PlayedActivation::with(&[], loaded, options, true);
-    successor.reload_context(bounded());
+    successor.reload_context(Some(bounded()));
     turn(&mut successor, turns);
     assert_eq!(state(&successor).turn_count(), before.state.turn_count() + 1);
     let loaded = LoadedJournal { records: successor.journal.clone(), snapshot: None };

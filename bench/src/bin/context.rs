@@ -5,6 +5,8 @@
 //! request has in common with the one before it, from its beginning on. Run with
 //! `cargo run --release -p clawnode-bench --bin context`.
 
+#![expect(clippy::cast_precision_loss, reason = "tokens are far below 2^52")]
+
 use std::{
     hint::black_box,
     time::{Duration, Instant},
@@ -212,7 +214,7 @@ fn ended(turn: TurnId, number: usize, step: u32) -> Step {
         end: Some(ToolEnd::Known { outcome: ToolOutcome::done(result) }),
     };
     let content = words(number, if step == 0 { 40 } else { 500 }).into();
-    let (stop, usage, blocks) = (StopReason::EndTurn, Usage::default(), None);
+    let (reason, usage, blocks) = (StopReason::EndTurn, Usage::default(), None);
     Step {
         call,
         attempt: Attempt(1),
@@ -223,7 +225,7 @@ fn ended(turn: TurnId, number: usize, step: u32) -> Step {
         spent: Spent::default(),
         begun_ms: 0,
         gave_way: None,
-        end: Some(StepEnd::Done { content, stop, usage, blocks }),
+        end: Some(StepEnd::Done { content, stop: reason, usage, blocks }),
         tools: if step == 0 { vec![tool] } else { Vec::new() },
         refused: None,
     }

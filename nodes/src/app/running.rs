@@ -13,6 +13,7 @@ use crate::{
     failure::Failure,
     node::{
         base::NodeBase,
+        embedder::Embedder,
         mcp::McpServers,
         operate::Operations,
         status::NodeStatus,
@@ -39,6 +40,7 @@ pub(super) struct RunningNode {
 impl Wired {
     /// Serves clients, if it is a gateway, and then takes its part in the cluster.
     pub(super) async fn serve(self) -> Result<(RunningNode, Ready), Failure> {
+        self.node_status.embeds(Embedder::new(self.models.clone(), self.agents.clone()));
         let mut ready = Ready::soon(self.base.process, &self.model, &self.base.storage);
         if self.base.is_worker() {
             ready.banner.push(self.loaded.config.budgets.banner());

@@ -29,7 +29,6 @@ use crate::{
     node::{
         base::NodeBase,
         current_models::CurrentModels,
-        embedder::Embedder,
         kinds,
         load::Gauges,
         mcp::McpServers,
@@ -93,7 +92,6 @@ impl Opened {
         let agents = panic::agents(agents, &base, config.cluster.lost_after).await?;
         let routes = Arc::new(RwLock::new(answering.routes));
         let models = CurrentModels::new(answering.models, answering.embeddings);
-        node_status.embeds(Embedder::new(models.clone(), agents.clone()));
         let feed = Feed::new(base.process, config.node.name.clone(), Arc::clone(&base.clock));
         let (plugins, hooks, hub) = (answering.plugins, answering.hooks, FrameHub::default());
         let parts = ToolParts { plugins: &plugins, hooks: &hooks, mcp: &mcp };

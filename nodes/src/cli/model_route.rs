@@ -83,14 +83,14 @@ async fn configured(
                 .hint(format!("{meant}it has {}", names.join(", "))));
         }
     };
-    let own = if let Some(model) = &section.model {
-        model.clone()
-    } else {
-        let env = context.loaded.env();
-        discover(&|name: &str| env.get(name).map(str::to_owned), ollama_models).await.model
+    let env = context.loaded.env();
+    let lookup = |name: &str| env.get(name).map(str::to_owned);
+    let own = match &section.model {
+        Some(model) => model.clone(),
+        None => discover(&lookup, ollama_models).await.model,
     };
     let routes: Vec<ModelRoute> = section.routes.iter().cloned().map(Into::into).collect();
-    let profiles = models::profiles(&context.loaded.config)?;
+    let profiles = models::profiles(&context.loaded.config, &lookup)?;
     let Sampling { max_tokens, .. } = section.sampling.clone().into();
     let longest = LongestReply { max_tokens, reasoning: section.reasoning };
     prompt.costs = profiles.route_costs(&routes, prompt.tokens, longest);

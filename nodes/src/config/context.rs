@@ -138,7 +138,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("SOUL.md");
         let agent = AgentSection { soul: Some(path.clone()), ..AgentSection::default() };
-        let half = "x".repeat(SOUL_BYTES as usize / 2);
+        let half = "x".repeat(usize::try_from(SOUL_BYTES).unwrap() / 2);
         fs::write(&path, &half).unwrap();
         fs::write(dir.path().join("AGENTS.md"), &half).unwrap();
         assert_eq!(agent.prompt().unwrap().len() as u64, SOUL_BYTES + 2);

@@ -91,7 +91,9 @@ impl Embedder {
         let asked = async {
             // Held until the provider has answered.
             let _slot = self.agents.slots().take(&model.provider, size).await;
-            paid.iter().for_each(|paid| paid.hold.sent());
+            if let Some(paid) = &paid {
+                paid.hold.sent();
+            }
             call.await
         };
         // What is dropped after it was sent counts whole.
@@ -99,7 +101,9 @@ impl Embedder {
             let what = format!("`{model}` did not answer within {} s", EMBED_TIME.as_secs());
             return Err(ErrorBody::new(ErrorCode::ProviderTimeout, what));
         };
-        paid.iter().for_each(|paid| paid.ends(&ended));
+        if let Some(paid) = &paid {
+            paid.ends(&ended);
+        }
         ended.map_err(failed)
     }
 

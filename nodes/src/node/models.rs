@@ -220,8 +220,7 @@ fn providers(config: &Config) -> Result<BTreeMap<String, llm::ProviderOptions>, 
     config.providers.iter().map(read).collect()
 }
 
-/// What the settings say of models.
-#[cfg(test)]
+/// What the settings say of models, and `lookup`, which reads the environment, of where providers are.
 pub fn profiles(
     config: &Config,
     lookup: &(dyn Fn(&str) -> Option<String> + Sync),

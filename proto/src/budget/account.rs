@@ -75,7 +75,8 @@ impl FromStr for AccountKey {
                 let expected = "the key of a user's budget: `user:CHANNEL:ACCOUNT:PEER`, with the first three \
                                 parts of their sessions' keys after the agent, none of them empty";
                 // The whole text: a part alone, which may be empty, does not say where it is.
-                let part = |part: &str| part.parse().map_err(|_| ParseIdError::new(text, expected));
+                let part =
+                    |part: &str| part.parse().ok().ok_or_else(|| ParseIdError::new(text, expected));
                 Ok(Self::User {
                     channel: part(channel)?,
                     account: part(account)?,

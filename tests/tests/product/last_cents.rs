@@ -42,7 +42,7 @@ async fn ended(client: &Client, session: &str) -> Result<EndedTurn, ProcessError
     let is_paid = match &history.turns[0].outcome {
         Some(TurnOutcome::Completed { .. }) => true,
         Some(TurnOutcome::Bankrupt { account, limit: MONEY, .. }) if account == "cluster" => false,
-        other => panic!("{session}: {other:?}"),
+        other => unreachable!("{session}: {other:?}"),
     };
     let events: Vec<EventView> = client.journal(session).await?;
     let of_kind = |kind: &str| events.iter().find(|event| event.kind == kind).unwrap();

@@ -1,7 +1,7 @@
 //! Providers whose reports of tokens are absent, cannot be true, or are more than a call had reserved (C22), on
 //! each wire, under a limit in money.
 
-use std::fs;
+use std::{fmt::Write as _, fs};
 
 use clawnode_proto::{
     budget::{AccountView, BudgetHeld, LimitState},
@@ -51,13 +51,15 @@ fn config(server: &ModelServer) -> String {
     let mut text = "[prices.\"*/*\"]\ninput = \"1\"\noutput = \"1\"\n".to_owned();
     for (wire, path) in WIRES {
         let url = server.url() + path;
-        text += &format!(
+        write!(
+            text,
             "[providers.{wire}]\nwire = \"{wire}\"\nbase_url = \"{url}\"\n\
              api_key_env = \"ANTHROPIC_API_KEY\"\n\
              [agents.{wire}]\nmodel = \"{wire}/scripted\"\ntools = []\n\
              [agents.{wire}.sampling]\nmax_tokens = {CAP}\n\
              [budgets.agents.{wire}]\nusd_per_month = \"5.00\"\n"
-        );
+        )
+        .unwrap();
     }
     text
 }

@@ -13,6 +13,7 @@ use clawnode_proto::{
 
 use super::{
     Budget, BudgetState,
+    limit_book::WindowBook,
     tests::{Account, HOUR, USD, limit},
 };
 use crate::holder::{
@@ -196,7 +197,7 @@ fn c21_a_call_is_settled_in_the_window_that_held_it() {
     assert_eq!(granted(&desk.tells(1)), [2]);
     desk.settle(0, 1, 30);
     let book = desk.account.state.book(USD).unwrap();
-    assert_eq!(book.previous.as_ref().map(|it| it.spent()), Some(30));
+    assert_eq!(book.previous.as_ref().map(WindowBook::spent), Some(30));
     assert_eq!(desk.sums(), (0, 100), "BUD-4");
 }
 

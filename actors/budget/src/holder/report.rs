@@ -54,10 +54,8 @@ impl AccountAtHand {
     pub(super) fn sends(&mut self, process: ProcessId, now: Timestamp) -> Option<BudgetInput> {
         let is_over = |last: Option<Timestamp>, wait| last.is_none_or(|at| now.since(at) >= wait);
         let is_new = |pool: &Pool| pool.ask.as_ref().is_some_and(|ask| ask.sent.is_none());
-        let wait = match self.pools.values().any(is_new) && !self.failed {
-            true => Duration::ZERO,
-            false => SEND_EVERY,
-        };
+        let at_once = self.pools.values().any(is_new) && !self.failed;
+        let wait = if at_once { Duration::ZERO } else { SEND_EVERY };
         let oldest = self.sent.front().filter(|_| self.sent.len() >= SENT_MAX);
         let is_due =
             is_over(self.sent.back().copied(), wait) && is_over(oldest.copied(), SENT_WITHIN);

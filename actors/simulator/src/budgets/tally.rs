@@ -59,7 +59,7 @@ impl RefusedCalls {
         match why {
             Refusal::Bankrupt { .. } => self.bankrupt += 1,
             Refusal::NotAllowed { .. } => self.not_allowed += 1,
-            Refusal::Unavailable { .. } => self.unavailable += 1,
+            Refusal::Unavailable { .. } | Refusal::Stranded { .. } => self.unavailable += 1,
         }
     }
 }

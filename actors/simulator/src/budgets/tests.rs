@@ -101,7 +101,7 @@ fn lane_1_calls_that_have_reserved_end_for_others() {
     let (mut preempted, mut holds) = (0, 0);
     for seed in 0..SEEDS {
         let (lanes, budgets, session_budgets) = (true, 2, true);
-        let options = SimOptions { seed, lanes, budgets, session_budgets, ..SimOptions::default() };
+        let options = SimOptions { seed, budgets, lanes, session_budgets, ..SimOptions::default() };
         let report = run(&SimOptions { trace: true, ..options });
         let report = report.unwrap_or_else(|failure| panic!("{failure}"));
         preempted += report.preempted;

@@ -35,7 +35,7 @@ impl LongSession {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::clone(&clock));
         let (storage, _control) = local::open(dir.path(), options).unwrap();
-        let mut run = begin(bounded(), 25);
+        let mut run = begin(Some(bounded()), 25);
         (0..TURNS).for_each(|n| turn(&mut run, n));
         assert!(run.archives.len() > 3, "{}", run.archives.len());
         for (records, state) in &run.archives {

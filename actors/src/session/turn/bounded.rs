@@ -127,7 +127,7 @@ mod tests {
         let mut before = 0;
         let next = |total| {
             let count = shown(bounds(before, budget, whole), total, size);
-            before = (total - count) as u32;
+            before = u32::try_from(total - count).unwrap();
             count
         };
         (0..turns).map(next).collect()

@@ -68,7 +68,7 @@ fn cases() -> impl Strategy<Value = Case> {
 
 fn tool_call(call: CallId, at: usize, (arguments, result): (usize, usize)) -> ToolCall {
     ToolCall {
-        call: CallId::derive_tool(call, at as u32),
+        call: CallId::derive_tool(call, u32::try_from(at).unwrap()),
         using: ToolUse {
             id: at.to_string(),
             name: "look".to_owned(),
@@ -87,7 +87,7 @@ fn tool_call(call: CallId, at: usize, (arguments, result): (usize, usize)) -> To
 }
 
 fn step(turn: TurnId, at: usize, (reply, tools): &AnyStep) -> Step {
-    let call = CallId::derive(turn, at as u32);
+    let call = CallId::derive(turn, u32::try_from(at).unwrap());
     let content = "z".repeat(*reply).into();
     let (stop, usage, blocks) = (StopReason::EndTurn, Usage::default(), None);
     Step {

@@ -191,13 +191,12 @@ pub(super) fn draft(
     parts.push((PartOf::Running, current));
     let rule = recorded.map_or(AttachmentRule::Blocks, |recorded| recorded.attachments);
     let Joined { messages, spans, left_out_attachments } = joined(parts, is_in_words, rule);
-    let full = match profile.context {
-        None => (dropped_turns > 0).then_some(FullContext::Window),
+    let full = if profile.context.is_none() {
+        (dropped_turns > 0).then_some(FullContext::Window)
+    } else {
         // A bounded context leaves out something all the time.
-        Some(_) => {
-            let before = state.left_out.as_ref().map_or(0, |it| it.under(profile));
-            (dropped_turns > before).then_some(FullContext::Budget)
-        }
+        let before = state.left_out.as_ref().map_or(0, |it| it.under(profile));
+        (dropped_turns > before).then_some(FullContext::Budget)
     };
     let request = Assembled {
         model: profile.model.clone(),

@@ -336,7 +336,7 @@ mod tests {
             let mut run = PlayedActivation::new(&[], Vec::new());
             let options = (*run.grant.options).clone();
             let (system, window_tokens) = ("Be brief.".to_owned(), Some(2_000));
-            run.grant = Grant::free(AgentOptions { system, window_tokens, context, ..options });
+            run.grant = Grant::free(AgentOptions { system, context, window_tokens, ..options });
             let mut sent = Vec::new();
             for turn in 1..=9 {
                 let message = UserMessage::text(format!("m{turn} {}", "x".repeat(300)));

@@ -164,8 +164,8 @@ impl SessionState {
     /// Lets the oldest turns go that no request needs, if the rules allow it and no call is under way. A turn stays
     /// until its end is published.
     pub(super) fn prune(&mut self) {
-        let is_bounded = self.profile.as_ref().is_some_and(|profile| profile.context.is_some());
-        if !is_bounded || self.open.front().is_some_and(Turn::has_begun) {
+        let has_rules = self.profile.as_ref().is_some_and(|profile| profile.context.is_some());
+        if !has_rules || self.open.front().is_some_and(Turn::has_begun) {
             return;
         }
         let most = Room::most();
@@ -188,9 +188,8 @@ impl SessionState {
         self.earlier.seed |= !std::mem::take(&mut self.seed).is_empty();
         let gone = self.closed.drain(..going);
         self.earlier.turns = self.earlier.turns.saturating_add(gone.len() as u64);
-        match &mut self.earlier.shelf {
-            Some(shelf) => shelf.extend(gone),
-            None => drop(gone),
+        if let Some(shelf) = &mut self.earlier.shelf {
+            shelf.extend(gone);
         }
     }
 }
