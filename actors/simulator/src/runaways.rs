@@ -54,7 +54,7 @@ struct ProcessRunaways {
     counters: AgentCounters,
     /// It has stopped the agent.
     is_stopped: bool,
-    /// The change of what is stored that it read last.
+    /// The last stored change that it read.
     read: u64,
     /// Turns that were counted and whose model was not asked yet.
     counted: BTreeSet<TurnId>,

@@ -338,11 +338,8 @@ impl Answers for NodeBackend {
         _: &RequestCaller,
         session: SessionRef,
     ) -> HandlerResult<QuarantineView> {
-        self.sessions
-            .entities()
-            .quarantine(session.id)
-            .await
-            .map_err(|error| named(&session, error))
+        let found = self.sessions.entities().quarantine(session.id).await;
+        found.map_err(|error| named(&session, error))
     }
 
     async fn quarantine_replay(
@@ -390,11 +387,7 @@ impl Answers for NodeBackend {
         _: &RequestCaller,
         (after, limit): (Option<Cursor>, usize),
     ) -> HandlerResult<ApprovalList> {
-        let mut list = self.sessions.approvals(after.as_ref(), limit).await?;
-        if after.is_none() {
-            list.budgets = self.budgets.asking().await?;
-        }
-        Ok(list)
+        self.waiting_for_people(after.as_ref(), limit).await
     }
 
     async fn approvals_show(&self, _: &RequestCaller, call: CallId) -> HandlerResult<Approval> {

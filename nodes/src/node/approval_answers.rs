@@ -1,14 +1,29 @@
-//! What operators decide about tool calls that wait for a person.
+//! What waits for a person, and what operators decide about it.
 
 use clawnode_gateway::HandlerResult;
 use clawnode_proto::{
     CallId, Digest,
+    cursor::Cursor,
     policy::{Approval, Decided, Decision},
+    view::ApprovalList,
 };
 
 use super::backend::NodeBackend;
 
 impl NodeBackend {
+    /// What waits for a person: calls, and on the first page budgets.
+    pub(super) async fn waiting_for_people(
+        &self,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> HandlerResult<ApprovalList> {
+        let mut list = self.sessions.approvals(after, limit).await?;
+        if after.is_none() {
+            list.budgets = self.budgets.asking().await?;
+        }
+        Ok(list)
+    }
+
     /// Approves or denies a call: the action that was shown, and why.
     pub(super) async fn decide(
         &self,

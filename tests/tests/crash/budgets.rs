@@ -162,6 +162,7 @@ mod nats {
         let gone = json!({ "account": "cluster", "node": process.to_string(), "gone": true });
         let done: ReconcileView = client.call("budget.reconcile", gone).await?;
         assert_eq!(done.unread, 0, "{done:?}");
+        assert!(done.closed.iter().all(|it| it.spent <= it.counted), "{done:?}");
         Ok(())
     }
 
@@ -210,8 +211,8 @@ mod nats {
             limit.stranded == 0 && limit.spent >= used * TOKEN
         };
         let shown = json!({ "account": "cluster" });
-        // It may say more: calls of dead processes without an outcome count whole.
-        let _view: AccountView = client.call_when("budget.show", shown, knows).await?;
+        let view: AccountView = client.call_when("budget.show", shown, knows).await?;
+        assert!(view.limits[0].spent <= DOLLAR, "I6: {view:?}");
 
         let usage = cli(&scene, &["usage", "--by", "day"], 0).await?;
         let day = usage["rows"][0]["name"].as_str().unwrap().to_owned();

@@ -6,13 +6,13 @@ use clawnode_proto::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::limit_book::LimitBook;
+use super::{limit_book::LimitBook, state::ASK_AGE};
 
 /// A slice is this part of the rest, if no more is needed at once: enough calls go without the
 /// account, and a process that dies takes little with it.
 const PART: u64 = 100;
 /// A slice is enough for so many calls, if they are no more than [`SHARED_PART`] of the rest: most calls cost a
-/// small part of what they could, and the next one does not wait for the account.
+/// small part of their most, and the next one does not wait for the account.
 const CALLS: u64 = 4;
 /// While others have slices or wait, a slice is at most this part of the rest.
 const SHARED_PART: u64 = 4;
@@ -28,6 +28,14 @@ pub struct WaitingAsk {
     pub(super) at: Timestamp,
     /// The event with which it came first.
     pub(super) since: u64,
+}
+
+impl WaitingAsk {
+    /// Whether its process still waits at this time. An ask that was not repeated for long is forgotten with the next
+    /// input of the account.
+    pub fn is_open(&self, now: Timestamp) -> bool {
+        now.since(self.at) <= ASK_AGE
+    }
 }
 
 /// What becomes of an ask.

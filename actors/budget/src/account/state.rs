@@ -22,7 +22,7 @@ use super::{
 };
 
 /// An ask that was not repeated for this long is forgotten: its process has died, or needs nothing.
-const ASK_AGE: Duration = Duration::from_secs(30);
+pub(super) const ASK_AGE: Duration = Duration::from_secs(30);
 /// A process without slices that was heard of this long ago is not told how things stand any more.
 const TOLD_AGE: Duration = Duration::from_mins(5);
 /// Processes that may ask at the same time, for one limit. More than a cluster has.
@@ -222,7 +222,7 @@ impl BudgetState {
 
     fn forget(&mut self) {
         let now = self.now;
-        self.asks.retain(|ask| now.since(ask.at) <= ASK_AGE);
+        self.asks.retain(|ask| ask.is_open(now));
         let mut heard = std::mem::take(&mut self.heard);
         heard.retain(|process, heard| {
             let asks = || self.asks.iter().any(|ask| ask.process == *process);

@@ -32,7 +32,7 @@ impl Sessions {
         let session = known.core.key.clone().unwrap_or_else(|| id.to_string());
         let missing =
             || SendError::NoCall { session: session.clone(), place: at.map(|at| at.to_string()) };
-        // Nothing is left of what a deleted session was sent.
+        // A deleted session has no requests any more.
         if matches!(known.core.service, Service::Deleted) {
             return Err(SendError::NotFound { session });
         }

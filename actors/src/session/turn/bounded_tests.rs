@@ -36,7 +36,7 @@ type AnyStep = (usize, Vec<(usize, usize)>);
 struct Case {
     /// The size of each turn's message, and its steps. The last turn runs.
     turns: Vec<(usize, Vec<AnyStep>)>,
-    /// The size of what the session began with; none if zero.
+    /// The size of the conversation that the session began with; none if zero.
     seed: usize,
     system: usize,
     has_tools: bool,

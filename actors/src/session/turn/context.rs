@@ -119,7 +119,7 @@ struct RequestSizes {
     window: u64,
     /// Tokens that are kept for the reply.
     reply: u64,
-    /// Tokens of what comes before the messages.
+    /// Tokens that come before the messages.
     fixed: u64,
     /// Tokens of the running turn.
     current: u64,

@@ -129,7 +129,7 @@ impl ContextReader {
 // === impl Sent ===
 
 impl Sent<'_> {
-    /// Tokens of what comes before the messages.
+    /// Tokens that come before the messages.
     fn fixed(&self) -> u64 {
         let request = &self.draft.request;
         fixed_tokens(&request.system, &request.tools, request.response_schema.as_ref())

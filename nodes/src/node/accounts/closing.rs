@@ -88,8 +88,10 @@ pub(super) fn closed(
         let key = (process, limit, number, window);
         let journaled = used.sums.get(&key).copied().unwrap_or_default();
         let unread = if has_unread { running } else { 0 };
+        // What went back was not spent: a call that has settled may have no outcome in any journal.
+        let most = counted.saturating_add(journaled.over);
         // BUD-3: what was reported as spent stays spent.
-        let spent = journaled.spent.max(spent.saturating_add(unread));
+        let spent = journaled.spent.min(most).max(spent.saturating_add(unread));
         // It is the last one, whatever number the process had come to.
         let seq = u64::MAX;
         let (held, returned, over, closed) = (0, 0, journaled.over, true);
@@ -270,6 +272,16 @@ mod tests {
         assert_eq!(spent(&reported(99, 50), calls(), false), 99);
         // The holds of other processes do not count.
         assert_eq!(spent(&account, vec![held(3, 1, OTHER, 100)], false), 30);
+    }
+
+    #[test]
+    fn what_went_back_was_not_spent_by_a_call_without_an_outcome() {
+        let mut account = TestAccount::with(&[usd(1_000)]);
+        account.ask(PROCESS, 1, 400);
+        account.report(PROCESS, SliceReport { spent: 30, returned: 360, ..report(1) });
+        let open = open_slices(&account.state, &[PROCESS]);
+        let closed = closed(&open, &used(vec![held(1, 1, PROCESS, 100)]), false);
+        assert_eq!((closed[0].0.counted, closed[0].1.spent), (40, 40));
     }
 
     #[test]

@@ -72,8 +72,8 @@ fn limit(
     let held = window.committed().saturating_sub(spent);
     let holders = holders(window, peers);
     let stranded = holders.iter().filter(|it| it.dead).fold(0_u64, |sum, it| sum + it.held);
-    let waits = state.asks.iter().filter(|ask| ask.wants.limit == key).map(|ask| ask.process);
-    let waiting = waits.collect::<BTreeSet<_>>().len();
+    let waits = state.asks.iter().filter(|ask| ask.wants.limit == key && ask.is_open(now));
+    let waiting = waits.map(|ask| ask.process).collect::<BTreeSet<_>>().len();
     Some(LimitView {
         unit: key.unit,
         window: key.window,
@@ -168,6 +168,15 @@ mod tests {
         account.fire();
         let limit = seen(&account, Timestamp(HOUR - 1)).limits.remove(0);
         assert_eq!((limit.spent, limit.ends), (0, Some(Timestamp(2 * HOUR))));
+    }
+
+    #[test]
+    fn an_ask_that_is_not_repeated_waits_no_more() {
+        let mut account = TestAccount::with(&[usd(1_000)]);
+        account.ask(PROCESS, 1, 900);
+        account.ask(OTHER, 1, 200);
+        let waiting = |later: u64| seen(&account, Timestamp(NOW.0 + later)).limits[0].waiting;
+        assert_eq!((waiting(0), waiting(60_000)), (1, 0));
     }
 
     #[test]
