@@ -452,7 +452,7 @@ planted! {
     finds_write_without_claim: WriteWithoutClaim in 1000 by ["I2"];
     finds_recall_after_outcome: RecallAfterOutcome in 1000 by ["C7", "I8"];
     finds_run_before_started: RunBeforeStarted in 1000 by ["JOB-1"];
-    finds_discard_newest_state: DiscardNewestState in 50 by ["D1", "I3"];
+    finds_discard_newest_state: DiscardNewestState in 50 by ["D1", "I3", "X1"];
     finds_run_once_again: RunOnceAgain in 1000 by ["JOB-4"];
     finds_probes_nothing_soak: ProbesNothing in 1000 by ["JOB-6"];
     finds_denies_what_began: DeniesWhatBegan in 1000 by ["JOB-6"];

@@ -372,7 +372,7 @@ fn explained(out: Output, view: &BudgetExplainView) -> String {
         String::new(),
     ];
     if view.limits.is_empty() {
-        lines.push("no limit holds for its next call".to_owned());
+        lines.push("no limit holds for its next call: it can be made now".to_owned());
         return lines.join("\n");
     }
     let head = ["account", "limit", "needs", "reserves", "spent", "held", "left", "the next call"];

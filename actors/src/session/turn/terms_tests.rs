@@ -122,11 +122,12 @@ fn what_people_read_of_the_next_call_is_what_it_reserves() {
         next.expect("the session was used")
     };
     let reserved = |run: &PlayedActivation| run.budgets.as_ref().unwrap().needs.clone();
-    run.says(&"long ".repeat(500));
+    let text = |text: String| SessionInput::UserMessage(UserMessage::text(text));
+    run.hears("long", &text("long ".repeat(500)));
     run.replies_for(usage(100, 10), &[]);
     let before = next(&run);
     assert!(before.priced && before.input < 1_000, "by the provider's count: {}", before.input);
-    run.says("");
+    run.hears("empty", &text(String::new()));
     assert_eq!(Some(&before.needs), reserved(&run).last());
     // While the call runs, it is what the next attempt would reserve.
     assert_eq!(next(&run).needs, before.needs);

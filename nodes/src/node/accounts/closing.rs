@@ -315,7 +315,7 @@ mod tests {
         account.report(PROCESS, report);
         account.report(PROCESS, report);
         let book = account.state.book(USD).unwrap();
-        assert_eq!((book.current.spent(), book.current.committed()), (130, 230));
+        assert_eq!((book.current.spent(), book.current.committed()), (130, 255));
         assert_eq!(book.current.over, 10, "a person looks at it");
         assert_eq!(open_slices(&account.state, &[PROCESS]), []);
     }
