@@ -307,7 +307,10 @@ pub fn run(options: &SimOptions) -> Result<RunReport, Box<RunFailure>> {
 
 impl Sim {
     fn new(options: &SimOptions) -> Self {
-        let plan = SeedPlan::with(options);
+        let mut plan = SeedPlan::with(options);
+        if options.hooks {
+            plan.hooks = hooks::hooks();
+        }
         let mut ledger = Ledger::default();
         for row in &KINDS {
             let entities = (row.entities)(&plan).into_iter();

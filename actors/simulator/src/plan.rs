@@ -8,7 +8,7 @@ use clawnode_sim::Faults;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{SimOptions, hooks, models::ModelPlan, pause::Pause, scale::Scale, sizes::Sizes};
+use super::{SimOptions, models::ModelPlan, pause::Pause, scale::Scale, sizes::Sizes};
 
 /// How many turns the states of sessions keep that keep few.
 const KEPT_TURNS: usize = 2;
@@ -150,9 +150,6 @@ impl SeedPlan {
             Some(sessions) => Self::scale(options.seed, sessions, options.planted),
             None => Self::of(options.seed, options.planted),
         };
-        if options.hooks {
-            plan.hooks = hooks::hooks();
-        }
         if options.large {
             plan.large();
         }

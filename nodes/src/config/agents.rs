@@ -20,7 +20,6 @@ use clawnode_proto::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    context::ContextChoice,
     model_routes::RouteOptions,
     schema_source::SchemaSource,
     secret::ServerUrl,
@@ -76,6 +75,19 @@ pub struct ProviderSection {
     pub probe: Option<Duration>,
     /// Model calls of one node at a time (64); more wait.
     pub max_calls: u32,
+}
+
+/// How much of a conversation a model is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ContextChoice {
+    /// All that is kept while it is short, then as much as `context_tokens` have room for.
+    #[default]
+    Auto,
+    /// Always as much as `context_tokens` have room for.
+    Bounded,
+    /// The newest turns that fit into the model's window.
+    Window,
 }
 
 /// `[agents.NAME]`: who answers.

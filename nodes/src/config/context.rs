@@ -6,10 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use super::agents::{AgentSection, ContextChoice};
 use clawnode_proto::context::{ContextMode, ContextRules, ContextSettings};
-use serde::{Deserialize, Serialize};
-
-use super::agents::AgentSection;
 
 /// Bytes of the files with a system prompt together (128 KiB): it is journaled whole in every session.
 const SOUL_BYTES: u64 = 128 << 10;
@@ -19,19 +17,6 @@ const CONTEXT_TOKENS_LEAST: u32 = 256;
 const RECENT_TURNS_MAX: u32 = 8;
 /// The file beside a soul that follows it.
 const DIRECTIVES: &str = "AGENTS.md";
-
-/// How much of a conversation a model is shown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ContextChoice {
-    /// All that is kept while it is short, then as much as `context_tokens` have room for.
-    #[default]
-    Auto,
-    /// Always as much as `context_tokens` have room for.
-    Bounded,
-    /// The newest turns that fit into the model's window.
-    Window,
-}
 
 /// What is wrong with such settings: the key, what, and what to do.
 pub(super) type ContextFault = (&'static str, String, String);

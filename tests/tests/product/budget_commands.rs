@@ -123,7 +123,7 @@ async fn bud_7_a_backup_keeps_what_is_spent() -> Outcome {
     let client = node.client()?;
     let set = json!({
         "account": "agent:default",
-        "limits": [{ "unit": "loops", "window": "forever", "amount": "2" }],
+        "limits": [{ "unit": "loops", "window": "forever", "amount": "2", "ask_at": 100 }],
     });
     let _set: AccountView = client.call("budget.set", set).await?;
     client.chat(&Message::new("ada", "one")).await?;

@@ -173,7 +173,8 @@ async fn a_provider_that_breaks_off_is_asked_again_in_the_same_turn() -> Outcome
 async fn a_full_window_drops_the_oldest_turns_and_says_so() -> Outcome {
     let (server, home) = scene(Script::default()).await;
     let config = home.path().join("config.toml");
-    std::fs::write(&config, "[agents.default]\nwindow_tokens = 200\n").unwrap();
+    std::fs::write(&config, "[agents.default]\nwindow_tokens = 200\ncontext = \"window\"\n")
+        .unwrap();
     let home = home.var("CLAWNODE_CONFIG", config.to_str().unwrap());
     let node = Node::up(&home).await?;
     let client = node.client()?;

@@ -1,13 +1,17 @@
 //! Whether an ask gets a slice, and how large it is. Pure.
 
+use std::time::Duration;
+
 use clawnode_proto::{
     ProcessId, Timestamp,
     budget::{AskVerdict, SliceAsk},
 };
 use serde::{Deserialize, Serialize};
 
-use super::{limit_book::LimitBook, state::ASK_AGE};
+use super::limit_book::LimitBook;
 
+/// An ask that was not repeated for this long is forgotten: its process has died, or needs nothing.
+const ASK_AGE: Duration = Duration::from_secs(30);
 /// A slice is this part of the rest, if no more is needed at once: enough calls go without the
 /// account, and a process that dies takes little with it.
 const PART: u64 = 100;

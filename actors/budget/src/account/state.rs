@@ -21,8 +21,6 @@ use super::{
     grant::{GrantVerdict, WaitingAsk},
 };
 
-/// An ask that was not repeated for this long is forgotten: its process has died, or needs nothing.
-pub(super) const ASK_AGE: Duration = Duration::from_secs(30);
 /// A process without slices that was heard of this long ago is not told how things stand any more.
 const TOLD_AGE: Duration = Duration::from_mins(5);
 /// Processes that may ask at the same time, for one limit. More than a cluster has.

@@ -12,8 +12,6 @@
 
 use clawnode_proto::context::{ContextMode, ContextSettings};
 
-use super::dropping::CutTurns;
-
 /// Turns before the running one that a request shows at most. A session keeps as many.
 const SHOWN_TURNS: usize = 16;
 /// A history of fewer tokens is shown whole, unless the agent's context is always bounded: people notice what is
@@ -21,6 +19,17 @@ const SHOWN_TURNS: usize = 16;
 const WHOLE_TOKENS: u64 = 30_000;
 /// The part of a window that such a history may be: one in so many.
 const WHOLE_SHARE: u64 = 4;
+
+/// What a cut makes of the turns before the running one.
+#[derive(Debug)]
+pub(super) struct CutTurns<T> {
+    /// Those that are shown, oldest first.
+    pub(super) shown: Vec<T>,
+    /// How many older ones are not.
+    pub(super) left_out: u32,
+    /// Whether the budget of a context held.
+    pub(super) is_bounded: bool,
+}
 
 /// What there is room for before the running turn.
 #[derive(Clone, Copy, Debug)]

@@ -18,8 +18,8 @@ use serde::Serialize;
 
 use super::{
     attachments::{AttachmentRule, newest_that_fit, within_one_request},
-    bounded::{Bounds, whole_history},
-    dropping::{BLOCK_SHARE, Cut, CutTurns, Recorded},
+    bounded::{Bounds, CutTurns, whole_history},
+    dropping::{BLOCK_SHARE, Cut, Recorded},
     state::{SessionState, StepEnd, Turn},
 };
 

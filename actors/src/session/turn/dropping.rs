@@ -8,7 +8,10 @@
 use clawnode_proto::{context::ContextSettings, llm::ModelRef, session::Profile};
 use serde::{Deserialize, Serialize};
 
-use super::{attachments::AttachmentRule, bounded::Bounds};
+use super::{
+    attachments::AttachmentRule,
+    bounded::{Bounds, CutTurns},
+};
 
 /// The part of a window that one block frees: one in so many.
 pub(super) const BLOCK_SHARE: u64 = 4;
@@ -52,17 +55,6 @@ pub(super) enum Cut {
         /// Tokens that are free at least after turns were left out.
         block: u64,
     },
-}
-
-/// What a cut makes of the turns before the running one.
-#[derive(Debug)]
-pub(super) struct CutTurns<T> {
-    /// Those that are shown, oldest first.
-    pub(super) shown: Vec<T>,
-    /// How many older ones are not.
-    pub(super) left_out: u32,
-    /// Whether the budget of a context held.
-    pub(super) is_bounded: bool,
 }
 
 // === impl LeftOut ===
