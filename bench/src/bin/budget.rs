@@ -59,12 +59,12 @@ usd_per_day = \"1000000\"
 tokens_per_day = 1_000_000_000_000
 [budgets.users]
 loops_per_hour = 1_000_000_000
-[prices.\"anthropic/*\"]
+[prices.\"*/*\"]
 input = \"1\"
 output = \"5\"
 ";
 /// The same node, without a limit.
-const UNLIMITED: &str = "[prices.\"anthropic/*\"]\ninput = \"1\"\noutput = \"5\"\n";
+const UNLIMITED: &str = "[prices.\"*/*\"]\ninput = \"1\"\noutput = \"5\"\n";
 
 /// Measures what budgets cost.
 #[derive(Debug, Parser)]

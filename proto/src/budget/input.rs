@@ -106,6 +106,12 @@ pub struct SliceReport {
     pub closed: bool,
 }
 
+impl SliceReport {
+    /// The number of a report that an operator makes for a process that is gone: no other report comes after it, and
+    /// the process asks for nothing any more.
+    pub const LAST: u64 = u64::MAX;
+}
+
 /// How things stand between an account and one process. It is whole: a later one replaces it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

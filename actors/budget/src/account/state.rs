@@ -170,6 +170,10 @@ impl BudgetState {
             }
         }
         self.books.retain(|book| !book.is_over());
+        if reports.iter().any(|report| report.seq == SliceReport::LAST) {
+            // The process is gone: what it asked for would only be lost.
+            self.asks.retain(|ask| ask.process != process);
+        }
         // For those, nothing can come back any more: they need not wait until they ask again.
         for (process, _) in waited.difference(&self.waits()) {
             self.touch(*process);

@@ -268,6 +268,18 @@ fn usage_above_a_hold_stops_the_account_until_a_person_allows_it() {
 }
 
 #[test]
+fn a_process_that_is_gone_asks_for_nothing_more() {
+    let granted = |seq| {
+        let mut account = Account::with(&[limit(USD, 1_000)]);
+        account.ask(1, ask(1, 900, 5));
+        assert_eq!(amounts(&account.ask(1, ask(2, 500, 500))), []);
+        amounts(&account.report(1, report(1, seq, 100, true)))
+    };
+    assert_eq!(granted(1), [(1, 500)], "of one that lives, the next call goes on");
+    assert_eq!(granted(SliceReport::LAST), []);
+}
+
+#[test]
 fn a_limit_below_what_is_spent_only_stops_grants() {
     let mut account = Account::with(&[limit(USD, 1_000), limit(LOOPS, 10)]);
     account.ask(1, ask(1, 500, 5));

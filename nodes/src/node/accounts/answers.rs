@@ -225,11 +225,31 @@ impl BudgetAnswers {
             return Err(ErrorBody::new(ErrorCode::InvalidParams, what)
                 .hint("a process that still runs would spend this a second time; say `gone`"));
         }
-        let account = self.existing(&key).await?;
-        let processes = self.gone(&key, &account.state, &node)?;
-        let slices = closing::open_slices(&account.state, &processes);
+        let state = self.existing(&key).await?.state;
+        let processes = self.gone(&key, &state, &node)?;
+        let mut done = self.close(&key, &state, &processes).await?;
+        // What the process had asked for before it died may have come to the account since it was read. Once the
+        // account has the reports, it has that, too, and the process asks for nothing more.
+        if let Some(account) = self.load(&key).await?
+            && !closing::open_slices(&account.state, &processes).is_empty()
+        {
+            let more = self.close(&key, &account.state, &processes).await?;
+            done.closed.extend(more.closed);
+            (done.account, done.unread) = (more.account, done.unread.max(more.unread));
+        }
+        Ok(done)
+    }
+
+    /// Closes the slices that these processes have, at what journals say of their calls.
+    async fn close(
+        &self,
+        key: &AccountKey,
+        state: &BudgetState,
+        processes: &[ProcessId],
+    ) -> HandlerResult<ReconcileView> {
+        let slices = closing::open_slices(state, processes);
         let since = slices.iter().map(|it| begin(it.limit, it.window)).min().unwrap_or_default();
-        let read = sessions_read::holds(&self.sessions, &key, &processes, since).await?;
+        let read = sessions_read::holds(&self.sessions, key, processes, since).await?;
         let closed = closing::closed(&slices, &read.used, read.unread > 0);
         let mut reports: BTreeMap<ProcessId, Vec<SliceReport>> = BTreeMap::new();
         for (slice, report) in &closed {
@@ -237,7 +257,7 @@ impl BudgetAnswers {
         }
         let input = |(process, reports)| BudgetInput::Report { process, reports };
         let inputs: Vec<BudgetInput> = reports.into_iter().map(input).collect();
-        let account = self.change(key, &inputs).await?;
+        let account = self.change(key.clone(), &inputs).await?;
         Ok(ReconcileView {
             account,
             closed: closed.into_iter().map(|(slice, _)| slice).collect(),

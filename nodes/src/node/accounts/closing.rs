@@ -92,8 +92,7 @@ pub(super) fn closed(
         let most = counted.saturating_add(journaled.over);
         // BUD-3: what was reported as spent stays spent.
         let spent = journaled.spent.min(most).max(spent.saturating_add(unread));
-        // It is the last one, whatever number the process had come to.
-        let seq = u64::MAX;
+        let seq = SliceReport::LAST;
         let (held, returned, over, closed) = (0, 0, journaled.over, true);
         let report = SliceReport { number, window, seq, spent, held, returned, over, closed };
         (ClosedSlice { process, limit, counted, spent }, report)
