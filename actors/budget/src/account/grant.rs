@@ -32,6 +32,9 @@ pub struct WaitingAsk {
     pub(super) at: Timestamp,
     /// The event with which it came first.
     pub(super) since: u64,
+    /// An operator said that its process is gone: it gets nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) gone: bool,
 }
 
 impl WaitingAsk {

@@ -171,8 +171,12 @@ impl BudgetState {
         }
         self.books.retain(|book| !book.is_over());
         if reports.iter().any(|report| report.seq == SliceReport::LAST) {
-            // The process is gone: what it asked for would only be lost.
-            self.asks.retain(|ask| ask.process != process);
+            // The process is gone: what it asked for would only be lost. The ask stays until it is old: an earlier
+            // build may have granted it.
+            self.asks
+                .iter_mut()
+                .filter(|ask| ask.process == process)
+                .for_each(|ask| ask.gone = true);
         }
         // For those, nothing can come back any more: they need not wait until they ask again.
         for (process, _) in waited.difference(&self.waits()) {
@@ -205,7 +209,7 @@ impl BudgetState {
             return;
         }
         if self.asks.iter().filter(|ask| ask.wants.limit == wants.limit).count() < ASKS_MOST {
-            self.asks.push(WaitingAsk { process, wants, at, since: self.n });
+            self.asks.push(WaitingAsk { process, wants, at, since: self.n, gone: false });
         }
     }
 
@@ -340,7 +344,7 @@ impl BudgetState {
     /// The next slice that is granted. Who came first is served first.
     fn grants(&self) -> Option<BudgetEvent> {
         self.books.iter().find_map(|book| {
-            let mut asks = self.asks.iter().filter(|ask| ask.wants.limit == book.key);
+            let mut asks = self.asks.iter().filter(|ask| ask.wants.limit == book.key && !ask.gone);
             let served = asks.find_map(|ask| match self.verdict(book, ask) {
                 GrantVerdict::None(AskVerdict::Waits) => Some(None),
                 GrantVerdict::None(AskVerdict::NeedsPerson { spent, limit }) => {
