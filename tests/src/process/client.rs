@@ -19,6 +19,8 @@ use super::{ProcessError, home::PATIENCE};
 
 /// How often a state is looked at that nothing announces.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// Bytes of the last state seen that an error shows when what was awaited did not come.
+const SAW_SHOWN: usize = 2_000;
 
 /// A node within reach. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -183,8 +185,7 @@ impl Client {
         if answer.get("error").is_some() {
             return Err(refusal(answer["error"]["data"].take()));
         }
-        serde_json::from_value(answer["result"].take())
-            .map_err(|error| ProcessError::Protocol(format!("{method}: {error}")))
+        answer_of(method, answer["result"].take())
     }
 
     /// The answer of a method without parameters, once this is so; until then the node may be out
@@ -259,19 +260,28 @@ impl Client {
         enough: impl Fn(&T) -> bool,
         wait: impl Fn(&ProcessError) -> bool,
     ) -> Result<T, ProcessError> {
+        let mut last = String::new();
         let look = async {
             loop {
-                match self.call(method, params.clone()).await {
-                    Ok(answer) if enough(&answer) => return Ok(answer),
-                    Ok(_) => {}
-                    Err(error) if wait(&error) => {}
+                match self.call::<Value>(method, params.clone()).await {
+                    Ok(answer) => {
+                        last = answer.to_string();
+                        let answer = answer_of(method, answer)?;
+                        if enough(&answer) {
+                            return Ok(answer);
+                        }
+                    }
+                    Err(error) if wait(&error) => last = error.to_string(),
                     Err(error) => return Err(error),
                 }
                 tokio::time::sleep(LOOK_AGAIN).await;
             }
         };
-        let late = || ProcessError::Late(format!("what is expected of `{method}` {params}"));
-        timeout(PATIENCE, look).await.map_err(|_elapsed| late())?
+        if let Ok(answer) = timeout(PATIENCE, look).await {
+            return answer;
+        }
+        last.truncate(last.floor_char_boundary(SAW_SHOWN));
+        Err(ProcessError::Late(format!("what is expected of `{method}` {params} (saw {last})")))
     }
 
     /// A session's transcript, once none of its turns is open and there are `turns` of them.
@@ -443,6 +453,12 @@ impl Events {
             }
         }
     }
+}
+
+/// A method's result, read as what is expected of it.
+fn answer_of<T: DeserializeOwned>(method: &str, result: Value) -> Result<T, ProcessError> {
+    serde_json::from_value(result)
+        .map_err(|error| ProcessError::Protocol(format!("{method}: {error}")))
 }
 
 fn refusal(body: Value) -> ProcessError {

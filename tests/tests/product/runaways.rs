@@ -1,6 +1,7 @@
 //! Agents that run away: each limit pauses them, their turns end and say why, and a resume lets them go on.
 
 use clawnode_proto::{
+    ErrorCode,
     agents::{AgentLimit, AgentView},
     feed::EventBody,
     overview::{FeedView, NodeList},
@@ -179,7 +180,14 @@ async fn workers_count_together_and_a_gateway_pauses_the_agent_for_all_of_them()
     for turn in &turns {
         until("the end of a turn", async || {
             resume(&client).await?;
-            let history = client.history(&turn.session).await?;
+            let history = match client.history(&turn.session).await {
+                Ok(history) => history,
+                // Its message is accepted, and no worker has taken it up yet.
+                Err(ProcessError::Refused(body)) if body.code == ErrorCode::NotFound => {
+                    return Ok(None);
+                }
+                Err(error) => return Err(error),
+            };
             let ended = history.turns.iter().all(|it| it.outcome.is_some());
             Ok((ended && !history.turns.is_empty()).then_some(()))
         })
