@@ -6,6 +6,8 @@
 //! certain is left out: such a model has the figures of the more general row, or of `UNKNOWN`. Open models have
 //! no prices: their servers set them.
 
+use std::sync::LazyLock;
+
 use clawnode_guard::policy::Pattern;
 use clawnode_proto::model::{CacheStyle, ModelPrice, ReasoningStyle, SchemaStyle};
 
@@ -253,13 +255,16 @@ const GPT_5: Option<ModelPrice> = Some(micro(1_250_000, 10_000_000, 125_000));
 /// What is known of the model of this name, and the pattern of the row. A pattern without a provider is
 /// compared with the last part of the name.
 pub(super) fn built_in(model: &str) -> (ModelProfile, Option<&'static str>) {
+    // Each turn looks up its model several times.
+    static PATTERNS: LazyLock<Vec<Pattern>> =
+        LazyLock::new(|| TABLE.iter().map(|(pattern, _)| Pattern::from(*pattern)).collect());
     let whole = model.to_ascii_lowercase();
     let last = whole.rsplit('/').next().unwrap_or(&whole);
     let compared = |pattern: &str| if pattern.contains('/') { whole.as_str() } else { last };
-    let fitting =
-        TABLE.iter().filter(|(pattern, _)| Pattern::from(*pattern).fits(compared(pattern)));
-    let best = fitting.max_by_key(|(pattern, _)| specificity(pattern));
-    best.map_or((UNKNOWN, None), |(pattern, profile)| (*profile, Some(*pattern)))
+    let rows = TABLE.iter().zip(PATTERNS.iter());
+    let fitting = rows.filter(|((text, _), pattern)| pattern.fits(compared(text)));
+    let best = fitting.max_by_key(|((text, _), _)| specificity(text));
+    best.map_or((UNKNOWN, None), |((text, profile), _)| (*profile, Some(*text)))
 }
 
 /// The dearest of the known prices of a wire's models, for each sort of tokens; of all, if the wire has models of
