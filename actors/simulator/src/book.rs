@@ -9,7 +9,8 @@ use std::{
 use clawnode_cluster::Record;
 use clawnode_kernel::{Core, Entity, EntityKind, LoadedJournal, Service, kind::EffectKind};
 use clawnode_proto::{
-    CodecError, Digest, EntityId, Head, Input, InputId, Kind, Position, Sealed, TurnId, codec,
+    CodecError, Digest, EntityId, Head, Input, InputId, Kind, Position, Sealed, Timestamp, TurnId,
+    codec,
     event::decode_record,
     kernel::{Accepted, KernelEvent, RESTORED, Restored},
 };
@@ -33,6 +34,8 @@ pub(super) struct Book<K: Booked> {
     /// Copies of inputs that wait in the inbox.
     waiting: BTreeMap<InputId, u32>,
     journaled: BTreeMap<InputId, Option<K::Body>>,
+    /// When an input of a kind that forgets them was journaled last.
+    at: BTreeMap<InputId, Timestamp>,
     pub(super) deletions: u32,
     /// Inputs that were in a journal which was damaged and deleted.
     forgotten: BTreeSet<InputId>,
@@ -224,6 +227,7 @@ impl<K: Booked> Book<K> {
             position: Position(0),
             waiting: BTreeMap::new(),
             journaled: BTreeMap::new(),
+            at: BTreeMap::new(),
             deletions: 0,
             forgotten: BTreeSet::new(),
             damaged: false,
@@ -338,18 +342,19 @@ impl<K: Booked> Book<K> {
     /// Counts what may happen only once.
     fn note(&mut self, sealed: &Sealed) -> Checked {
         let damaged = |error: CodecError| JudgeViolation::new("I1", error.to_string());
+        let at = sealed.head.ts;
         match sealed.event::<KernelEvent>().map_err(damaged)? {
             Some(
                 KernelEvent::Accepted(Accepted { input: order @ Input { order: Some(_), .. } })
                 | KernelEvent::Restored(Restored { input: order }),
-            ) => return self.journaled(order.id, None),
+            ) => return self.journaled(order.id, None, at),
             Some(KernelEvent::Accepted(accepted)) => {
                 let body = codec::decode(&accepted.input.body).map_err(damaged)?;
-                return self.journaled(accepted.input.id, Some(body));
+                return self.journaled(accepted.input.id, Some(body), at);
             }
-            Some(KernelEvent::Parked(parked)) => return self.journaled(parked.input.id, None),
+            Some(KernelEvent::Parked(parked)) => return self.journaled(parked.input.id, None, at),
             Some(KernelEvent::Deleted(deleted)) => {
-                return deleted.dropped.iter().try_for_each(|one| self.journaled(*one, None));
+                return deleted.dropped.iter().try_for_each(|one| self.journaled(*one, None, at));
             }
             _ => {}
         }
@@ -359,9 +364,13 @@ impl<K: Booked> Book<K> {
         }
     }
 
-    fn journaled(&mut self, input: InputId, body: Option<K::Body>) -> Checked {
+    /// D1: an input is journaled once, as long as its kind remembers it.
+    fn journaled(&mut self, input: InputId, body: Option<K::Body>, at: Timestamp) -> Checked {
+        let before = self.at.insert(input, at);
         match self.journaled.insert(input, body) {
             None => Ok(()),
+            // The kind says that it knows such an input in another way: what follows from it is judged.
+            Some(_) if before.is_some_and(|before| at.since(before) > K::MEMORY.age) => Ok(()),
             Some(_) if self.forgotten.remove(&input) => {
                 K::again(&mut self.own, input);
                 Ok(())
