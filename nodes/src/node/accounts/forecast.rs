@@ -20,17 +20,13 @@ pub(super) fn limits(accounts: Vec<AccountView>, call: &CallNeeds) -> Vec<Explai
         let is_it = |need: &&Need| need.account == account && need.limit == limit.key();
         let cost = call.needs.iter().find(is_it)?.cost;
         let (needs, reserves) = (cost.at(call.least_output), cost.at(call.most_output));
-        (reserves > 0).then(|| explained(account, limit, (needs, reserves)))
+        (reserves > 0).then(|| explained(account, limit, needs, reserves))
     })
     .collect()
 }
 
 /// What becomes of a call that needs so much of a limit at least, and reserves so much if it is there.
-fn explained(
-    account: AccountKey,
-    limit: LimitView,
-    (needs, reserves): (u64, u64),
-) -> ExplainedLimit {
+fn explained(account: AccountKey, limit: LimitView, needs: u64, reserves: u64) -> ExplainedLimit {
     let forecast = forecast(&limit, needs);
     let why = why(&account, &limit, needs, forecast);
     ExplainedLimit { account, limit, needs, reserves, forecast, why }
