@@ -16,12 +16,12 @@ use super::{Entities, EntityError, KnownKinds};
 
 impl Entities {
     /// A journal, event by event, archived ones included: at most `limit` after `after`.
-    pub fn journal<'a>(
-        &'a self,
+    pub fn journal(
+        &self,
         id: EntityId,
         after: Seq,
         limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<EventView>, EntityError>> {
+    ) -> BoxFuture<'_, Result<Vec<EventView>, EntityError>> {
         Box::pin(async move {
             let mut views = Vec::new();
             let visit = |sealed: Sealed| {

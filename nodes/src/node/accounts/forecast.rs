@@ -170,7 +170,7 @@ mod tests {
         ];
         for (at, (limit, needs, expected)) in rows.into_iter().enumerate() {
             assert_eq!(
-                explained(key("cluster"), limit, (needs, needs)).forecast,
+                explained(key("cluster"), limit, needs, needs).forecast,
                 expected,
                 "row {at}"
             );
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn an_explanation_has_the_command_that_helps() {
-        let why = |limit, needs| explained(key("cluster"), limit, (needs, needs)).why;
+        let why = |limit, needs| explained(key("cluster"), limit, needs, needs).why;
         let said = why(limit(100, &[(true, 800, 0)]), 100);
         assert!(said.contains("dead processes have $0.0008 (a has $0.0008)"), "{said}");
         assert!(said.contains("`clawnode budget reconcile cluster --node a --gone`"), "{said}");
