@@ -5,8 +5,8 @@ use std::{pin::Pin, sync::Arc, time::Duration};
 use bytes::Bytes;
 use clawnode_cluster::{Backoff, Bucket, BucketError, Clock, Feed, Storage, StoreError};
 use clawnode_kernel::{
-    ActivationEnd, Entities, EntityKind as _, KnownKinds,
-    driver::{EffectRunner, Performing, Port},
+    ActivationEnd, Entities, EntityKind as _, KnownKinds, MachineOptions,
+    driver::{AddKind, EffectRunner, Kinds, Performing, Port},
 };
 use clawnode_proto::{
     Digest, EntityId, Epoch, Input, InputId, Position, ProcessId,
@@ -109,6 +109,16 @@ async fn show(bucket: &dyn Bucket, entity: EntityId, view: &BudgetView) -> Resul
     }
 }
 
+impl AddKind for Budget {
+    fn serve(kinds: Kinds, runner: Arc<dyn EffectRunner<Self>>, machine: MachineOptions) -> Kinds {
+        kinds.with::<Self>(runner, machine)
+    }
+
+    fn know(known: KnownKinds) -> KnownKinds {
+        known.with::<Self>()
+    }
+}
+
 impl EffectRunner<Budget> for BudgetRunner {
     fn acquire(
         &self,
@@ -149,7 +159,7 @@ impl EffectRunner<Budget> for BudgetRunner {
         dropped: Vec<Input>,
     ) -> Pin<Box<dyn Future<Output = Option<Digest>> + Send>> {
         // An account names no blobs, but its snapshots have archives.
-        let kinds = KnownKinds::default().with::<Budget>();
+        let kinds = Budget::know(KnownKinds::default());
         let entities = Entities::new(self.storage.clone(), Arc::clone(&self.clock), kinds);
         Box::pin(async move {
             let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);

@@ -6,7 +6,7 @@
 //!
 //! Invariant: each accepted input counts once, and the total in an event is the sum so far.
 
-use std::{collections::BTreeMap, convert::Infallible, future::Future, pin::Pin};
+use std::{collections::BTreeMap, convert::Infallible, future::Future, pin::Pin, sync::Arc};
 
 use clawnode_cluster::{Storage, SystemClock, Timer};
 use clawnode_proto::{
@@ -21,8 +21,9 @@ use tracing::debug;
 #[cfg(feature = "test-util")]
 use crate::KernelBug;
 use crate::{
-    ActivationEnd, Begun, EffectKind, Entities, EntityKind, InputMemory, KnownKinds, Violation,
-    driver::{EffectRunner, Performing, Port},
+    ActivationEnd, Begun, EffectKind, Entities, EntityKind, InputMemory, KnownKinds,
+    MachineOptions, Violation,
+    driver::{AddKind, EffectRunner, Kinds, Performing, Port},
 };
 
 /// Between two tries at a store.
@@ -210,6 +211,16 @@ impl EntityKind for Counter {
     }
 }
 
+impl AddKind for Counter {
+    fn serve(kinds: Kinds, runner: Arc<dyn EffectRunner<Self>>, machine: MachineOptions) -> Kinds {
+        kinds.with::<Self>(runner, machine)
+    }
+
+    fn know(known: KnownKinds) -> KnownKinds {
+        known.with::<Self>()
+    }
+}
+
 impl EffectRunner<Counter> for CounterRunner {
     fn acquire(&self, _: EntityId, _: TimerId, want: Infallible, _: &Port<Counter>) -> Option<()> {
         match want {}
@@ -223,7 +234,7 @@ impl EffectRunner<Counter> for CounterRunner {
         port: Port<Counter>,
         cancelled: CancellationToken,
     ) -> Performing {
-        let timers = std::sync::Arc::clone(&self.storage.timers);
+        let timers = Arc::clone(&self.storage.timers);
         Box::pin(async move {
             while let Err(failure) = timers.set(&job).await {
                 debug!(%entity, %failure, "a timer cannot be set now; trying again");
@@ -242,8 +253,8 @@ impl EffectRunner<Counter> for CounterRunner {
         dropped: Vec<Input>,
     ) -> Pin<Box<dyn Future<Output = Option<Digest>> + Send>> {
         // A counter names no blobs, but its snapshots have archives.
-        let kinds = KnownKinds::default().with::<Counter>();
-        let clock = std::sync::Arc::new(SystemClock);
+        let kinds = Counter::know(KnownKinds::default());
+        let clock = Arc::new(SystemClock);
         let entities = Entities::new(self.storage.clone(), clock, kinds);
         Box::pin(async move {
             loop {

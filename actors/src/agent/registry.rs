@@ -17,7 +17,7 @@ use clawnode_proto::{
     session::Profile,
     subject::AGENT_KEYS as KEYS,
 };
-use futures_util::StreamExt;
+use futures_util::{StreamExt, future::BoxFuture};
 use ractor::SpawnErr;
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
@@ -74,59 +74,63 @@ pub struct Agents {
 impl Agents {
     /// Starts the agents, and follows their pauses and what operators stop. Each place that an agent gives
     /// says which accounts `budgets` knows then.
-    pub async fn spawn(
+    pub fn spawn(
         options: Vec<AgentOptions>,
         bucket: Arc<dyn Bucket>,
         switch_gate: SwitchGate,
         budgets: HolderHandle,
         supervisor: Supervisor,
-    ) -> Result<Self, SpawnErr> {
-        let (entries, slots) = (AgentEntries::default(), ProviderSlots::default());
-        let agents = Self { entries, bucket, switch_gate, budgets, supervisor, slots };
-        agents.reload(options).await?;
-        let following = agents.clone();
-        let follow = move || follow(following.clone());
-        agents.supervisor.adopt_task("agents.follow", follow).await?;
-        let (entries, switch_gate) = (Arc::clone(&agents.entries), agents.switch_gate.clone());
-        let latch = move || follow_latches(Arc::clone(&entries), switch_gate.clone());
-        agents.supervisor.adopt_task("agents.latch", latch).await?;
-        Ok(agents)
+    ) -> BoxFuture<'static, Result<Self, SpawnErr>> {
+        Box::pin(async move {
+            let (entries, slots) = (AgentEntries::default(), ProviderSlots::default());
+            let agents = Self { entries, bucket, switch_gate, budgets, supervisor, slots };
+            agents.reload(options).await?;
+            let following = agents.clone();
+            let follow = move || follow(following.clone());
+            agents.supervisor.adopt_task("agents.follow", follow).await?;
+            let (entries, switch_gate) = (Arc::clone(&agents.entries), agents.switch_gate.clone());
+            let latch = move || follow_latches(Arc::clone(&entries), switch_gate.clone());
+            agents.supervisor.adopt_task("agents.latch", latch).await?;
+            Ok(agents)
+        })
     }
 
     /// Takes a new configuration: updates known agents, starts new ones, stops missing ones.
-    pub async fn reload(&self, options: Vec<AgentOptions>) -> Result<(), SpawnErr> {
-        let limits = options.iter().map(|one| (one.name.clone(), one.limits)).collect();
-        self.switch_gate.limit(&limits);
-        let names: Vec<AgentName> = options.iter().map(|one| one.name.clone()).collect();
-        let mut new = Vec::new();
-        let mut old: Vec<AgentName> = self.names();
-        old.retain(|name| !names.contains(name));
-        {
-            let mut entries = write(&self.entries);
-            entries.retain(|name, _| names.contains(name));
-            for one in options {
-                if let Some(entry) = entries.get_mut(&one.name) {
-                    if entry.options != one {
-                        info!(agent = %one.name, "agent reloaded");
-                        if let Some(handle) = &entry.handle {
-                            handle.reload(one.clone());
+    pub fn reload(&self, options: Vec<AgentOptions>) -> BoxFuture<'_, Result<(), SpawnErr>> {
+        Box::pin(async move {
+            let limits = options.iter().map(|one| (one.name.clone(), one.limits)).collect();
+            self.switch_gate.limit(&limits);
+            let names: Vec<AgentName> = options.iter().map(|one| one.name.clone()).collect();
+            let mut new = Vec::new();
+            let mut old: Vec<AgentName> = self.names();
+            old.retain(|name| !names.contains(name));
+            {
+                let mut entries = write(&self.entries);
+                entries.retain(|name, _| names.contains(name));
+                for one in options {
+                    if let Some(entry) = entries.get_mut(&one.name) {
+                        if entry.options != one {
+                            info!(agent = %one.name, "agent reloaded");
+                            if let Some(handle) = &entry.handle {
+                                handle.reload(one.clone());
+                            }
+                            entry.options = one;
                         }
-                        entry.options = one;
+                    } else {
+                        new.push(one.name.clone());
+                        entries.insert(one.name.clone(), AgentEntry::new(one));
                     }
-                } else {
-                    new.push(one.name.clone());
-                    entries.insert(one.name.clone(), AgentEntry::new(one));
                 }
             }
-        }
-        for name in old {
-            info!(agent = %name, "agent removed; its sessions wait until it is back");
-            self.supervisor.dismiss(child_name(&name));
-        }
-        for name in new {
-            self.start(name).await?;
-        }
-        Ok(())
+            for name in old {
+                info!(agent = %name, "agent removed; its sessions wait until it is back");
+                self.supervisor.dismiss(child_name(&name));
+            }
+            for name in new {
+                self.start(name).await?;
+            }
+            Ok(())
+        })
     }
 
     async fn start(&self, name: AgentName) -> Result<(), SpawnErr> {
@@ -219,17 +223,19 @@ impl Agents {
     }
 
     /// What they look like now, in name order.
-    pub async fn views(&self) -> Vec<AgentView> {
-        let handles: Vec<(AgentHandle, Option<AgentPause>)> = read(&self.entries)
-            .values()
-            .filter_map(|entry| Some((entry.handle.clone()?, entry.pause.clone())))
-            .collect();
-        let mut views = Vec::new();
-        for (handle, pause) in handles {
-            let view = handle.view().await;
-            views.extend(view.map(|view| AgentView { pause, ..view }));
-        }
-        views
+    pub fn views(&self) -> BoxFuture<'_, Vec<AgentView>> {
+        Box::pin(async move {
+            let handles: Vec<(AgentHandle, Option<AgentPause>)> = read(&self.entries)
+                .values()
+                .filter_map(|entry| Some((entry.handle.clone()?, entry.pause.clone())))
+                .collect();
+            let mut views = Vec::new();
+            for (handle, pause) in handles {
+                let view = handle.view().await;
+                views.extend(view.map(|view| AgentView { pause, ..view }));
+            }
+            views
+        })
     }
 
     /// The agents that are paused, by name, and why, as far as that is known.

@@ -32,7 +32,7 @@ struct Inner {
 }
 
 /// A hook that may be asked.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     /// What sessions know of it.
     pub spec: HookSpec,
@@ -104,6 +104,12 @@ impl Hooks {
     pub fn of_agent(&self, agent: &AgentName) -> Vec<HookSpec> {
         let of = |it: &&Program| it.agents.is_empty() || it.agents.contains(agent);
         self.0.programs.values().filter(of).map(|program| program.spec.clone()).collect()
+    }
+
+    /// Whether these are the hooks that it has, with the same marks.
+    pub fn are(&self, programs: &[Program]) -> bool {
+        let is_known = |it: &Program| self.0.programs.values().any(|known| known == it);
+        programs.len() == self.0.programs.len() && programs.iter().all(is_known)
     }
 
     pub(super) fn keeper(&self) -> Option<&HookKeeper> {

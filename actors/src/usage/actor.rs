@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clawnode_cluster::{Backoff, Storage};
+use futures_util::future::BoxFuture;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::{debug, warn};
 
@@ -51,28 +52,30 @@ pub async fn run(sessions: Sessions, leads: impl Fn() -> bool) {
 }
 
 /// Counts all that is new; says whether it was saved.
-async fn round(
-    sessions: &Sessions,
-    books: &mut Option<Books>,
+fn round<'a>(
+    sessions: &'a Sessions,
+    books: &'a mut Option<Books>,
     due: bool,
-) -> Result<bool, CountingStopped> {
-    let open = match books.take() {
-        Some(open) => books.insert(open),
-        None => books.insert(Books::open(sessions.storage().clone()).await?),
-    };
-    let mut saved = Instant::now();
-    while open.count_page().await? {
-        // A long way is saved on the way.
-        if saved.elapsed() >= SAVE {
-            open.save(sessions.now()).await?;
-            saved = Instant::now();
+) -> BoxFuture<'a, Result<bool, CountingStopped>> {
+    Box::pin(async move {
+        let open = match books.take() {
+            Some(open) => books.insert(open),
+            None => books.insert(Books::open(sessions.storage().clone()).await?),
+        };
+        let mut saved = Instant::now();
+        while open.count_page().await? {
+            // A long way is saved on the way.
+            if saved.elapsed() >= SAVE {
+                open.save(sessions.now()).await?;
+                saved = Instant::now();
+            }
         }
-    }
-    if !due || !open.is_changed() {
-        return Ok(false);
-    }
-    open.save(sessions.now()).await?;
-    Ok(true)
+        if !due || !open.is_changed() {
+            return Ok(false);
+        }
+        open.save(sessions.now()).await?;
+        Ok(true)
+    })
 }
 
 /// Sees to it that the next round can go on. A count that cannot be read is made again from the journals.

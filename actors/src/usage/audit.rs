@@ -12,6 +12,7 @@ use clawnode_proto::{
     limits::{USAGE_BYTES, USAGE_ROWS},
     usage::{AuditRow, Calls, Day, Followed, UsageAudit, UsageDay, UsageKey},
 };
+use futures_util::future::BoxFuture;
 
 use super::{
     history::{self, JournalRead},
@@ -43,14 +44,20 @@ struct JournaledDay {
 }
 
 /// Counts a day again, and compares. A difference of one token or micro-dollar is a difference.
-pub async fn audit(storage: &Storage, now: Timestamp, day: Day) -> Result<UsageAudit, StoreError> {
-    wait_until_counted(storage, now).await?;
-    let audited = async {
-        let counted = CountedDay::read(storage, day).await?;
-        let journaled = JournaledDay::read(storage, day, counted.upto).await?;
-        Ok(compared(day, &counted.day, journaled))
-    };
-    audited.await.map_err(of_store)
+pub fn audit(
+    storage: &Storage,
+    now: Timestamp,
+    day: Day,
+) -> BoxFuture<'_, Result<UsageAudit, StoreError>> {
+    Box::pin(async move {
+        wait_until_counted(storage, now).await?;
+        let audited = async {
+            let counted = CountedDay::read(storage, day).await?;
+            let journaled = JournaledDay::read(storage, day, counted.upto).await?;
+            Ok(compared(day, &counted.day, journaled))
+        };
+        audited.await.map_err(of_store)
+    })
 }
 
 // === impl CountedDay ===

@@ -12,6 +12,7 @@ use clawnode_proto::{
     cursor::Pair,
     usage::{CallEnd, UsageCall, UsageCalls},
 };
+use futures_util::future::BoxFuture;
 
 use super::{
     history::{self, JournalRead},
@@ -44,34 +45,37 @@ struct CallPage {
 }
 
 /// The attempts since a time: `limit` of them behind `cursor`.
-pub async fn calls(
+pub fn calls(
     sessions: &Sessions,
     since: Timestamp,
     cursor: Option<CallPlace>,
     limit: usize,
-) -> Result<UsageCalls, StoreError> {
-    let (ends, is_cut) = sessions.active_since(since, JOURNALS_MAX).await?;
-    let (mut partial, mut reaches_end) = (false, true);
-    let mut page = CallPage {
-        most: limit.max(1),
-        since,
-        before: cursor,
-        rows: BTreeMap::new(),
-        is_cut: false,
-    };
-    for (updated, session) in ends {
-        if page.is_behind(updated) {
-            // The others are older still.
-            reaches_end = false;
-            break;
+) -> BoxFuture<'_, Result<UsageCalls, StoreError>> {
+    Box::pin(async move {
+        let (ends, is_cut) = sessions.active_since(since, JOURNALS_MAX).await?;
+        let (mut partial, mut reaches_end) = (false, true);
+        let mut page = CallPage {
+            most: limit.max(1),
+            since,
+            before: cursor,
+            rows: BTreeMap::new(),
+            is_cut: false,
+        };
+        for (updated, session) in ends {
+            if page.is_behind(updated) {
+                // The others are older still.
+                reaches_end = false;
+                break;
+            }
+            let read =
+                history::whole(sessions.storage(), session, |_, call| page.add(session, call));
+            let read = read.await.map_err(of_store)?;
+            partial |= matches!(read, JournalRead::Partly | JournalRead::Unreadable);
+            // A store that answers at once would keep this thread to itself.
+            tokio::task::yield_now().await;
         }
-        let read = history::whole(sessions.storage(), session, |_, call| page.add(session, call));
-        let read = read.await.map_err(of_store)?;
-        partial |= matches!(read, JournalRead::Partly | JournalRead::Unreadable);
-        // A store that answers at once would keep this thread to itself.
-        tokio::task::yield_now().await;
-    }
-    Ok(page.done(reaches_end, partial || (reaches_end && is_cut)))
+        Ok(page.done(reaches_end, partial || (reaches_end && is_cut)))
+    })
 }
 
 // === impl CallPage ===

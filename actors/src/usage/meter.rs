@@ -5,17 +5,16 @@ use clawnode_kernel::{Entity, FoldError, LoadedJournal};
 use clawnode_proto::{
     Attempt, CallId, CodecError, EntityId, Kind, Position, Sealed, SessionKey, Timestamp, TurnId,
     api::CONVERSATION,
-    budget::BudgetHeld,
     event::decode_record,
     kernel::KernelEvent,
     llm::{ModelRef, Usage},
-    model::ModelPrice,
     money::MicroUsd,
     session::SessionEvent,
     usage::{CallEnd, Calls, NO_USER, UsageKey},
 };
 use tracing::warn;
 
+use super::cost::AttemptPrice;
 use crate::session::Session;
 
 /// Events of a session that are read here; all others are passed over unread.
@@ -63,16 +62,6 @@ struct OpenCall {
     held: Option<AttemptPrice>,
 }
 
-/// What the journal says an attempt costs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct AttemptPrice {
-    call: CallId,
-    attempt: Attempt,
-    price: ModelPrice,
-    /// What counts if its usage is unknown.
-    most: MicroUsd,
-}
-
 /// An attempt that is to be counted, and when it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CountedCall {
@@ -100,25 +89,6 @@ impl CountedCall {
             CallEnd::Failed => Calls { failed: 1, wasted: self.usage, ..counted },
             CallEnd::GaveWay => Calls { gave_way: 1, wasted: self.usage, ..counted },
             CallEnd::Lost => Calls { lost: 1, ..counted },
-        }
-    }
-}
-
-// === impl AttemptPrice ===
-
-impl AttemptPrice {
-    fn of(held: &BudgetHeld) -> Self {
-        let BudgetHeld { call, attempt, price, .. } = *held;
-        Self { call, attempt, price, most: held.most() }
-    }
-
-    /// What an attempt costs that used this, or has no known end (PRICE-1). Absent if its price is unknown.
-    fn cost(held: Option<&Self>, used: Option<&Usage>) -> Option<MicroUsd> {
-        match (held, used) {
-            (_, Some(usage)) if usage.is_nothing() => Some(MicroUsd(0)),
-            (Some(held), Some(usage)) => Some(held.price.cost(usage)),
-            (Some(held), None) => Some(held.most),
-            (None, _) => None,
         }
     }
 }
@@ -173,10 +143,7 @@ impl Meter {
                 Ok(Some(SessionEvent::ModelBegun(begun)))
                     if (begun.call, begun.attempt) == (open.call, open.attempt) =>
                 {
-                    let is_of = |held: &AttemptPrice| {
-                        (held.call, held.attempt) == (open.call, open.attempt)
-                    };
-                    open.held = last.filter(is_of);
+                    open.held = last.filter(|held| held.is_of(open.call, open.attempt));
                     return true;
                 }
                 _ => {}
@@ -208,8 +175,7 @@ impl Meter {
             SessionEvent::ModelBegun(begun) => {
                 counted.extend(self.lose(at));
                 let (turn, call, attempt) = (begun.turn, begun.call, begun.attempt);
-                let is_of = |held: &AttemptPrice| (held.call, held.attempt) == (call, attempt);
-                let held = self.held.take().filter(is_of);
+                let held = self.held.take().filter(|held| held.is_of(call, attempt));
                 let open = |model| OpenCall { turn, call, attempt, model, held };
                 self.open = self.model.clone().map(open);
             }

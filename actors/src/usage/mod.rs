@@ -10,6 +10,8 @@
 //! `calls` and `audit` read the journals themselves, when they are asked to: one shows each attempt, the other
 //! counts a day again and compares.
 //!
+//! `cost` has what a call cost: it is decided once, when the call is counted, by the price in its journal.
+//!
 //! It is a loop without a mailbox, so there is no handle: `actor` has the loop, `state` the count.
 //!
 //! Invariants
@@ -19,6 +21,7 @@
 mod actor;
 mod audit;
 mod calls;
+mod cost;
 #[cfg(test)]
 mod cost_tests;
 mod history;

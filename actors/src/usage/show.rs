@@ -8,6 +8,7 @@ use clawnode_proto::{
     event::decode_record,
     usage::{Calls, Day, Followed, UsageBy, UsageDay, UsageKey, UsageRow, UsageView},
 };
+use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
 use super::{
@@ -20,14 +21,16 @@ use super::{
 const FRESH: (Duration, Duration) = (Duration::from_secs(2), Duration::from_millis(100));
 
 /// Sums what is counted, and says how far that is behind.
-pub async fn show(
+pub fn show(
     storage: &Storage,
     now: Timestamp,
     by: UsageBy,
     since: Option<Day>,
-) -> Result<UsageView, StoreError> {
-    wait_until_counted(storage, now).await?;
-    summed(storage, now, by, since).await.map_err(of_store)
+) -> BoxFuture<'_, Result<UsageView, StoreError>> {
+    Box::pin(async move {
+        wait_until_counted(storage, now).await?;
+        summed(storage, now, by, since).await.map_err(of_store)
+    })
 }
 
 /// Waits a moment for calls that are not counted yet.
@@ -43,12 +46,14 @@ pub(super) async fn wait_until_counted(
 }
 
 /// How old the oldest event is that is not counted yet, in milliseconds (1 at least); 0 if all are counted.
-pub async fn behind(storage: &Storage, now: Timestamp) -> Result<u64, StoreError> {
-    let behind = async {
-        let (followed, _) = stored::<Followed>(storage, HEAD).await?;
-        Ok(behind_since(storage, now, &followed).await?)
-    };
-    behind.await.map_err(of_store)
+pub fn behind(storage: &Storage, now: Timestamp) -> BoxFuture<'_, Result<u64, StoreError>> {
+    Box::pin(async move {
+        let behind = async {
+            let (followed, _) = stored::<Followed>(storage, HEAD).await?;
+            Ok(behind_since(storage, now, &followed).await?)
+        };
+        behind.await.map_err(of_store)
+    })
 }
 
 async fn behind_since(

@@ -13,7 +13,11 @@ use std::{
 use clawnode_cluster::Peek;
 use clawnode_guard::kill_switch::SwitchGate;
 use clawnode_proto::{Capability, ToolName};
-use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
+use futures_util::{
+    StreamExt,
+    future::{BoxFuture, join_all},
+    stream::FuturesUnordered,
+};
 use tokio::{sync::watch, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -86,30 +90,33 @@ struct ExecutorProbe {
 impl Executors {
     /// Looks for the first time at these executors, whose runs need a permit of `switch_gate`. Two tools of one name
     /// are refused.
-    pub async fn open(
+    pub fn open(
         list: Vec<Arc<dyn Executor>>,
         switch_gate: SwitchGate,
-    ) -> Result<Self, ToolboxError> {
-        let providers = Providers::default();
-        let toolbox =
-            Toolbox::new(list.iter().map(Arc::clone))?.behind(&switch_gate).told(&providers);
-        let available = watch::Sender::new(Available::default());
-        let over = CancellationToken::new();
-        let executors = Self { list, switch_gate, available, providers: providers.clone(), over };
-        let looks = executors.look().await;
-        for look in &looks {
-            match &look.health {
-                Ok(()) => {}
-                // Most nodes do not have everything, and an MCP server has just been started. What an
-                // agent needs is named by `status`.
-                Err(why) => {
-                    debug!(why, needed = ?look.needed, "this node takes no such tool calls");
+    ) -> BoxFuture<'static, Result<Self, ToolboxError>> {
+        Box::pin(async move {
+            let providers = Providers::default();
+            let toolbox =
+                Toolbox::new(list.iter().map(Arc::clone))?.behind(&switch_gate).told(&providers);
+            let available = watch::Sender::new(Available::default());
+            let over = CancellationToken::new();
+            let executors =
+                Self { list, switch_gate, available, providers: providers.clone(), over };
+            let looks = executors.look().await;
+            for look in &looks {
+                match &look.health {
+                    Ok(()) => {}
+                    // Most nodes do not have everything, and an MCP server has just been started. What an
+                    // agent needs is named by `status`.
+                    Err(why) => {
+                        debug!(why, needed = ?look.needed, "this node takes no such tool calls");
+                    }
                 }
             }
-        }
-        let capabilities = healthy(&looks);
-        executors.available.send_replace(Available { toolbox, capabilities, providers });
-        Ok(executors)
+            let capabilities = healthy(&looks);
+            executors.available.send_replace(Available { toolbox, capabilities, providers });
+            Ok(executors)
+        })
     }
 
     /// The tools that can run now; notifies of each change.
@@ -128,12 +135,14 @@ impl Executors {
     }
 
     /// Looks again and again; ends never.
-    pub async fn keep(self) {
-        loop {
-            self.wait().await;
-            let looks = self.look().await;
-            self.tell(&looks);
-        }
+    pub fn keep(self) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            loop {
+                self.wait().await;
+                let looks = self.look().await;
+                self.tell(&looks);
+            }
+        })
     }
 
     /// Until it is time for another look.

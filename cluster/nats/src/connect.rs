@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, jetstream::ContextBuilder};
 use clawnode_cluster::{Clock, Storage, SystemClock, clock::Backoff};
 use clawnode_proto::{ErrorChain, limits::PARTITIONS_MAX};
+use futures_util::future::BoxFuture;
 use rand::Rng;
 use serde_json::json;
 use tokio::{sync::broadcast, task::JoinHandle, time::Instant};
@@ -52,17 +53,20 @@ const RECONNECT_MOST: Duration = Duration::from_secs(2);
 /// Connects to these servers, and creates the cluster if there is none. Fails after
 /// `connect_timeout` if no server answers, and after `ready_timeout` if the servers are not ready.
 /// Once it has returned, the connection reconnects for ever.
-pub async fn connect(options: NatsOptions) -> Result<Storage, ConnectError> {
-    check(&options)?;
-    let api = reach(&options).await?;
-    let born = async {
-        wait_for_jetstream(&api, &options).await?;
-        birth::be_born(&api, &options).await
-    };
-    match tokio::time::timeout(BIRTH_TIMEOUT, born).await {
-        Ok(born) => assemble(api, options, born?).await,
-        Err(elapsed) => Err(failed(&options, elapsed)),
-    }
+pub fn connect(options: NatsOptions) -> BoxFuture<'static, Result<Storage, ConnectError>> {
+    // Boxed here, so that the crates that await it do not compile it once more.
+    Box::pin(async move {
+        check(&options)?;
+        let api = reach(&options).await?;
+        let born = async {
+            wait_for_jetstream(&api, &options).await?;
+            birth::be_born(&api, &options).await
+        };
+        match tokio::time::timeout(BIRTH_TIMEOUT, born).await {
+            Ok(born) => assemble(api, options, born?).await,
+            Err(elapsed) => Err(failed(&options, elapsed)),
+        }
+    })
 }
 
 fn check(options: &NatsOptions) -> Result<(), ConnectError> {

@@ -18,7 +18,7 @@ use std::{
 
 use async_nats::{HeaderValue, header::NATS_ROLLUP};
 use clawnode_proto::subject::Prefix;
-use futures_util::StreamExt;
+use futures_util::{StreamExt, future::BoxFuture};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
@@ -71,36 +71,40 @@ fn mirrored(prefix: &Prefix, replicas: u8) -> [StreamSpec; 2] {
 
 /// Makes the mirrors, or changes for how long they keep a record; `None`: for ever. Says which there
 /// are.
-pub async fn mirror(
+pub fn mirror(
     options: &NatsOptions,
     keep: Option<Duration>,
-) -> Result<Vec<String>, ConnectError> {
-    let api = reach(options).await?;
-    let mut made = Vec::new();
-    for spec in mirrored(&options.prefix, 1) {
-        let name =
-            make(&api, &spec.name, keep).await.map_err(|failure| failed(options, failure))?;
-        made.push(name);
-    }
-    Ok(made)
+) -> BoxFuture<'_, Result<Vec<String>, ConnectError>> {
+    Box::pin(async move {
+        let api = reach(options).await?;
+        let mut made = Vec::new();
+        for spec in mirrored(&options.prefix, 1) {
+            let name =
+                make(&api, &spec.name, keep).await.map_err(|failure| failed(options, failure))?;
+            made.push(name);
+        }
+        Ok(made)
+    })
 }
 
 /// Restores the streams from their mirrors, except for messages of the last `without`. No node may
 /// run.
-pub async fn restore(
+pub fn restore(
     options: &NatsOptions,
     without: Duration,
-) -> Result<Vec<RestoredStream>, ConnectError> {
-    let api = reach(options).await?;
-    if is_alive(&api, &options.prefix).await.map_err(|error| failed(options, error))? {
-        return Err(failed(options, "nodes of this cluster run; stop them first"));
-    }
-    let mut restored = Vec::new();
-    for spec in mirrored(&options.prefix, 1) {
-        let one = bring_back(&api, &options.prefix, &spec.name, without).await;
-        restored.push(one.map_err(|failure| failed(options, failure))?);
-    }
-    Ok(restored)
+) -> BoxFuture<'_, Result<Vec<RestoredStream>, ConnectError>> {
+    Box::pin(async move {
+        let api = reach(options).await?;
+        if is_alive(&api, &options.prefix).await.map_err(|error| failed(options, error))? {
+            return Err(failed(options, "nodes of this cluster run; stop them first"));
+        }
+        let mut restored = Vec::new();
+        for spec in mirrored(&options.prefix, 1) {
+            let one = bring_back(&api, &options.prefix, &spec.name, without).await;
+            restored.push(one.map_err(|failure| failed(options, failure))?);
+        }
+        Ok(restored)
+    })
 }
 
 /// Whether a node is heard of.

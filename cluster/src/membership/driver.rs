@@ -7,7 +7,7 @@ use clawnode_proto::{
     ProcessId, codec,
     node::{Hearsay, Heartbeat, NodeRequest},
 };
-use futures_util::StreamExt;
+use futures_util::{StreamExt, future::BoxFuture};
 use tokio::{
     sync::{Notify, broadcast, watch},
     task::JoinSet,
@@ -69,49 +69,51 @@ impl Announcer {
 
 impl Membership {
     /// Sends heartbeats, listens for the others and asks after them, until the bus is closed.
-    pub async fn run(self) {
-        let bus = &self.storage.bus;
-        let (heard, said) = tokio::join!(
-            bus.subscribe(self.storage.prefix.heartbeats()),
-            bus.subscribe(self.storage.prefix.all_hearsay()),
-        );
-        let (mut heard, mut said) = match (heard, said) {
-            (Ok(heard), Ok(said)) => (heard, said),
-            (Err(failure), _) | (_, Err(failure)) => {
-                warn!(%failure, "cannot listen for heartbeats of other nodes; trying again");
-                return;
-            }
-        };
-        let mut partings = bus.partings();
-        let mut life = MembershipRun {
-            state: MembershipState::new(self.me, self.options.clone(), Instant::now()),
-            asked: JoinSet::new(),
-            beaten: None,
-            due: None,
-        };
-        let mut beat = tokio::time::interval(self.options.heartbeat);
-        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            let wake = life.wake();
-            tokio::select! {
-                _ = beat.tick() => life.due = Some(Instant::now()),
-                () = self.announcer.0.notified() => life.beat_soon(),
-                event = heard.next() => match event {
-                    Some(event) => life.heard(event, &self.clock),
-                    None => return,
-                },
-                event = said.next() => match event {
-                    Some(event) => life.said(event),
-                    None => return,
-                },
-                parted = parted(&mut partings) => life.state.parted(Instant::now(), parted),
-                Some(Ok((process, came_to))) = life.asked.join_next() => {
-                    life.state.probed(Instant::now(), process, came_to);
+    pub fn run(self) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let bus = &self.storage.bus;
+            let (heard, said) = tokio::join!(
+                bus.subscribe(self.storage.prefix.heartbeats()),
+                bus.subscribe(self.storage.prefix.all_hearsay()),
+            );
+            let (mut heard, mut said) = match (heard, said) {
+                (Ok(heard), Ok(said)) => (heard, said),
+                (Err(failure), _) | (_, Err(failure)) => {
+                    warn!(%failure, "cannot listen for heartbeats of other nodes; trying again");
+                    return;
                 }
-                () = tokio::time::sleep_until(wake) => {}
+            };
+            let mut partings = bus.partings();
+            let mut life = MembershipRun {
+                state: MembershipState::new(self.me, self.options.clone(), Instant::now()),
+                asked: JoinSet::new(),
+                beaten: None,
+                due: None,
+            };
+            let mut beat = tokio::time::interval(self.options.heartbeat);
+            beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                let wake = life.wake();
+                tokio::select! {
+                    _ = beat.tick() => life.due = Some(Instant::now()),
+                    () = self.announcer.0.notified() => life.beat_soon(),
+                    event = heard.next() => match event {
+                        Some(event) => life.heard(event, &self.clock),
+                        None => return,
+                    },
+                    event = said.next() => match event {
+                        Some(event) => life.said(event),
+                        None => return,
+                    },
+                    parted = parted(&mut partings) => life.state.parted(Instant::now(), parted),
+                    Some(Ok((process, came_to))) = life.asked.join_next() => {
+                        life.state.probed(Instant::now(), process, came_to);
+                    }
+                    () = tokio::time::sleep_until(wake) => {}
+                }
+                self.act(&mut life).await;
             }
-            self.act(&mut life).await;
-        }
+        })
     }
 
     /// Acts on what was heard.

@@ -7,10 +7,8 @@ use std::sync::{
 
 use clawnode_actors::{
     agent::Agents,
-    hook::Hooks,
     session::{FrameHub, RunnerParts, clients::route::Routes},
 };
-use clawnode_budget::holder::HolderHandle;
 use clawnode_cluster::{
     Feed, Peek,
     membership::{Announcer, ClusterClock, Members},
@@ -34,7 +32,6 @@ use crate::{
         mcp::McpServers,
         operate::Operations,
         panic,
-        plugins::NodePlugins,
         reload::Reloaded,
         status::NodeStatus,
         tools::{self, NodeTools, ToolParts},
@@ -125,7 +122,15 @@ impl Opened {
             reached: Arc::clone(&reached),
         });
         version_check::join(&base.storage, &heartbeat_source, &cluster_clock).await?;
-        let follows = reloaded((&agents, &routes, &models), &mcp, (plugins, hooks), &base.budgets);
+        let follows = Reloaded {
+            agents: agents.clone(),
+            routes: Arc::clone(&routes),
+            models: models.clone(),
+            pins: mcp.pins(),
+            plugins,
+            hooks,
+            budgets: base.budgets.clone(),
+        };
         follow_load(&base, &agents, &gauges, &hub).await?;
         follow_files(&base, &loaded, &node_status, follows).await?;
         let (shutdown, heartbeat) = (CancellationToken::new(), Arc::clone(&heartbeat_source));
@@ -154,18 +159,6 @@ impl Opened {
             operations,
         })
     }
-}
-
-/// What follows the configuration's files.
-fn reloaded(
-    (agents, routes, models): (&Agents, &Arc<RwLock<Routes>>, &CurrentModels),
-    mcp: &McpServers,
-    (plugins, hooks): (NodePlugins, Hooks),
-    budgets: &HolderHandle,
-) -> Reloaded {
-    let (agents, routes, models) = (agents.clone(), Arc::clone(routes), models.clone());
-    let pins = mcp.pins();
-    Reloaded { agents, routes, models, pins, plugins, hooks, budgets: budgets.clone() }
 }
 
 /// What all entities of the process share.

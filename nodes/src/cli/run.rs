@@ -6,6 +6,7 @@ use clap::{ArgMatches, FromArgMatches as _};
 use clawnode_executors::sandbox;
 use clawnode_proto::node::NodeRole;
 use clawnode_tool::keeper::keep;
+use futures_util::future::LocalBoxFuture;
 
 #[cfg(feature = "tui")]
 use super::top;
@@ -134,45 +135,48 @@ async fn dispatch(cli: Cli, env: &Env, out: Output) -> Result<Exit, Failure> {
     done
 }
 
-async fn perform(command: Command, context: &CliContext) -> Result<Exit, Failure> {
+/// Each command is compiled as a function of its own, and not all as one.
+fn perform(command: Command, context: &CliContext) -> LocalBoxFuture<'_, Result<Exit, Failure>> {
     match command {
-        Command::Up(args) => Box::pin(up::up(args, context)).await,
+        Command::Up(args) => Box::pin(up::up(args, context)),
         Command::Run(args) => {
             let roles: Vec<NodeRole> = args.role.into_iter().map(NodeRole::from).collect();
-            Box::pin(up::run(roles, args.join, context)).await
+            Box::pin(up::run(roles, args.join, context))
         }
-        Command::Chat(args) => Box::pin(chat::run(args, context)).await,
-        Command::Status => status::run(context).await,
-        Command::Nodes => nodes::run(context).await,
-        Command::Providers => providers::run(context).await,
-        Command::Execute(args) => execute::run(args, context).await,
-        Command::Diagnose(args) => providers::diagnose(args, context).await,
-        Command::Partitions => partitions::run(context).await,
-        Command::Usage(args) => usage::run(args, context).await,
-        Command::Budget(command) => budget::run(command, context).await,
-        Command::Tree(args) => tree::run(args, context).await,
-        Command::Events(args) => events::run(args, context).await,
+        Command::Chat(args) => Box::pin(chat::run(args, context)),
+        Command::Status => Box::pin(status::run(context)),
+        Command::Nodes => Box::pin(nodes::run(context)),
+        Command::Providers => Box::pin(providers::run(context)),
+        Command::Execute(args) => Box::pin(execute::run(args, context)),
+        Command::Diagnose(args) => Box::pin(providers::diagnose(args, context)),
+        Command::Partitions => Box::pin(partitions::run(context)),
+        Command::Usage(args) => Box::pin(usage::run(args, context)),
+        Command::Budget(command) => Box::pin(budget::run(command, context)),
+        Command::Tree(args) => Box::pin(tree::run(args, context)),
+        Command::Events(args) => Box::pin(events::run(args, context)),
         #[cfg(feature = "tui")]
-        Command::Top(args) => top::run(args, context).await,
-        Command::Sessions(command) => Box::pin(sessions::run(command, context)).await,
-        Command::Quarantine(command) => quarantine::run(command, context).await,
-        Command::Parked(args) => parked::run(args, context).await,
-        Command::Agents(command) => agents::run(command, context).await,
-        Command::Models(command) => models::run(command, context).await,
-        Command::Approvals(command) => approvals::run(command, context).await,
-        Command::Jobs(command) => Box::pin(jobs::run(command, context)).await,
-        Command::Panic(args) => panic::run(args, context).await,
-        Command::Tools(command) => tools::run(command, context).await,
-        Command::Mcp(command) => mcp::run(command, context).await,
-        Command::Hooks(command) => hooks::run(&command, context),
-        Command::Node(command) => node::run(command, context).await,
-        Command::Journal(command) => journal::run(command, context).await,
-        Command::Backup(args) => backup::backup(args, context).await,
-        Command::Restore(args) => backup::restore(args, context).await,
-        Command::Import(args) => Box::pin(import::run(args, context)).await,
+        Command::Top(args) => Box::pin(top::run(args, context)),
+        Command::Sessions(command) => Box::pin(sessions::run(command, context)),
+        Command::Quarantine(command) => Box::pin(quarantine::run(command, context)),
+        Command::Parked(args) => Box::pin(parked::run(args, context)),
+        Command::Agents(command) => Box::pin(agents::run(command, context)),
+        Command::Models(command) => Box::pin(models::run(command, context)),
+        Command::Approvals(command) => Box::pin(approvals::run(command, context)),
+        Command::Jobs(command) => Box::pin(jobs::run(command, context)),
+        Command::Panic(args) => Box::pin(panic::run(args, context)),
+        Command::Tools(command) => Box::pin(tools::run(command, context)),
+        Command::Mcp(command) => Box::pin(mcp::run(command, context)),
+        Command::Hooks(command) => Box::pin(std::future::ready(hooks::run(&command, context))),
+        Command::Node(command) => Box::pin(node::run(command, context)),
+        Command::Journal(command) => Box::pin(journal::run(command, context)),
+        Command::Backup(args) => Box::pin(backup::backup(args, context)),
+        Command::Restore(args) => Box::pin(backup::restore(args, context)),
+        Command::Import(args) => Box::pin(import::run(args, context)),
         #[cfg(feature = "nats")]
-        Command::Cluster(command) => Box::pin(super::cluster::run(command, context)).await,
-        Command::Config(config::ConfigCommand::Show) => config::show(context),
+        Command::Cluster(command) => Box::pin(super::cluster::run(command, context)),
+        Command::Config(config::ConfigCommand::Show) => {
+            Box::pin(std::future::ready(config::show(context)))
+        }
         // Done before the configuration was read.
         Command::Verify(_)
         | Command::Help(_)
@@ -180,7 +184,9 @@ async fn perform(command: Command, context: &CliContext) -> Result<Exit, Failure
         | Command::Completions(_)
         | Command::Man(_)
         | Command::Doctor(_)
-        | Command::Config(config::ConfigCommand::Check(_)) => Ok(Exit::Ok),
+        | Command::Config(config::ConfigCommand::Check(_)) => {
+            Box::pin(std::future::ready(Ok(Exit::Ok)))
+        }
     }
 }
 

@@ -7,10 +7,8 @@ use clawnode_gateway::{
     Answers, Checked, CleanFilter, ExecuteRequest, HandlerResult, JobFilter, LogFilter,
     RequestCaller, SessionRef,
 };
-use clawnode_kernel::EntityError;
 use clawnode_proto::{
-    AgentName, CallId, Cursor, Digest, ErrorBody, ErrorCode, ExecutionId, JobId, McpServerName,
-    TurnId,
+    AgentName, CallId, Cursor, Digest, ExecutionId, JobId, McpServerName, TurnId,
     agents::{AgentDetail, AgentList, AgentView},
     api::{
         EventsParams, Method, NodeParams, NodesDrain, Nothing, PanicClear, PanicParams, ParkedDrop,
@@ -43,8 +41,8 @@ use serde_json::Value;
 use super::{
     backend::{NodeBackend, idempotency_key, named, store},
     delete, health,
-    orders::{self, NodeOrder},
-    policy, reload, runaways, scheduler, session_filter,
+    orders::NodeOrder,
+    policy, scheduler,
 };
 
 /// The answer of methods that return nothing else.
@@ -53,15 +51,7 @@ const DONE: DoneView = DoneView { ok: true };
 #[async_trait]
 impl Answers for NodeBackend {
     async fn status(&self, _: &RequestCaller, _: Nothing) -> HandlerResult<StatusView> {
-        let mut status = self.overview.status().await;
-        let alive = self.overview.alive();
-        status.warnings.extend(health::warnings(&alive, &self.needs()));
-        status.warnings.extend(reload::warnings(&alive));
-        status.warnings.splice(0..0, runaways::warnings(self.agents.paused()));
-        status.warnings.extend(self.budgets.warnings().await);
-        // An operator's stop comes before everything else.
-        status.warnings.splice(0..0, self.switch.warnings());
-        Ok(status)
+        Ok(self.state().await)
     }
 
     async fn nodes_list(&self, _: &RequestCaller, _: Nothing) -> HandlerResult<NodeList> {
@@ -187,12 +177,7 @@ impl Answers for NodeBackend {
         _: &RequestCaller,
         Checked(page): Checked<SessionsList>,
     ) -> HandlerResult<SessionList> {
-        let wanted = session_filter::query(page, self.sessions.now())?;
-        let mut list = self.sessions.list(&wanted).await.map_err(store)?;
-        for row in &mut list.sessions {
-            row.node = row.owner.and_then(|owner| self.overview.name_of(owner));
-        }
-        Ok(list)
+        self.session_page(page).await
     }
 
     async fn sessions_history(
@@ -279,13 +264,7 @@ impl Answers for NodeBackend {
         _: &RequestCaller,
         session: SessionRef,
     ) -> HandlerResult<RouteView> {
-        let options = |agent: &AgentName| self.agents.options(agent);
-        let found = self.sessions.next_route(session.id, options).await;
-        let unknown = || {
-            ErrorBody::new(ErrorCode::NotFound, "the session's agent is not in the configuration")
-                .hint("`clawnode agents list` shows the agents there are")
-        };
-        found.map_err(|error| named(&session, error))?.ok_or_else(unknown)
+        self.next_route(&session).await
     }
 
     async fn mcp_list(&self, _: &RequestCaller, _: Nothing) -> HandlerResult<McpList> {
@@ -370,16 +349,7 @@ impl Answers for NodeBackend {
     }
 
     async fn parked_drop(&self, _: &RequestCaller, params: ParkedDrop) -> HandlerResult<DoneView> {
-        let ParkedDrop { letter } = params;
-        if self.overview.is_worker() {
-            self.sessions.entities().drop_letter(&letter).await?;
-            return Ok(DONE);
-        }
-        let nodes = self.overview.nodes().nodes;
-        if orders::drop_letter(self.sessions.storage(), &nodes, &letter).await? {
-            return Ok(DONE);
-        }
-        Err(EntityError::NoLetter(letter).into())
+        self.drop_letter(params.letter).await.map(|()| DONE)
     }
 
     async fn approvals_list(
@@ -485,11 +455,5 @@ impl Answers for NodeBackend {
     ) -> HandlerResult<ContinuedView> {
         let turn = self.sessions.go_on(session.id, turn).await?;
         Ok(ContinuedView { turn, steps: MORE_STEPS })
-    }
-}
-
-impl NodeBackend {
-    async fn order(&self, node: &str, order: NodeOrder) -> HandlerResult<NodeView> {
-        orders::give(self.sessions.storage(), &self.overview.nodes().nodes, node, order).await
     }
 }

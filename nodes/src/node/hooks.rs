@@ -1,9 +1,9 @@
 //! The hooks of this node: where they are, and which of them may be asked.
 
-use std::{collections::BTreeSet, fs, io, path::PathBuf};
+use std::{collections::BTreeSet, fs, io, path::PathBuf, time::SystemTime};
 
 use clawnode_actors::hook::{self, HookFile, HookKeeper, Hooks, Program};
-use clawnode_proto::ErrorChain;
+use clawnode_proto::{ErrorChain, hook::HookPoint};
 use tracing::{info, warn};
 
 use super::mcp::{KEEPER, OWN};
@@ -21,6 +21,9 @@ const SEEN: &str = "hooks.seen";
 /// Its first line.
 const ABOUT: &str = "# Hooks that were here when a node started. `doctor` and the node warn about \
                      each that is gone.\n# If you removed a hook, delete its line.\n";
+
+/// Files of one folder of hooks whose changes are noticed.
+const FILES_MAX: usize = 256;
 
 /// A file in the folder of hooks, and whether it may be asked.
 #[derive(Debug)]
@@ -116,6 +119,33 @@ fn stranger(config: &Config, program: &Program) -> Option<String> {
     };
     let agent = program.agents.iter().find(|agent| !is_there(agent.as_str()))?;
     Some(format!("its marks name agent `{agent}`, which is not configured"))
+}
+
+/// When the folder of hooks and what is in it were changed: before that, a look at them finds nothing new.
+pub fn changed_at(loaded: &LoadedConfig) -> Vec<Option<SystemTime>> {
+    let Some(folder) = folder(loaded) else { return Vec::new() };
+    let points = HookPoint::ALL.iter().map(|point| folder.join(point.as_str()));
+    let paths = points.flat_map(|point| {
+        let entries = fs::read_dir(&point).into_iter().flatten().take(FILES_MAX);
+        let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        paths.sort();
+        paths.push(point);
+        paths
+    });
+    paths.map(|path| fs::metadata(path).and_then(|about| about.modified()).ok()).collect()
+}
+
+/// Whether a node that started now would have other hooks than these, or would not start because of one.
+/// What a hook does is not compared: its file is run as it is at that time.
+pub fn differ(loaded: &LoadedConfig, hooks: &Hooks) -> bool {
+    let mut programs = Vec::new();
+    for HookStatus { entry, refused } in found(loaded) {
+        match (refused, entry.hook) {
+            (None, Ok(program)) => programs.push(program),
+            (Some(_), _) | (_, Err(_)) => return true,
+        }
+    }
+    !hooks.are(&programs)
 }
 
 /// The hooks of this node. It does not start with a file among them that may not be asked: who put

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use clawnode_actors::session::{RunnerParts, Session, SessionRunner};
 use clawnode_budget::Budget;
 use clawnode_cluster::{Clock, Storage};
-use clawnode_kernel::{Entities, KnownKinds, MachineOptions, driver::Kinds};
+use clawnode_kernel::{
+    Entities, KnownKinds, MachineOptions,
+    driver::{AddKind as _, Kinds},
+};
 use ractor::SpawnErr;
 
 use super::{base::NodeBase, budgets};
@@ -15,7 +18,20 @@ macro_rules! kinds {
     ($base:ident, $parts:ident: $( $kind:ty => $runner:expr; )*) => {
         /// The entities of every kind in these stores. Journals of the kinds in this table can be folded.
         pub fn entities(storage: Storage, clock: Arc<dyn Clock>) -> Entities {
-            Entities::new(storage, clock, KnownKinds::default()$( .with::<$kind>() )*)
+            let known = KnownKinds::default();
+            $( let known = <$kind>::know(known); )*
+            Entities::new(storage, clock, known)
+        }
+
+        /// The names of the events of every kind.
+        #[cfg(test)]
+        fn events() -> Vec<(&'static str, clawnode_proto::Kind)> {
+            use clawnode_kernel::EntityKind;
+            use clawnode_proto::Grammar as _;
+
+            let mut all = Vec::new();
+            $( all.extend(<$kind as EntityKind>::Event::KINDS.iter().map(|it| (*it, <$kind>::KIND))); )*
+            all
         }
 
         /// The kinds that a worker serves. Starts the other tasks of a kind.
@@ -24,7 +40,9 @@ macro_rules! kinds {
             $parts: &RunnerParts,
             machine: MachineOptions,
         ) -> Result<Kinds, SpawnErr> {
-            Ok(Kinds::default()$( .with::<$kind>(Arc::new($runner), machine) )*)
+            let kinds = Kinds::default();
+            $( let kinds = <$kind>::serve(kinds, Arc::new($runner), machine); )*
+            Ok(kinds)
         }
     };
 }
@@ -44,4 +62,26 @@ async fn sessions(base: &NodeBase, parts: &RunnerParts) -> Result<SessionRunner,
         base.supervisor.adopt_task("worker.awaited", follow).await?;
     }
     Ok(runner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use clawnode_proto::{Grammar as _, kernel::KernelEvent};
+
+    use super::*;
+
+    /// A journal names an event without its kind, and lists of people show events of all kinds.
+    #[test]
+    fn no_two_kinds_have_events_of_one_name() {
+        let kernel = KernelEvent::KINDS.iter().map(|name| (*name, "the kernel".to_owned()));
+        let mut owners: BTreeMap<&str, String> = kernel.collect();
+        let all = events();
+        assert!(!all.is_empty());
+        for (name, kind) in all {
+            let other = owners.insert(name, kind.to_string());
+            assert_eq!(other, None, "`{name}` is an event of `{kind}` too");
+        }
+    }
 }

@@ -9,7 +9,8 @@
 //! | `models`, `tools`, `plugins`, `hooks`, `mcp` | make parts of the settings |
 //! | `current_models`, `probes` | the providers as the configuration has them now; whether they can be reached |
 //! | `serving` | sets up the gateway |
-//! | `backend`, `answers`, `agent_answers`, `usage_answers` | the gateway's requests about sessions; a handler for each method |
+//! | `backend`, `answers` | the gateway's requests about sessions; a handler for each method |
+//! | `session_answers`, `agent_answers`, `cluster_answers`, … | what handlers answer, by noun |
 //! | `accounts` | accounts for people: what is spent, by whom, and changes of limits |
 //! | `count`, `delete`, `executions`, `archive`, `policy`, `scheduler`, `session_filter` | longer answers |
 //! | `version_check`, `status`, `load` | heartbeats: what this process is, does, and how busy it is |
@@ -36,6 +37,7 @@ pub mod backup;
 pub mod base;
 pub mod budgets;
 mod client_tools;
+mod cluster_answers;
 mod count;
 pub mod current_models;
 mod delete;
@@ -71,6 +73,7 @@ pub mod runaways;
 pub mod scan;
 mod scheduler;
 pub mod serving;
+mod session_answers;
 mod session_filter;
 pub mod status;
 pub mod storage;

@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::{
-    budgets, current_models::CurrentModels, models::answering, plugins::NodePlugins,
+    budgets, current_models::CurrentModels, hooks, models::answering, plugins::NodePlugins,
     status::NodeStatus,
 };
 use crate::config::{AgentSection, Config, LoadedConfig, schema_source::SchemaSource};
@@ -33,6 +33,8 @@ const RELOAD_EVERY: Duration = Duration::from_secs(2);
 /// Sections of the file that a running node reads again.
 const READ_AGAIN: [&str; 7] =
     ["agents", "providers", "models", "prices", "embeddings", "budgets", "bindings"];
+/// The section that waits if hooks were added, removed or marked otherwise.
+const HOOKS: &str = "hooks";
 /// What it reads again of the section `tools`.
 const READ_AGAIN_OF_TOOLS: [&str; 2] = ["timeouts", "run_command"];
 /// Nodes that are named in warnings.
@@ -92,6 +94,7 @@ async fn follow(reloaded: Reloaded, loaded: LoadedConfig, node_status: &NodeStat
                 continue;
             }
         };
+        let hooks_wait = hooks::differ(&again, &hooks);
         let (plugins, hooks, circuits) = (plugins.clone(), hooks.clone(), models.circuits());
         match answering(&again.config, again.env(), &clock, plugins, hooks, &circuits).await {
             Ok(answering) => {
@@ -106,7 +109,10 @@ async fn follow(reloaded: Reloaded, loaded: LoadedConfig, node_status: &NodeStat
                 }
                 *routes.write().unwrap_or_else(std::sync::PoisonError::into_inner) =
                     answering.routes;
-                let waits = changed(&started, &sections(&again.config));
+                let mut waits = changed(&started, &sections(&again.config));
+                if hooks_wait && !waits.iter().any(|name| name == HOOKS) {
+                    waits.push(HOOKS.to_owned());
+                }
                 if !waits.is_empty() && waits != node_status.file().waits {
                     info!(sections = waits.join(", "), "changes wait for a restart of this node");
                 }
@@ -175,11 +181,14 @@ fn changed_at(loaded: &LoadedConfig) -> Vec<Option<SystemTime>> {
     // A file that is not there yet may come.
     let file = loaded.own_file();
     let files = file.into_iter().chain(souls).chain(schemas);
-    files.map(|path| std::fs::metadata(path).and_then(|about| about.modified()).ok()).collect()
+    let changed = |path| std::fs::metadata(path).and_then(|about| about.modified()).ok();
+    files.map(changed).chain(hooks::changed_at(loaded)).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
     use crate::config::{Env, Sources, load};
 
@@ -217,5 +226,34 @@ mod tests {
         );
         assert_eq!(changed(&before, &now), ["mcp_servers", "session", "tools", "workspace"]);
         assert_eq!(changed(&now, &before), changed(&before, &now), "also what is taken away");
+    }
+
+    #[test]
+    fn hooks_that_a_node_does_not_have_yet_are_a_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let env = Env::from([("HOME", dir.path().to_str().unwrap())]);
+        let folder = dir.path().join("hooks/before_tool_call");
+        std::fs::create_dir_all(&folder).unwrap();
+        let config = dir.path().join("config.toml");
+        std::fs::write(&config, "").unwrap();
+        let loaded = load(&Sources { env, file: Some(config), flags: Vec::new() }).unwrap();
+        let (before, none) = (changed_at(&loaded), hooks::open(&loaded).unwrap());
+        assert!(!hooks::differ(&loaded, &none));
+        let write = |name: &str, text: &str| {
+            let path = folder.join(name);
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700)).unwrap();
+        };
+        write("10-one", "#!/bin/sh\n");
+        assert_ne!(changed_at(&loaded), before);
+        assert!(hooks::differ(&loaded, &none), "one was added");
+        let one = hooks::open(&loaded).unwrap();
+        assert!(!hooks::differ(&loaded, &one));
+        write("10-one", "#!/bin/sh\nexit 1\n");
+        assert!(!hooks::differ(&loaded, &one), "what it does is read each time it runs");
+        write("10-one.toml", "required = true\n");
+        assert!(hooks::differ(&loaded, &one), "it has other marks");
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(hooks::differ(&loaded, &one), "it was removed");
     }
 }

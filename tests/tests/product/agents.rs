@@ -124,8 +124,15 @@ async fn a_changed_file_that_is_not_taken_whole_is_told() -> Outcome {
     assert!(refused.contains("old configuration") && refused.contains("modle"), "{refused}");
     let agent: serde_json::Value = client.call("agents.show", json!({"agent": "default"})).await?;
     assert_eq!(agent["step_limit"], 4);
-    // As it was at the start, but for what is taken: all is well again.
+    // As it was at the start, but for what is taken: all is well again. A file of marks without its hook is not
+    // taken.
+    let marks = home.path().join("hooks/before_tool_call");
+    std::fs::create_dir_all(&marks).unwrap();
+    std::fs::write(marks.join("10-one.toml"), "").unwrap();
     write("[agents.default]\nstep_limit = 6\n");
+    let waits = told("config.waits").await?;
+    assert!(waits.contains("changes of `hooks`"), "{waits}");
+    std::fs::remove_dir_all(home.path().join("hooks")).unwrap();
     let well = |it: &StatusView| !it.warnings.iter().any(|it| it.name.starts_with("config."));
     let _: StatusView = client.call_when("status", json!({}), well).await?;
     let agent: serde_json::Value = client.call("agents.show", json!({"agent": "default"})).await?;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use clawnode_proto::McpServerName;
+use futures_util::future::BoxFuture;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -50,12 +51,15 @@ impl McpServer {
 
     /// Runs it whenever it is this node's to run; returns after [`Self::stop`]. To be started again
     /// should it end otherwise.
-    pub async fn run(self) {
-        self.0.run().await;
-        if self.0.stop.is_cancelled() {
-            // Who ends is started again.
-            std::future::pending::<()>().await;
-        }
+    pub fn run(self) -> BoxFuture<'static, ()> {
+        // Boxed here, so that the crates that await it do not compile it once more.
+        Box::pin(async move {
+            self.0.run().await;
+            if self.0.stop.is_cancelled() {
+                // Who ends is started again.
+                std::future::pending::<()>().await;
+            }
+        })
     }
 
     /// Ends it; returns once nothing of it is left.

@@ -11,7 +11,7 @@ use clawnode_proto::{
     subject::{MCP_KEYS, mcp_key},
     tool::ToolSpec,
 };
-use futures_util::StreamExt as _;
+use futures_util::{StreamExt as _, future::BoxFuture};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -107,25 +107,27 @@ pub async fn load(bucket: &dyn Bucket) -> Result<Pins, StoreError> {
 
 /// Follows the approved descriptions, on any node. Ends only when the bucket is closed; to be
 /// started again.
-pub async fn follow(bucket: Arc<dyn Bucket>, tell: watch::Sender<Pins>) {
-    let mut changes = match bucket.watch(MCP_KEYS).await {
-        Ok(changes) => changes,
-        Err(error) => {
-            warn!(%error, "cannot follow the approvals of MCP servers; trying again");
-            return;
-        }
-    };
-    while let Some(change) = changes.next().await {
-        let Some(server) = server_of(&change.key) else { continue };
-        let pins = change.entry.as_ref().and_then(|entry| read(&server, entry));
-        tell.send_if_modified(|all| {
-            if all.of(&server) == pins.as_ref() {
-                return false;
+pub fn follow(bucket: Arc<dyn Bucket>, tell: watch::Sender<Pins>) -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        let mut changes = match bucket.watch(MCP_KEYS).await {
+            Ok(changes) => changes,
+            Err(error) => {
+                warn!(%error, "cannot follow the approvals of MCP servers; trying again");
+                return;
             }
-            *all = all.with(server, pins);
-            true
-        });
-    }
+        };
+        while let Some(change) = changes.next().await {
+            let Some(server) = server_of(&change.key) else { continue };
+            let pins = change.entry.as_ref().and_then(|entry| read(&server, entry));
+            tell.send_if_modified(|all| {
+                if all.of(&server) == pins.as_ref() {
+                    return false;
+                }
+                *all = all.with(server, pins);
+                true
+            });
+        }
+    })
 }
 
 /// What a server said, and who heard it.
@@ -186,39 +188,41 @@ fn after(known: Option<&McpPins>, heard: HeardTools<'_>) -> McpPins {
 }
 
 /// Approves what a server says now, of all its tools or of one. What it has no more is forgotten.
-pub async fn approve(
-    bucket: &dyn Bucket,
-    server: &McpServerName,
-    tool: Option<&str>,
-    digest: Option<&str>,
-) -> Result<McpPins, ApproveError> {
-    change(bucket, server, |known| {
-        let unknown = || ApproveError::UnknownServer(server.clone());
-        let mut pins = known.cloned().ok_or_else(unknown)?;
-        let Some(tool) = tool else {
-            pins.approved = pins.listed.clone();
-            return Ok(pins);
-        };
-        let tool = tool.strip_prefix(&format!("{server}__")).unwrap_or(tool);
-        match (pins.listed.get(tool).cloned(), pins.approved.contains_key(tool)) {
-            (Some(spec), _) => {
-                let now = mcp_digest(&spec);
-                if let Some(wanted) = digest.filter(|wanted| **wanted != now.to_string()) {
-                    let (server, tool) = (server.clone(), tool.to_owned());
-                    let wanted = wanted.chars().take(80).collect();
-                    return Err(ApproveError::Differs { server, tool, wanted, now });
+pub fn approve<'a>(
+    bucket: &'a dyn Bucket,
+    server: &'a McpServerName,
+    tool: Option<&'a str>,
+    digest: Option<&'a str>,
+) -> BoxFuture<'a, Result<McpPins, ApproveError>> {
+    Box::pin(async move {
+        change(bucket, server, |known| {
+            let unknown = || ApproveError::UnknownServer(server.clone());
+            let mut pins = known.cloned().ok_or_else(unknown)?;
+            let Some(tool) = tool else {
+                pins.approved = pins.listed.clone();
+                return Ok(pins);
+            };
+            let tool = tool.strip_prefix(&format!("{server}__")).unwrap_or(tool);
+            match (pins.listed.get(tool).cloned(), pins.approved.contains_key(tool)) {
+                (Some(spec), _) => {
+                    let now = mcp_digest(&spec);
+                    if let Some(wanted) = digest.filter(|wanted| **wanted != now.to_string()) {
+                        let (server, tool) = (server.clone(), tool.to_owned());
+                        let wanted = wanted.chars().take(80).collect();
+                        return Err(ApproveError::Differs { server, tool, wanted, now });
+                    }
+                    pins.approved.insert(tool.to_owned(), spec);
                 }
-                pins.approved.insert(tool.to_owned(), spec);
+                (None, true) => drop(pins.approved.remove(tool)),
+                (None, false) => {
+                    let tool = tool.chars().take(80).collect();
+                    return Err(ApproveError::UnknownTool { server: server.clone(), tool });
+                }
             }
-            (None, true) => drop(pins.approved.remove(tool)),
-            (None, false) => {
-                let tool = tool.chars().take(80).collect();
-                return Err(ApproveError::UnknownTool { server: server.clone(), tool });
-            }
-        }
-        Ok(pins)
+            Ok(pins)
+        })
+        .await
     })
-    .await
 }
 
 /// Changes what is known of a server by compare-and-set.

@@ -17,7 +17,7 @@ use super::{
     EffectRunner,
     entity::{self, EntityHandle, Served, Start},
 };
-use crate::{EntityKind, InputMemory, MachineOptions};
+use crate::{EntityKind, InputMemory, KnownKinds, MachineOptions};
 
 /// An activation that is being started.
 type Started = Pin<Box<dyn Future<Output = Result<Arc<dyn EntityHandle>, SpawnErr>> + Send>>;
@@ -30,6 +30,17 @@ pub(super) trait ServedKind: Send + Sync + fmt::Debug {
     fn events(&self) -> BTreeSet<String>;
     /// Starts the actor of one entity.
     fn start(self: Arc<Self>, start: Start, parent: ActorCell) -> Started;
+}
+
+/// A kind that adds itself to the tables of a process.
+///
+/// What serves and reads a kind is generic, so the crate that calls [`Kinds::with`] and
+/// [`KnownKinds::with`] compiles it. With this, that is the crate of the kind and not the program.
+pub trait AddKind: EntityKind + Sized {
+    /// Adds it to the kinds that a worker serves: `kinds.with::<Self>(runner, machine)`.
+    fn serve(kinds: Kinds, runner: Arc<dyn EffectRunner<Self>>, machine: MachineOptions) -> Kinds;
+    /// Adds it to the kinds whose journals are read: `known.with::<Self>()`.
+    fn know(known: KnownKinds) -> KnownKinds;
 }
 
 /// The table. Cheap to clone.

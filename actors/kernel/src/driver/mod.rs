@@ -32,7 +32,7 @@ pub use effect_runner::EffectRunner;
 pub use entity::Port;
 pub use entity_limit::ActiveEntities;
 pub use forward::Lacks;
-pub use kinds::Kinds;
+pub use kinds::{AddKind, Kinds};
 pub use probation::Probations;
 pub use requests::{AnswerFrames, TakeOrders, answer_requests};
 pub use worker::{Worker, WorkerOptions};

@@ -14,7 +14,7 @@ use clawnode_proto::{
     kill_switch::SwitchScope,
     node::{NodeReply, NodeRequest},
 };
-use futures_util::StreamExt;
+use futures_util::{StreamExt, future::BoxFuture};
 use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 use tracing::{debug, warn};
 
@@ -66,7 +66,16 @@ pub trait TakeOrders: Send + Sync + fmt::Debug + 'static {
 }
 
 /// Answers the requests of other processes, for a node with or without a worker.
-pub async fn answer_requests(
+pub fn answer_requests(
+    context: Arc<WorkerContext>,
+    worker: Option<Worker>,
+    frames: Arc<dyn AnswerFrames>,
+    orders: Arc<dyn TakeOrders>,
+) -> BoxFuture<'static, ()> {
+    Box::pin(answer_all(context, worker, frames, orders))
+}
+
+async fn answer_all(
     context: Arc<WorkerContext>,
     worker: Option<Worker>,
     frames: Arc<dyn AnswerFrames>,

@@ -11,7 +11,7 @@ use std::{
 
 use clawnode_cluster::{Peek, placement::Placement};
 use clawnode_proto::{Partition, ProcessId};
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 use ractor::SpawnErr;
 use tokio::sync::watch;
 use tracing::warn;
@@ -54,7 +54,18 @@ pub struct Worker {
 impl Worker {
     /// Starts the dispatchers of all partitions under `supervisor`. If other processes may share
     /// the storage, nothing is pulled before [`Self::place`] says what.
-    pub async fn spawn(
+    pub fn spawn(
+        context: Arc<WorkerContext>,
+        frames: Arc<dyn AnswerFrames>,
+        orders: Arc<dyn TakeOrders>,
+        options: WorkerOptions,
+        supervisor: &Supervisor,
+    ) -> BoxFuture<'_, Result<Self, SpawnErr>> {
+        // Boxed here, so that the crates that await it do not compile it once more.
+        Box::pin(Self::spawned(context, frames, orders, options, supervisor))
+    }
+
+    async fn spawned(
         context: Arc<WorkerContext>,
         frames: Arc<dyn AnswerFrames>,
         orders: Arc<dyn TakeOrders>,
@@ -150,7 +161,11 @@ impl Worker {
     }
 
     /// Takes nothing new, lets running calls end for `drain_grace`, hands every entity over.
-    pub async fn drain(&self) {
+    pub fn drain(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.drained())
+    }
+
+    async fn drained(&self) {
         let dispatchers = self.dispatchers();
         let drained = join_all(dispatchers.iter().map(DispatcherHandle::drain));
         tokio::pin!(drained);

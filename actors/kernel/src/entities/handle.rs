@@ -8,7 +8,7 @@ use clawnode_proto::{
     event::decode_record,
     kernel::{PARKED, QUARANTINED},
 };
-use futures_util::{StreamExt, stream};
+use futures_util::{StreamExt, future::BoxFuture, stream};
 use tracing::debug;
 
 use super::{EntityError, KnownKinds};
@@ -72,13 +72,13 @@ impl Entities {
     }
 
     /// A journal, unfolded.
-    pub async fn load(&self, id: EntityId) -> Result<LoadedJournal, StoreError> {
-        journal_reader::journal(&self.storage, id).await
+    pub fn load(&self, id: EntityId) -> BoxFuture<'_, Result<LoadedJournal, StoreError>> {
+        Box::pin(async move { journal_reader::journal(&self.storage, id).await })
     }
 
     /// The kernel's part of a journal, whatever its kind is; empty if there is no journal.
-    pub async fn core(&self, id: EntityId) -> Result<Core, EntityError> {
-        Ok(Core::of(id, &self.load(id).await?, &|_| true)?)
+    pub fn core(&self, id: EntityId) -> BoxFuture<'_, Result<Core, EntityError>> {
+        Box::pin(async move { Ok(Core::of(id, &self.load(id).await?, &|_| true)?) })
     }
 
     /// The kind of an entity, as far as its journal still tells it.

@@ -15,7 +15,7 @@ use clawnode_proto::{
         QuarantineView,
     },
 };
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::{StreamExt, TryStreamExt, future::BoxFuture, stream};
 use serde_json::Value;
 
 use super::{Entities, EntityError, EntityName, handle::READS_MAX};
@@ -57,62 +57,68 @@ struct OutOfServiceEntity {
 
 impl Entities {
     /// The entities out of service among the `limit` entities after `after`, in the store's order.
-    pub async fn quarantined(
+    pub fn quarantined(
         &self,
         after: Option<EntityId>,
         limit: usize,
-    ) -> Result<QuarantineList, StoreError> {
-        let (fallen, next) = self.fallen_after(after, limit).await?;
-        let rows = stream::iter(fallen).map(|one| async move { self.fallen_row(&one).await });
-        let sessions = rows.buffered(READS_MAX).collect().await;
-        let next = next.map(|id| Cursor::new(Method::QuarantineList, id));
-        Ok(QuarantineList { sessions, next })
+    ) -> BoxFuture<'_, Result<QuarantineList, StoreError>> {
+        Box::pin(async move {
+            let (fallen, next) = self.fallen_after(after, limit).await?;
+            let rows = stream::iter(fallen).map(|one| async move { self.fallen_row(&one).await });
+            let sessions = rows.buffered(READS_MAX).collect().await;
+            let next = next.map(|id| Cursor::new(Method::QuarantineList, id));
+            Ok(QuarantineList { sessions, next })
+        })
     }
 
     /// An entity out of service, with what is parked in its journal and what waits in its inbox.
-    pub async fn quarantine(&self, id: EntityId) -> Result<QuarantineView, EntityError> {
-        let fallen = self.fallen(id).await?;
-        let session = self.fallen_row(&fallen).await;
-        let mut inputs = self.parked_rows(&fallen);
-        for waiting in self.unread(&fallen).await? {
-            inputs.push(self.input_row(&fallen, &waiting, ParkedWhere::Inbox));
-        }
-        Ok(QuarantineView { session, inputs })
+    pub fn quarantine(&self, id: EntityId) -> BoxFuture<'_, Result<QuarantineView, EntityError>> {
+        Box::pin(async move {
+            let fallen = self.fallen(id).await?;
+            let session = self.fallen_row(&fallen).await;
+            let mut inputs = self.parked_rows(&fallen);
+            for waiting in self.unread(&fallen).await? {
+                inputs.push(self.input_row(&fallen, &waiting, ParkedWhere::Inbox));
+            }
+            Ok(QuarantineView { session, inputs })
+        })
     }
 
     /// What was put aside whole: dead letters, then the parked inputs of the entities of one page.
-    pub async fn parked(
-        &self,
-        after: Option<&Cursor>,
+    pub fn parked<'a>(
+        &'a self,
+        after: Option<&'a Cursor>,
         limit: usize,
-    ) -> Result<ParkedList, EntityError> {
-        const LIST: Method = Method::ParkedList;
-        let after = after.map(|cursor| cursor.read::<String>(LIST)).transpose()?;
-        let mut parked = Vec::new();
-        let mut from = None;
-        match after.as_deref().map(|after| (after.strip_prefix(LETTER), after)) {
-            Some((None, id)) => {
-                let id = id.parse::<EntityId>();
-                from = Some(id.map_err(|_no_id| CursorError(LIST))?);
-            }
-            before => {
-                let before = before.and_then(|(name, _)| name).unwrap_or_default();
-                let letters = dead_letters::list(&self.storage).await?;
-                let mut left = letters.iter().filter(|one| one.name().as_str() > before);
-                parked.extend(left.by_ref().take(limit).map(letter_row));
-                if let (Some(last), Some(_)) = (parked.last(), left.next()) {
-                    let next = last.letter.as_ref();
-                    let next = next.map(|name| Cursor::new(LIST, format!("{LETTER}{name}")));
-                    return Ok(ParkedList { parked, next });
+    ) -> BoxFuture<'a, Result<ParkedList, EntityError>> {
+        Box::pin(async move {
+            const LIST: Method = Method::ParkedList;
+            let after = after.map(|cursor| cursor.read::<String>(LIST)).transpose()?;
+            let mut parked = Vec::new();
+            let mut from = None;
+            match after.as_deref().map(|after| (after.strip_prefix(LETTER), after)) {
+                Some((None, id)) => {
+                    let id = id.parse::<EntityId>();
+                    from = Some(id.map_err(|_no_id| CursorError(LIST))?);
+                }
+                before => {
+                    let before = before.and_then(|(name, _)| name).unwrap_or_default();
+                    let letters = dead_letters::list(&self.storage).await?;
+                    let mut left = letters.iter().filter(|one| one.name().as_str() > before);
+                    parked.extend(left.by_ref().take(limit).map(letter_row));
+                    if let (Some(last), Some(_)) = (parked.last(), left.next()) {
+                        let next = last.letter.as_ref();
+                        let next = next.map(|name| Cursor::new(LIST, format!("{LETTER}{name}")));
+                        return Ok(ParkedList { parked, next });
+                    }
                 }
             }
-        }
-        let (fallen, next) = self.fallen_after(from, limit).await?;
-        for one in fallen {
-            let rows = self.parked_rows(&one).into_iter();
-            parked.extend(rows.map(|row| ParkedRow { body: Value::Null, ..row }));
-        }
-        Ok(ParkedList { parked, next: next.map(|id| Cursor::new(LIST, id)) })
+            let (fallen, next) = self.fallen_after(from, limit).await?;
+            for one in fallen {
+                let rows = self.parked_rows(&one).into_iter();
+                parked.extend(rows.map(|row| ParkedRow { body: Value::Null, ..row }));
+            }
+            Ok(ParkedList { parked, next: next.map(|id| Cursor::new(LIST, id)) })
+        })
     }
 
     /// Forgets a dead letter.
@@ -125,21 +131,27 @@ impl Entities {
 
     /// Puts a quarantined entity back in service; its parked inputs are served. Answers once the
     /// journal says so.
-    pub async fn restore(&self, id: EntityId) -> Result<QuarantineDone, EntityError> {
-        let fallen = self.fallen(id).await?;
-        let entity = fallen.name();
-        match fallen.out {
-            OutOfService::Quarantined => self.order(&fallen, Order::Restore).await,
-            OutOfService::Corrupt => Err(EntityError::Unusable { entity, reason: fallen.reason }),
-            OutOfService::TooNew => Err(EntityError::TooNew { entity, reason: fallen.reason }),
-        }
+    pub fn restore(&self, id: EntityId) -> BoxFuture<'_, Result<QuarantineDone, EntityError>> {
+        Box::pin(async move {
+            let fallen = self.fallen(id).await?;
+            let entity = fallen.name();
+            match fallen.out {
+                OutOfService::Quarantined => self.order(&fallen, Order::Restore).await,
+                OutOfService::Corrupt => {
+                    Err(EntityError::Unusable { entity, reason: fallen.reason })
+                }
+                OutOfService::TooNew => Err(EntityError::TooNew { entity, reason: fallen.reason }),
+            }
+        })
     }
 
     /// Deletes an entity that is out of service, with what is parked or waits for it. Answers once
     /// its tombstone is stored.
-    pub async fn discard(&self, id: EntityId) -> Result<QuarantineDone, EntityError> {
-        let fallen = self.fallen(id).await?;
-        self.order(&fallen, Order::Bury).await
+    pub fn discard(&self, id: EntityId) -> BoxFuture<'_, Result<QuarantineDone, EntityError>> {
+        Box::pin(async move {
+            let fallen = self.fallen(id).await?;
+            self.order(&fallen, Order::Bury).await
+        })
     }
 
     async fn order(

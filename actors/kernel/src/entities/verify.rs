@@ -6,6 +6,7 @@ use clawnode_proto::{
     kernel::SNAPSHOT,
     view::{VerifyRow, VerifyView},
 };
+use futures_util::future::BoxFuture;
 
 use super::{Entities, EntityError};
 use crate::{Core, FoldError, Violation};
@@ -20,16 +21,18 @@ struct Checked {
 
 impl Entities {
     /// Verifies hash chains and invariants, of one entity or of all.
-    pub async fn verify(&self, only: Option<EntityId>) -> Result<VerifyView, StoreError> {
-        let ids = match only {
-            Some(id) => vec![id],
-            None => self.all().await?,
-        };
-        let mut journals = Vec::with_capacity(ids.len());
-        for id in ids {
-            journals.push(self.verify_one(id).await);
-        }
-        Ok(VerifyView { journals })
+    pub fn verify(&self, only: Option<EntityId>) -> BoxFuture<'_, Result<VerifyView, StoreError>> {
+        Box::pin(async move {
+            let ids = match only {
+                Some(id) => vec![id],
+                None => self.all().await?,
+            };
+            let mut journals = Vec::with_capacity(ids.len());
+            for id in ids {
+                journals.push(self.verify_one(id).await);
+            }
+            Ok(VerifyView { journals })
+        })
     }
 
     async fn verify_one(&self, id: EntityId) -> VerifyRow {
@@ -70,16 +73,20 @@ impl Entities {
 
     /// Replays a journal without its effects. Answers how many things that people were
     /// shown it compared, and the first difference. It skips kinds that show people nothing.
-    pub async fn replay(&self, id: EntityId) -> Option<(u64, Option<String>)> {
-        let kind = match self.kind(id).await {
-            Ok(kind) => kind,
-            Err(failure) => return Some((0, Some(ErrorChain(&failure).to_string()))),
-        };
-        if kind.is_some_and(|kind| self.kinds.get(kind).is_none_or(|known| !known.is_replayed())) {
-            return None;
-        }
-        let mut compared = 0;
-        let problem = self.play(id, kind, &mut compared).await.err();
-        Some((compared, problem.map(|failure| ErrorChain(&failure).to_string())))
+    pub fn replay(&self, id: EntityId) -> BoxFuture<'_, Option<(u64, Option<String>)>> {
+        Box::pin(async move {
+            let kind = match self.kind(id).await {
+                Ok(kind) => kind,
+                Err(failure) => return Some((0, Some(ErrorChain(&failure).to_string()))),
+            };
+            if kind
+                .is_some_and(|kind| self.kinds.get(kind).is_none_or(|known| !known.is_replayed()))
+            {
+                return None;
+            }
+            let mut compared = 0;
+            let problem = self.play(id, kind, &mut compared).await.err();
+            Some((compared, problem.map(|failure| ErrorChain(&failure).to_string())))
+        })
     }
 }

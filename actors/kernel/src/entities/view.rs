@@ -9,55 +9,60 @@ use clawnode_proto::{
     kernel::{KernelEvent, SnapshotState},
     view::{EventList, EventView},
 };
+use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::{Entities, EntityError, KnownKinds};
 
 impl Entities {
     /// A journal, event by event, archived ones included: at most `limit` after `after`.
-    pub async fn journal(
+    pub fn journal(
         &self,
         id: EntityId,
         after: Seq,
         limit: usize,
-    ) -> Result<Vec<EventView>, EntityError> {
-        let mut views = Vec::new();
-        let visit = |sealed: Sealed| {
-            if views.len() == limit {
-                return ControlFlow::Break(());
+    ) -> BoxFuture<'_, Result<Vec<EventView>, EntityError>> {
+        Box::pin(async move {
+            let mut views = Vec::new();
+            let visit = |sealed: Sealed| {
+                if views.len() == limit {
+                    return ControlFlow::Break(());
+                }
+                views.push(event_view(&self.kinds, &sealed));
+                ControlFlow::Continue(())
+            };
+            self.each_event(id, after, visit).await?;
+            if views.is_empty() && self.storage.journal.tail(id).await?.is_none() {
+                return Err(EntityError::NotFound(id));
             }
-            views.push(event_view(&self.kinds, &sealed));
-            ControlFlow::Continue(())
-        };
-        self.each_event(id, after, visit).await?;
-        if views.is_empty() && self.storage.journal.tail(id).await?.is_none() {
-            return Err(EntityError::NotFound(id));
-        }
-        Ok(views)
+            Ok(views)
+        })
     }
 
     /// One page of a journal: at most `limit` events after `after`. A cursor names its entity, because a
     /// position in another journal means nothing here.
-    pub async fn journal_page(
-        &self,
+    pub fn journal_page<'a>(
+        &'a self,
         id: EntityId,
-        after: Option<&Cursor>,
+        after: Option<&'a Cursor>,
         limit: usize,
-    ) -> Result<EventList, EntityError> {
-        const LIST: Method = Method::JournalShow;
-        let after =
-            match after.map(|cursor| cursor.read::<Pair<EntityId, u64>>(LIST)).transpose()? {
-                None => 0,
-                Some(Pair(entity, last)) if entity == id => last,
-                Some(_) => return Err(CursorError(LIST).into()),
-            };
-        // One more shows whether there is another page.
-        let mut events = self.journal(id, Seq(after), limit.saturating_add(1)).await?;
-        let is_more = events.len() > limit;
-        events.truncate(limit);
-        let last = events.last().filter(|_| is_more);
-        let next = last.map(|last| Cursor::new(LIST, Pair(id, last.n.0)));
-        Ok(EventList { events, next })
+    ) -> BoxFuture<'a, Result<EventList, EntityError>> {
+        Box::pin(async move {
+            const LIST: Method = Method::JournalShow;
+            let after =
+                match after.map(|cursor| cursor.read::<Pair<EntityId, u64>>(LIST)).transpose()? {
+                    None => 0,
+                    Some(Pair(entity, last)) if entity == id => last,
+                    Some(_) => return Err(CursorError(LIST).into()),
+                };
+            // One more shows whether there is another page.
+            let mut events = self.journal(id, Seq(after), limit.saturating_add(1)).await?;
+            let is_more = events.len() > limit;
+            events.truncate(limit);
+            let last = events.last().filter(|_| is_more);
+            let next = last.map(|last| Cursor::new(LIST, Pair(id, last.n.0)));
+            Ok(EventList { events, next })
+        })
     }
 }
 

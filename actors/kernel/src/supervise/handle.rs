@@ -1,7 +1,8 @@
 //! What reaches a supervisor.
 
-use std::{fmt, future::Future};
+use std::{fmt, future::Future, sync::Arc};
 
+use futures_util::future::BoxFuture;
 use ractor::{Actor, ActorRef, SpawnErr};
 use tracing::warn;
 
@@ -56,8 +57,8 @@ pub struct ChildView {
 
 impl Supervisor {
     /// Starts a supervisor without children.
-    pub async fn spawn() -> Result<Self, SpawnErr> {
-        Ok(Self(Actor::spawn(None, SupervisorActor, ()).await?.0))
+    pub fn spawn() -> BoxFuture<'static, Result<Self, SpawnErr>> {
+        Box::pin(async { Ok(Self(Actor::spawn(None, SupervisorActor, ()).await?.0)) })
     }
 
     /// Starts a child and keeps it going as its kind's fate says.
@@ -79,16 +80,11 @@ impl Supervisor {
     /// Starts a loop and keeps it going: when its future ends or panics, it is started again.
     pub async fn adopt_task<F, T>(&self, name: impl Into<String>, make: F) -> Result<(), SpawnErr>
     where
-        F: Fn() -> T + Send + Sync + Clone + 'static,
+        F: Fn() -> T + Send + Sync + 'static,
         T: Future<Output = ()> + Send + 'static,
     {
-        let factory: Factory = Box::new(move |parent| {
-            let make = make.clone();
-            Box::pin(async move {
-                let arguments: TaskFuture = Box::pin(make());
-                Ok(Actor::spawn_linked(None, TaskActor, arguments, parent).await?.0.get_cell())
-            })
-        });
+        // So that the actor around the loop is compiled once, and not for each loop.
+        let factory = task(Arc::new(move || -> TaskFuture { Box::pin(make()) }));
         self.adopt(name, ChildKind::Task, factory).await
     }
 
@@ -114,4 +110,14 @@ impl Supervisor {
             self.0.kill();
         }
     }
+}
+
+fn task(make: Arc<dyn Fn() -> TaskFuture + Send + Sync>) -> Factory {
+    Box::new(move |parent| {
+        let make = Arc::clone(&make);
+        Box::pin(async move {
+            let spawned = Actor::spawn_linked(None, TaskActor, make(), parent).await;
+            Ok(spawned?.0.get_cell())
+        })
+    })
 }

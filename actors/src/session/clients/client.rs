@@ -27,7 +27,10 @@ use clawnode_proto::{
     turn::TurnEvent,
     visible::is_hidden,
 };
-use futures_util::{future::join, stream::BoxStream};
+use futures_util::{
+    future::{BoxFuture, join},
+    stream::BoxStream,
+};
 
 use super::{
     follow::{FollowRequest, follow},
@@ -297,11 +300,14 @@ impl Sessions {
     }
 
     /// A session's state as its journal has it.
-    pub async fn read(&self, session: EntityId) -> Result<Entity<Session>, SendError> {
-        let loaded = self.load(session).await?;
-        Entity::of(session, &loaded).map_err(|failure| match failure {
-            FoldError::Kind { entity, kind } => SendError::OtherKind { entity, kind },
-            failure => failure.into(),
+    pub fn read(&self, session: EntityId) -> BoxFuture<'_, Result<Entity<Session>, SendError>> {
+        // Boxed here, so that the crates that await it do not compile it once more.
+        Box::pin(async move {
+            let loaded = self.load(session).await?;
+            Entity::of(session, &loaded).map_err(|failure| match failure {
+                FoldError::Kind { entity, kind } => SendError::OtherKind { entity, kind },
+                failure => failure.into(),
+            })
         })
     }
 
@@ -317,8 +323,8 @@ impl Sessions {
     }
 
     /// A session's journal, unfolded.
-    pub async fn load(&self, session: EntityId) -> Result<LoadedJournal, SendError> {
-        Ok(self.entities.load(session).await?)
+    pub fn load(&self, session: EntityId) -> BoxFuture<'_, Result<LoadedJournal, SendError>> {
+        Box::pin(async move { Ok(self.entities.load(session).await?) })
     }
 
     /// A text in full, wherever it is.

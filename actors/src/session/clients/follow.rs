@@ -11,7 +11,7 @@ use clawnode_proto::{
     CallId, EntityId, ErrorBody, ErrorCode, Frame, FrameBody, FrameKey, ProcessId, TurnId, codec,
     frame::{ApprovalRequest, FrameBatch},
     session::TurnOutcome,
-    turn::{ReplyReset, TurnBody, TurnEvent},
+    turn::{TurnBody, TurnEvent},
 };
 use futures_util::{StreamExt, stream::BoxStream};
 use tokio::{sync::mpsc, time::Instant};
@@ -22,6 +22,7 @@ use super::{
     follow_from::{FollowFrom, WaitingForClient},
     parts::RecordedPart,
     progress::{Progress, in_json},
+    reset::reset_to,
     send_error::SendError,
     shared_reads::{Glance, SessionLookup, shared_frames},
 };
@@ -380,7 +381,7 @@ impl TurnFollower {
     /// Tells the text that is left: in place of all that was shown, if the reader has begun.
     async fn tell_rest(&self, cursor: FrameKey, mut text: String, begun: bool) {
         if begun {
-            self.send(TurnEvent::at(cursor, TurnBody::Reset(ReplyReset { text }))).await;
+            self.send(reset_to(cursor, text)).await;
         } else {
             self.send_text(cursor, &mut text).await;
         }
@@ -490,6 +491,7 @@ mod tests {
     use clawnode_proto::{
         Attempt, Position,
         llm::{StopReason, Usage},
+        turn::ReplyReset,
     };
 
     use super::*;

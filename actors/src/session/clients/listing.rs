@@ -21,7 +21,7 @@ use clawnode_proto::{
     view::{SessionList, SessionRow},
     visible::is_hidden,
 };
-use futures_util::{StreamExt, stream};
+use futures_util::{StreamExt, future::BoxFuture, stream};
 
 use super::{
     client::Sessions,
@@ -117,43 +117,48 @@ struct Sought {
 
 impl Sessions {
     /// The sessions that match, newest first. A damaged one is a row at the end that says so.
-    pub async fn list(&self, wanted: &SessionQuery) -> Result<SessionList, StoreError> {
-        let directory = &self.shared.listing.directory;
-        let journal = &*self.storage().journal;
-        let sought = directory.now(journal, |known| wanted.sought(known)).await?;
-        let Sought { candidates, hidden, mut next, is_cut } = sought;
-        let count = candidates.len();
-        let mut rows = stream::iter(candidates)
-            .map(|candidate| async move { (self.row_of(&candidate.end).await, candidate) })
-            .buffered(ROWS_AT_ONCE);
-        let (mut list, mut seen, mut reached) = (SessionList::default(), 0, None);
-        let mut found = Vec::new();
-        while list.sessions.len() < wanted.limit.max(1)
-            && let Some((row, candidate)) = rows.next().await
-        {
-            (seen, reached) = (seen + 1, Some(candidate.end.at));
-            list.hidden += candidate.hidden;
-            // One that could not be read now may be read next time.
-            if row.as_ref().is_none_or(|row| row.state != "corrupt") {
-                found.push((candidate.end, Facts::of(row.as_ref())));
+    pub fn list<'a>(
+        &'a self,
+        wanted: &'a SessionQuery,
+    ) -> BoxFuture<'a, Result<SessionList, StoreError>> {
+        Box::pin(async move {
+            let directory = &self.shared.listing.directory;
+            let journal = &*self.storage().journal;
+            let sought = directory.now(journal, |known| wanted.sought(known)).await?;
+            let Sought { candidates, hidden, mut next, is_cut } = sought;
+            let count = candidates.len();
+            let mut rows = stream::iter(candidates)
+                .map(|candidate| async move { (self.row_of(&candidate.end).await, candidate) })
+                .buffered(ROWS_AT_ONCE);
+            let (mut list, mut seen, mut reached) = (SessionList::default(), 0, None);
+            let mut found = Vec::new();
+            while list.sessions.len() < wanted.limit.max(1)
+                && let Some((row, candidate)) = rows.next().await
+            {
+                (seen, reached) = (seen + 1, Some(candidate.end.at));
+                list.hidden += candidate.hidden;
+                // One that could not be read now may be read next time.
+                if row.as_ref().is_none_or(|row| row.state != "corrupt") {
+                    found.push((candidate.end, Facts::of(row.as_ref())));
+                }
+                let Some(row) = row else { continue };
+                match wanted.judge(&Facts::of(Some(&row))) {
+                    RowVerdict::Shown => list.sessions.push(row),
+                    RowVerdict::Hidden => list.hidden += 1,
+                    RowVerdict::Other => {}
+                }
             }
-            let Some(row) = row else { continue };
-            match wanted.judge(&Facts::of(Some(&row))) {
-                RowVerdict::Shown => list.sessions.push(row),
-                RowVerdict::Hidden => list.hidden += 1,
-                RowVerdict::Other => {}
+            drop(rows);
+            directory.note(found);
+            if seen < count {
+                next = reached;
+            } else if next.is_none() {
+                list.hidden += hidden;
             }
-        }
-        drop(rows);
-        directory.note(found);
-        if seen < count {
-            next = reached;
-        } else if next.is_none() {
-            list.hidden += hidden;
-        }
-        list.next = next.map(PageEnd::cursor);
-        list.partial = is_cut;
-        Ok(list)
+            list.next = next.map(PageEnd::cursor);
+            list.partial = is_cut;
+            Ok(list)
+        })
     }
 
     /// The journals with an event since a time, the newest first, `most` at most, each with the time of its last

@@ -24,6 +24,7 @@ mod past_tests;
 pub(in crate::session) mod progress;
 pub mod record;
 pub(in crate::session) mod repeated;
+pub(in crate::session) mod reset;
 pub(in crate::session) mod results;
 pub mod route;
 pub(in crate::session) mod send_error;

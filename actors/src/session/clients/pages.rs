@@ -6,6 +6,7 @@
 use clawnode_proto::{
     Cursor, CursorError, EntityId, TurnId, api::Method, cursor::Pair, view::HistoryView,
 };
+use futures_util::future::BoxFuture;
 
 use super::{client::Sessions, inspect::state_of, past::Sifted, send_error::SendError};
 use crate::session::turn::state::{SessionState, Turn};
@@ -27,35 +28,39 @@ struct TurnPage {
 
 impl Sessions {
     /// What was said in a session: at most `limit` turns after `after`.
-    pub async fn history_page(
-        &self,
+    pub fn history_page<'a>(
+        &'a self,
         id: EntityId,
-        after: Option<&Cursor>,
+        after: Option<&'a Cursor>,
         limit: usize,
-    ) -> Result<HistoryView, SendError> {
-        let entity = self.known(id).await?;
-        let after =
-            match after.map(|cursor| cursor.read::<Pair<EntityId, TurnId>>(LIST)).transpose()? {
+    ) -> BoxFuture<'a, Result<HistoryView, SendError>> {
+        Box::pin(async move {
+            let entity = self.known(id).await?;
+            let after = match after
+                .map(|cursor| cursor.read::<Pair<EntityId, TurnId>>(LIST))
+                .transpose()?
+            {
                 Some(Pair(session, _)) if session != id => return Err(CursorError(LIST).into()),
                 Some(Pair(_, last)) => Some(last),
                 None => None,
             };
-        let page = self.turn_page(id, &entity.state, after, limit).await?;
-        if page.after.is_some() {
-            return Err(CursorError(LIST).into());
-        }
-        let mut turns = Vec::new();
-        for turn in &page.turns {
-            turns.push(self.turn_view(turn).await?);
-        }
-        let last = turns.last().filter(|_| page.is_full);
-        let next = last.map(|last| Cursor::new(LIST, Pair(id, last.turn)));
-        Ok(HistoryView {
-            id,
-            key: entity.core.key.clone().unwrap_or_default(),
-            state: state_of(&entity).to_owned(),
-            turns,
-            next,
+            let page = self.turn_page(id, &entity.state, after, limit).await?;
+            if page.after.is_some() {
+                return Err(CursorError(LIST).into());
+            }
+            let mut turns = Vec::new();
+            for turn in &page.turns {
+                turns.push(self.turn_view(turn).await?);
+            }
+            let last = turns.last().filter(|_| page.is_full);
+            let next = last.map(|last| Cursor::new(LIST, Pair(id, last.turn)));
+            Ok(HistoryView {
+                id,
+                key: entity.core.key.clone().unwrap_or_default(),
+                state: state_of(&entity).to_owned(),
+                turns,
+                next,
+            })
         })
     }
 

@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 
 use clawnode_kernel::Entity;
 use clawnode_proto::{CallId, EntityId, InputId, TurnId};
+use futures_util::future::BoxFuture;
 use tracing::debug;
 
 use super::{client::Sessions, send_error::SendError};
@@ -72,17 +73,19 @@ impl Sessions {
     }
 
     /// A session with the turn of this tool call, if it has it: also if that turn left the session's state.
-    pub async fn read_with_call(
+    pub fn read_with_call(
         &self,
         session: EntityId,
         call: CallId,
-    ) -> Result<Entity<Session>, SendError> {
-        let entity = self.read(session).await?;
-        if entity.state.has_all_turns() || entity.state.place_of_call(call).is_some() {
-            return Ok(entity);
-        }
-        let has = |step: &Step| step.tools.iter().any(|tool| tool.call == call);
-        self.past(session, with_next(move |turn| turn.steps.iter().any(has))).await
+    ) -> BoxFuture<'_, Result<Entity<Session>, SendError>> {
+        Box::pin(async move {
+            let entity = self.read(session).await?;
+            if entity.state.has_all_turns() || entity.state.place_of_call(call).is_some() {
+                return Ok(entity);
+            }
+            let has = |step: &Step| step.tools.iter().any(|tool| tool.call == call);
+            self.past(session, with_next(move |turn| turn.steps.iter().any(has))).await
+        })
     }
 
     /// A session folded from its beginning. Of the turns that left its state it has those that are to be kept. If

@@ -1,17 +1,17 @@
 //! What a reader has seen of a turn, and what it sees next: pure.
 //!
-//! [`Progress`] puts frames in order, drops repeated and superseded ones, and counts the text that the
-//! reader got, so that it knows at the end whether any is missing. A reader that resumes got frames that
+//! [`Progress`] puts frames in order and drops repeated and superseded ones. What it has shown of the reply,
+//! and takes back when that is void, is in `reset`. A reader that resumes got frames that
 //! this process never saw. For it, `Progress` counts the frames that the owner still has up to the reader's
 //! cursor, and sends only those after it. So the reader misses nothing and gets nothing twice.
 
 use clawnode_proto::{
     CallId, Frame, FrameBody, FrameKey, TurnId,
-    turn::{ReplyReset, TurnBody, TurnEvent},
+    turn::{TurnBody, TurnEvent},
 };
 use serde_json::Value;
 
-use super::follow_from::FollowFrom;
+use super::{follow_from::FollowFrom, reset::ShownReply};
 
 /// What the reader has seen of a turn.
 #[derive(Debug)]
@@ -21,14 +21,7 @@ pub(in crate::session) struct Progress {
     at: Option<FrameKey>,
     /// Calls that were superseded by a later one.
     past: Vec<CallId>,
-    /// Bytes of text that earlier calls showed.
-    text_before: u64,
-    /// Bytes of text that the current call showed.
-    text_of_call: u64,
-    /// Whether the reader got thoughts of the current call.
-    has_thought: bool,
-    /// Whether text may be missing, so that the reader needs the journal.
-    holes: bool,
+    shown: ShownReply,
     /// The reader's cursor when it resumed, until the owner's frames have reached it.
     resumed: Option<FrameKey>,
 }
@@ -44,11 +37,8 @@ impl Progress {
             turn,
             at: resumed,
             past: Vec::new(),
-            text_before: 0,
-            text_of_call: 0,
-            has_thought: false,
             // A reader that resumes got text that is not counted here.
-            holes: resumed.is_some(),
+            shown: ShownReply::new(0, resumed.is_some()),
             resumed,
         }
     }
@@ -56,7 +46,8 @@ impl Progress {
     /// For a reader that has brought results of tools, and has seen everything before them.
     pub(in crate::session) fn from(seen: &FollowFrom) -> Self {
         let (turn, past) = (seen.cursor.turn, seen.seen.clone());
-        Self { at: Some(seen.cursor), past, text_before: seen.text_bytes, ..Self::new(turn, None) }
+        let shown = ShownReply::new(seen.text_bytes, false);
+        Self { at: Some(seen.cursor), past, shown, ..Self::new(turn, None) }
     }
 
     pub(in crate::session) const fn turn(&self) -> TurnId {
@@ -80,7 +71,7 @@ impl Progress {
 
     /// Whether text may be missing.
     pub(in crate::session) const fn has_holes(&self) -> bool {
-        self.holes
+        self.shown.has_holes()
     }
 
     /// Whether taking these frames, which follow each other, would leave out one before them.
@@ -122,7 +113,7 @@ impl Progress {
             let mut counted = Self::new(self.turn, None);
             // What the reader was shown of calls before these frames may be void by now.
             let first = CallId::derive(self.turn, 0);
-            counted.holes = frames.first().is_some_and(|frame| frame.key.call != first);
+            counted.shown.misses(frames.first().is_some_and(|frame| frame.key.call != first));
             for frame in frames.drain(..=seen) {
                 drop(counted.take(frame));
             }
@@ -140,56 +131,38 @@ impl Progress {
         let mut events = Vec::new();
         let misses = self.misses(&key);
         match self.at {
-            Some(at) if at.call == key.call && at.attempt == key.attempt => self.holes |= misses,
+            Some(at) if at.call == key.call && at.attempt == key.attempt => {}
             Some(at) if at.call == key.call => {
                 // A higher attempt: the text of the lower one is void. The cursor stays, so that a reader that
                 // loses its connection here gets the reset once more.
-                events.extend(self.void(at));
-                self.holes |= misses;
+                events.extend(self.shown.void(at, false));
             }
             Some(at) => {
                 self.past.push(at.call);
-                self.text_before += std::mem::take(&mut self.text_of_call);
-                self.has_thought = false;
-                self.holes |= misses;
+                self.shown.next_call();
             }
-            None => self.holes |= misses,
+            None => {}
         }
+        self.shown.misses(misses);
         self.at = Some(key);
         match frame.body {
-            FrameBody::Reset { whole } => {
-                if whole {
-                    self.text_of_call += std::mem::take(&mut self.text_before);
-                }
-                events.extend(self.void(key));
-            }
+            FrameBody::Reset { whole } => events.extend(self.shown.void(key, whole)),
             FrameBody::Done { outcome, text_bytes, structured } => {
-                self.holes |= text_bytes != self.text_before + self.text_of_call;
+                self.shown.ends(text_bytes);
                 let structured = structured.as_deref().and_then(in_json);
                 events.push(TurnEvent::done_with(key, outcome, structured));
             }
             body => {
-                if let FrameBody::Text { delta } = &body {
-                    self.text_of_call += delta.len() as u64;
+                match &body {
+                    FrameBody::Text { delta } => self.shown.text(delta),
+                    FrameBody::Thought { .. } => self.shown.thought(),
+                    _ => {}
                 }
-                self.has_thought |= matches!(body, FrameBody::Thought { .. });
                 events.extend(TurnBody::of_frame(body).map(|body| TurnEvent::at(key, body)));
             }
         }
         debug_assert_eq!(key.turn, self.turn, "I7: frames of one turn only");
         events
-    }
-
-    /// The text of the current call so far is void. If the reader got any of it, it gets no more until the
-    /// end, when the text of earlier calls is missing.
-    fn void(&mut self, cursor: FrameKey) -> Option<TurnEvent> {
-        let has_thought = std::mem::take(&mut self.has_thought);
-        let shown = std::mem::take(&mut self.text_of_call) > 0 || self.holes || has_thought;
-        shown.then(|| {
-            self.text_before = 0;
-            self.holes = false;
-            TurnEvent::at(cursor, TurnBody::Reset(ReplyReset::default()))
-        })
     }
 }
 
@@ -200,7 +173,7 @@ pub(in crate::session) fn in_json(structured: &str) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
-    use clawnode_proto::{Attempt, llm::StopReason, session::TurnOutcome};
+    use clawnode_proto::{Attempt, llm::StopReason, session::TurnOutcome, turn::ReplyReset};
     use proptest::prelude::*;
 
     use super::*;

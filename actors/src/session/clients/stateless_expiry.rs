@@ -16,6 +16,7 @@ use clawnode_kernel::{Core, Entity, EntityKind as _, Service};
 use clawnode_proto::{
     Digest, EntityId, IdempotencyKey, SessionKey, TimerId, Timestamp, session::SessionInput,
 };
+use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 use tracing::debug;
 
@@ -130,35 +131,37 @@ impl StatelessExpiry {
 impl Sessions {
     /// Sends a session the input that removes it, if it is of a request that names no user and nothing has
     /// happened in it since `until`.
-    async fn let_go(
-        &self,
+    fn let_go<'a>(
+        &'a self,
         id: EntityId,
         until: Timestamp,
-        sweep: &mut StatelessExpiry,
-    ) -> Result<Found, SendError> {
-        let Some((updated, last)) = self.last_event(id).await? else { return Ok(Found::Stays) };
-        if updated > until {
-            return Ok(Found::Stays);
-        }
-        let loaded = self.load(id).await?;
-        let core = Core::of(id, &loaded, &|_| true)?;
-        let key = core.key.as_deref().and_then(|key| key.parse::<SessionKey>().ok());
-        let key = key.filter(|_| core.kind == Some(Session::KIND));
-        if !key.is_some_and(|key| key.is_stateless()) {
-            return Ok(Found::Other);
-        }
-        let entity = Entity::<Session>::of(id, &loaded)?;
-        let Some(turn) = entity.state.rested() else { return Ok(Found::Stays) };
-        // What is out of service waits for an operator.
-        if entity.core.service != Service::Active || !sweep.has_seen(id, last) {
-            return Ok(Found::Stays);
-        }
-        // Once for each state of its journal, on any worker.
-        let input = SessionInput::TimerFired { timer: TimerId::of_rest(turn) };
-        let stored = self.addressed(id, &input, key_of(last)?).await?;
-        // While a turn is open its input waits.
-        let told = self.storage().inbox.put_if_room(&stored, 1).await?;
-        Ok(if told.is_some() { Found::Told } else { Found::Stays })
+        sweep: &'a mut StatelessExpiry,
+    ) -> BoxFuture<'a, Result<Found, SendError>> {
+        Box::pin(async move {
+            let Some((updated, last)) = self.last_event(id).await? else { return Ok(Found::Stays) };
+            if updated > until {
+                return Ok(Found::Stays);
+            }
+            let loaded = self.load(id).await?;
+            let core = Core::of(id, &loaded, &|_| true)?;
+            let key = core.key.as_deref().and_then(|key| key.parse::<SessionKey>().ok());
+            let key = key.filter(|_| core.kind == Some(Session::KIND));
+            if !key.is_some_and(|key| key.is_stateless()) {
+                return Ok(Found::Other);
+            }
+            let entity = Entity::<Session>::of(id, &loaded)?;
+            let Some(turn) = entity.state.rested() else { return Ok(Found::Stays) };
+            // What is out of service waits for an operator.
+            if entity.core.service != Service::Active || !sweep.has_seen(id, last) {
+                return Ok(Found::Stays);
+            }
+            // Once for each state of its journal, on any worker.
+            let input = SessionInput::TimerFired { timer: TimerId::of_rest(turn) };
+            let stored = self.addressed(id, &input, key_of(last)?).await?;
+            // While a turn is open its input waits.
+            let told = self.storage().inbox.put_if_room(&stored, 1).await?;
+            Ok(if told.is_some() { Found::Told } else { Found::Stays })
+        })
     }
 }
 

@@ -13,6 +13,7 @@ use clawnode_proto::{
     session::ToolEnd,
     tool::EffectClass,
 };
+use futures_util::future::BoxFuture;
 use tracing::{debug, warn};
 
 use super::{
@@ -42,20 +43,22 @@ impl SessionRunner {
 
     /// Follows the members of the cluster until this process ends. After each death, it ends the waits for the
     /// jobs that the dead process ran.
-    pub async fn follow_runners(self) {
-        let mut peers = self.parts.peers.clone();
-        let dead_now = |members: &Members| (members.dead.clone(), members.heard_all);
-        let mut known = peers.peek_seen(dead_now);
-        while peers.changed().await.is_ok() {
-            let now = peers.peek_seen(dead_now);
-            let more = now.0.difference(&known.0).next().is_some() || now.1 && !known.1;
-            known = now;
-            if more {
-                for awaited in self.waits.all() {
-                    self.look_after(awaited).await;
+    pub fn follow_runners(self) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let mut peers = self.parts.peers.clone();
+            let dead_now = |members: &Members| (members.dead.clone(), members.heard_all);
+            let mut known = peers.peek_seen(dead_now);
+            while peers.changed().await.is_ok() {
+                let now = peers.peek_seen(dead_now);
+                let more = now.0.difference(&known.0).next().is_some() || now.1 && !known.1;
+                known = now;
+                if more {
+                    for awaited in self.waits.all() {
+                        self.look_after(awaited).await;
+                    }
                 }
             }
-        }
+        })
     }
 
     /// Tells its session that the end of a job is unknown, if the process that ran it is dead.

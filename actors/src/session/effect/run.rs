@@ -6,8 +6,8 @@ use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 use clawnode_budget::holder::HolderHandle;
 use clawnode_cluster::{Backoff, Clock, Feed, Storage, membership::Members};
 use clawnode_kernel::{
-    ActivationEnd,
-    driver::{EffectRunner, Performing, Port},
+    ActivationEnd, KnownKinds, MachineOptions,
+    driver::{AddKind, EffectRunner, Kinds, Performing, Port},
 };
 use clawnode_proto::{
     AgentName, Attempt, CallId, Digest, EntityId, Epoch, ErrorChain, Frame, FrameBody, FrameKey,
@@ -156,6 +156,16 @@ impl SessionRunner {
             FailureClass::NoAgent,
             format!("agent `{agent}` of this session is not configured any more"),
         ));
+    }
+}
+
+impl AddKind for Session {
+    fn serve(kinds: Kinds, runner: Arc<dyn EffectRunner<Self>>, machine: MachineOptions) -> Kinds {
+        kinds.with::<Self>(runner, machine)
+    }
+
+    fn know(known: KnownKinds) -> KnownKinds {
+        known.with::<Self>()
     }
 }
 

@@ -22,6 +22,7 @@ use clawnode_proto::{
     session::ToolEnd,
     tool::EffectClass,
 };
+use futures_util::future::BoxFuture;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch},
     time::{MissedTickBehavior, interval, sleep, timeout},
@@ -162,27 +163,29 @@ impl Archive {
     }
 
     /// Removes what is too old, again and again; ends never.
-    pub async fn keep(self) {
-        let mut rounds = interval(SWEEP_EVERY);
-        rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let ArchiveContext { clock, options, .. } = &self.0.context;
-        loop {
-            rounds.tick().await;
-            let Some(before) = clock.now().0.checked_sub(milliseconds(options.keep)) else {
-                continue;
-            };
-            let which = CleanJobs { before: Timestamp(before), job: None, session: None };
-            while self.0.is_sweeper()
-                && let Some(view) = self.clean(&which).await
-                && view.jobs > 0
-            {
-                info!(
-                    jobs = view.jobs,
-                    bytes = view.bytes,
-                    "old jobs are removed from the archive"
-                );
+    pub fn keep(self) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let mut rounds = interval(SWEEP_EVERY);
+            rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            let ArchiveContext { clock, options, .. } = &self.0.context;
+            loop {
+                rounds.tick().await;
+                let Some(before) = clock.now().0.checked_sub(milliseconds(options.keep)) else {
+                    continue;
+                };
+                let which = CleanJobs { before: Timestamp(before), job: None, session: None };
+                while self.0.is_sweeper()
+                    && let Some(view) = self.clean(&which).await
+                    && view.jobs > 0
+                {
+                    info!(
+                        jobs = view.jobs,
+                        bytes = view.bytes,
+                        "old jobs are removed from the archive"
+                    );
+                }
             }
-        }
+        })
     }
 
     /// Returns once what there is to be stored is, or cannot be in time.

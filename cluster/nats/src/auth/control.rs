@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use futures_util::StreamExt;
+use futures_util::{StreamExt, future::BoxFuture};
 use serde::Deserialize;
 use tokio::time::{Instant, timeout_at};
 
@@ -69,39 +69,42 @@ struct ControlFailure {
 
 /// Pushes the account, as the keys have it now, to the servers of `options`; waits until `servers`
 /// of them have answered, or says after a while which did.
-pub async fn push(
-    authority: &Authority,
-    options: &NatsOptions,
+pub fn push<'a>(
+    authority: &'a Authority,
+    options: &'a NatsOptions,
     servers: usize,
     now: u64,
-) -> Result<Pushed, PushError> {
-    let account = authority.account_jwt(now)?;
-    let options = NatsOptions {
-        credential: Some(authority.speaker(now, SPEAKER_TTL)?),
-        credentials: None,
-        ..options.clone()
-    };
-    let client = client(&options, ConnectionSignals::new(None)).await?;
-    let lost = |error: String| ConnectError::Failed { urls: options.shown_urls(), detail: error };
-    let inbox = client.new_inbox();
-    let mut answers =
-        client.subscribe(inbox.clone()).await.map_err(|error| lost(error.to_string()))?;
-    client
-        .publish_with_reply(CLAIMS_UPDATE, inbox, account.into())
-        .await
-        .map_err(|error| lost(error.to_string()))?;
-    let deadline = Instant::now() + ANSWERS_WITHIN;
-    let mut pushed = Pushed::default();
-    while pushed.servers.len() < servers.max(1) {
-        let Ok(Some(message)) = timeout_at(deadline, answers.next()).await else { break };
-        // "No responders" is an answer without a body.
-        let Ok(answer) = serde_json::from_slice::<ControlAnswer>(&message.payload) else {
-            continue;
+) -> BoxFuture<'a, Result<Pushed, PushError>> {
+    Box::pin(async move {
+        let account = authority.account_jwt(now)?;
+        let options = NatsOptions {
+            credential: Some(authority.speaker(now, SPEAKER_TTL)?),
+            credentials: None,
+            ..options.clone()
         };
-        if let Some(ControlFailure { description }) = answer.error {
-            return Err(PushError::Refused { server: answer.server.name, detail: description });
+        let client = client(&options, ConnectionSignals::new(None)).await?;
+        let lost =
+            |error: String| ConnectError::Failed { urls: options.shown_urls(), detail: error };
+        let inbox = client.new_inbox();
+        let mut answers =
+            client.subscribe(inbox.clone()).await.map_err(|error| lost(error.to_string()))?;
+        client
+            .publish_with_reply(CLAIMS_UPDATE, inbox, account.into())
+            .await
+            .map_err(|error| lost(error.to_string()))?;
+        let deadline = Instant::now() + ANSWERS_WITHIN;
+        let mut pushed = Pushed::default();
+        while pushed.servers.len() < servers.max(1) {
+            let Ok(Some(message)) = timeout_at(deadline, answers.next()).await else { break };
+            // "No responders" is an answer without a body.
+            let Ok(answer) = serde_json::from_slice::<ControlAnswer>(&message.payload) else {
+                continue;
+            };
+            if let Some(ControlFailure { description }) = answer.error {
+                return Err(PushError::Refused { server: answer.server.name, detail: description });
+            }
+            pushed.servers.insert(answer.server.name);
         }
-        pushed.servers.insert(answer.server.name);
-    }
-    if pushed.servers.is_empty() { Err(PushError::Silent) } else { Ok(pushed) }
+        if pushed.servers.is_empty() { Err(PushError::Silent) } else { Ok(pushed) }
+    })
 }

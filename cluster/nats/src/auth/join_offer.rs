@@ -10,7 +10,7 @@ use async_nats::{HeaderMap, Message, StatusCode, header::NATS_MESSAGE_TTL};
 use bytes::Bytes;
 use clawnode_cluster::clock::Backoff;
 use clawnode_proto::Position;
-use futures_util::StreamExt;
+use futures_util::{StreamExt, future::BoxFuture};
 use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
@@ -57,27 +57,31 @@ enum OfferWait {
 
 /// Offers `credential` to the client that proves to be its user, for as long as `ttl`; `options`
 /// say how its operator reaches the servers.
-pub async fn offer(
-    options: &NatsOptions,
-    credential: &Credential,
+pub fn offer<'a>(
+    options: &'a NatsOptions,
+    credential: &'a Credential,
     ttl: Duration,
-) -> Result<(), ConnectError> {
-    let api = reach(options).await?;
-    let mut pause = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
-    let offered = loop {
-        match offer_once(&api, options, credential, ttl).await {
-            Err(failure) if failure.is_transient() && pause.tries() < TRIES => {
-                let wait = pause.next(&mut rand::rng());
-                tokio::time::sleep(wait).await;
+) -> BoxFuture<'a, Result<(), ConnectError>> {
+    Box::pin(async move {
+        let api = reach(options).await?;
+        let mut pause = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
+        let offered = loop {
+            match offer_once(&api, options, credential, ttl).await {
+                Err(failure) if failure.is_transient() && pause.tries() < TRIES => {
+                    let wait = pause.next(&mut rand::rng());
+                    tokio::time::sleep(wait).await;
+                }
+                // The subject is secret, so this means that an earlier try was stored without an
+                // answer.
+                Err(failure) if failure.is_wrong_last_sequence() && pause.tries() > 0 => {
+                    break Ok(());
+                }
+                done => break done,
             }
-            // The subject is secret, so this means that an earlier try was stored without an
-            // answer.
-            Err(failure) if failure.is_wrong_last_sequence() && pause.tries() > 0 => break Ok(()),
-            done => break done,
-        }
-    };
-    api.client.drain().await.unwrap_or_else(|error| debug!(%error, "not drained"));
-    offered.map_err(|failure| failed(options, failure))
+        };
+        api.client.drain().await.unwrap_or_else(|error| debug!(%error, "not drained"));
+        offered.map_err(|failure| failed(options, failure))
+    })
 }
 
 async fn offer_once(
@@ -108,27 +112,32 @@ fn of_topology(error: TopologyError) -> RequestFailure {
 }
 
 /// Takes the offer for the user of `token`; `options` say how to reach the servers.
-pub async fn admit(options: &NatsOptions, token: &JoinToken) -> Result<Credential, AdmitError> {
-    let options = NatsOptions {
-        urls: token.urls.clone(),
-        credential: Some(token.admission.clone()),
-        credentials: None,
-        prefix: token.prefix.clone(),
-        ..options.clone()
-    };
-    let api = reach(&options).await?;
-    let subject = token.prefix.joining(token.admission.user());
-    let waiting = api.client.queue_subscribe(subject, TAKERS.to_owned()).await;
-    let mut offers = waiting.map_err(|error| failed(&options, error))?;
-    let deadline = Instant::now() + OFFER_WITHIN;
-    while let Ok(Some(message)) = timeout_at(deadline, offers.next()).await {
-        match heard(&message, token) {
-            OfferWait::Offer(credential) => return Ok(credential),
-            OfferWait::Gone => break,
-            OfferWait::Noise => {}
+pub fn admit<'a>(
+    options: &'a NatsOptions,
+    token: &'a JoinToken,
+) -> BoxFuture<'a, Result<Credential, AdmitError>> {
+    Box::pin(async move {
+        let options = NatsOptions {
+            urls: token.urls.clone(),
+            credential: Some(token.admission.clone()),
+            credentials: None,
+            prefix: token.prefix.clone(),
+            ..options.clone()
+        };
+        let api = reach(&options).await?;
+        let subject = token.prefix.joining(token.admission.user());
+        let waiting = api.client.queue_subscribe(subject, TAKERS.to_owned()).await;
+        let mut offers = waiting.map_err(|error| failed(&options, error))?;
+        let deadline = Instant::now() + OFFER_WITHIN;
+        while let Ok(Some(message)) = timeout_at(deadline, offers.next()).await {
+            match heard(&message, token) {
+                OfferWait::Offer(credential) => return Ok(credential),
+                OfferWait::Gone => break,
+                OfferWait::Noise => {}
+            }
         }
-    }
-    Err(AdmitError::Used)
+        Err(AdmitError::Used)
+    })
 }
 
 fn heard(message: &Message, token: &JoinToken) -> OfferWait {

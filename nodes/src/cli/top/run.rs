@@ -126,8 +126,9 @@ async fn look_on(
     });
     let (tab, chosen) = watch::channel(screen.tab);
     let (answer, answers) = mpsc::channel(1);
+    let shown = TopTerminal { terminal, look, keys, answers, tab };
     let ended = tokio::select! {
-        ended = show((terminal, look), screen, (keys, answers, tab), signals) => ended,
+        ended = show(shown, screen, signals) => ended,
         () = asker.run(every, chosen, answer) => Ok(Exit::Ok),
     };
     over.store(true, Ordering::Relaxed);
@@ -145,16 +146,22 @@ enum TopAnswer {
     Nothing(TopProblem),
 }
 
+/// Where the screen is shown, and what changes it.
+struct TopTerminal {
+    terminal: DefaultTerminal,
+    look: TopStyle,
+    keys: mpsc::Receiver<TopEvent>,
+    answers: mpsc::Receiver<TopAnswer>,
+    /// Which rows are asked for.
+    tab: watch::Sender<Tab>,
+}
+
 async fn show(
-    (mut terminal, look): (DefaultTerminal, TopStyle),
+    it: TopTerminal,
     mut screen: TopScreen,
-    (mut keys, mut answers, tab): (
-        mpsc::Receiver<TopEvent>,
-        mpsc::Receiver<TopAnswer>,
-        watch::Sender<Tab>,
-    ),
     mut signals: EndSignals,
 ) -> Result<Exit, Failure> {
+    let TopTerminal { mut terminal, look, mut keys, mut answers, tab } = it;
     let mut beat = tokio::time::interval(REDRAW);
     loop {
         screen.now = Some(Instant::now());

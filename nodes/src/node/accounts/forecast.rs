@@ -20,17 +20,13 @@ pub(super) fn limits(accounts: Vec<AccountView>, call: &CallNeeds) -> Vec<Explai
         let is_it = |need: &&Need| need.account == account && need.limit == limit.key();
         let cost = call.needs.iter().find(is_it)?.cost;
         let (needs, reserves) = (cost.at(call.least_output), cost.at(call.most_output));
-        (reserves > 0).then(|| explained(account, limit, (needs, reserves)))
+        (reserves > 0).then(|| explained(account, limit, needs, reserves))
     })
     .collect()
 }
 
 /// What becomes of a call that needs so much of a limit at least, and reserves so much if it is there.
-fn explained(
-    account: AccountKey,
-    limit: LimitView,
-    (needs, reserves): (u64, u64),
-) -> ExplainedLimit {
+fn explained(account: AccountKey, limit: LimitView, needs: u64, reserves: u64) -> ExplainedLimit {
     let forecast = forecast(&limit, needs);
     let why = why(&account, &limit, needs, forecast);
     ExplainedLimit { account, limit, needs, reserves, forecast, why }
@@ -174,7 +170,7 @@ mod tests {
         ];
         for (at, (limit, needs, expected)) in rows.into_iter().enumerate() {
             assert_eq!(
-                explained(key("cluster"), limit, (needs, needs)).forecast,
+                explained(key("cluster"), limit, needs, needs).forecast,
                 expected,
                 "row {at}"
             );
@@ -183,7 +179,7 @@ mod tests {
 
     #[test]
     fn an_explanation_has_the_command_that_helps() {
-        let why = |limit, needs| explained(key("cluster"), limit, (needs, needs)).why;
+        let why = |limit, needs| explained(key("cluster"), limit, needs, needs).why;
         let said = why(limit(100, &[(true, 800, 0)]), 100);
         assert!(said.contains("dead processes have $0.0008 (a has $0.0008)"), "{said}");
         assert!(said.contains("`clawnode budget reconcile cluster --node a --gone`"), "{said}");

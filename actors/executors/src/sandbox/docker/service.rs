@@ -9,6 +9,7 @@ use std::{
 };
 
 use clawnode_proto::ProcessId;
+use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 
 use super::{
@@ -85,16 +86,18 @@ impl Docker {
     }
 
     /// Whether the engine answers.
-    pub async fn health_check(&self) -> Result<(), SandboxError> {
-        let answered = self.0.engine.ping().await;
-        self.0.heard(&answered);
-        answered
+    pub fn health_check(&self) -> BoxFuture<'_, Result<(), SandboxError>> {
+        Box::pin(async move {
+            let answered = self.0.engine.ping().await;
+            self.0.heard(&answered);
+            answered
+        })
     }
 
     /// The engine's own report on itself: names of its parts (`Engine`, `containerd`, `runc`), and
     /// versions.
-    pub async fn versions(&self) -> Result<Vec<(String, String)>, SandboxError> {
-        self.0.engine.versions().await
+    pub fn versions(&self) -> BoxFuture<'_, Result<Vec<(String, String)>, SandboxError>> {
+        Box::pin(async move { self.0.engine.versions().await })
     }
 
     /// Returns once it may be that the engine answers and did not, or the other way.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use futures_util::{StreamExt, stream};
+use futures_util::{StreamExt, future::BoxFuture, stream};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tracing::{debug, info, warn};
 
@@ -20,25 +20,27 @@ const CLOSE_WAIT: Duration = Duration::from_secs(20);
 
 impl Docker {
     /// Keeps order; ends never.
-    pub async fn keep(self) {
-        let inner = &self.0;
-        let mut rounds = interval(SWEEP_EVERY);
-        rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut may_make = true;
-        loop {
-            tokio::select! {
-                _ = rounds.tick() => {
-                    inner.sweep().await;
-                    may_make = true;
+    pub fn keep(self) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let inner = &self.0;
+            let mut rounds = interval(SWEEP_EVERY);
+            rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            let mut may_make = true;
+            loop {
+                tokio::select! {
+                    _ = rounds.tick() => {
+                        inner.sweep().await;
+                        may_make = true;
+                    }
+                    () = inner.wake.notified() => {}
                 }
-                () = inner.wake.notified() => {}
+                inner.remove_done().await;
+                if may_make {
+                    // What cannot be made now is not tried again and again.
+                    may_make = self.refill().await;
+                }
             }
-            inner.remove_done().await;
-            if may_make {
-                // What cannot be made now is not tried again and again.
-                may_make = self.refill().await;
-            }
-        }
+        })
     }
 
     /// Makes containers of kinds that were used lately, one after another; whether it could.
@@ -64,25 +66,29 @@ impl Docker {
     }
 
     /// Removes all containers of this process; nothing is made after it.
-    pub async fn close(&self) {
-        let inner = &self.0;
-        inner.shelf().close();
-        let close = async {
-            inner.remove_done().await;
-            match inner.engine.list(&inner.owner).await {
-                Ok(found) => {
-                    let own = found
-                        .into_iter()
-                        .filter(|container| container.process == Some(inner.owner.process()));
-                    let own: Vec<String> = own.map(|container| container.id).collect();
-                    inner.remove(own).await;
+    pub fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let inner = &self.0;
+            inner.shelf().close();
+            let close = async {
+                inner.remove_done().await;
+                match inner.engine.list(&inner.owner).await {
+                    Ok(found) => {
+                        let own = found
+                            .into_iter()
+                            .filter(|container| container.process == Some(inner.owner.process()));
+                        let own: Vec<String> = own.map(|container| container.id).collect();
+                        inner.remove(own).await;
+                    }
+                    Err(error) => debug!(%error, "the Docker engine ended before its containers"),
                 }
-                Err(error) => debug!(%error, "the Docker engine ended before its containers"),
+            };
+            if timeout(CLOSE_WAIT, close).await.is_err() {
+                warn!(
+                    "some containers are left; the next process of this cluster here removes them"
+                );
             }
-        };
-        if timeout(CLOSE_WAIT, close).await.is_err() {
-            warn!("some containers are left; the next process of this cluster here removes them");
-        }
+        })
     }
 }
 

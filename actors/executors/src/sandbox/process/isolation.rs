@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clawnode_proto::ErrorChain;
 use clawnode_tool::RunSink;
+use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -22,29 +23,31 @@ const PROBE_WAIT: Duration = Duration::from_secs(4);
 
 impl Processes {
     /// Whether commands can be isolated here, by isolating one that does nothing.
-    pub async fn health_check(&self) -> Result<(), SandboxError> {
-        if self.options.isolation == Isolation::None {
-            return Ok(());
-        }
-        let around = self.second.of_command()?;
-        let Some((_, shut)) = around else { return self.probe(None).await?.map_err(no) };
-        let Err(why) = self.probe(around).await? else {
-            self.second.works(shut);
-            return Ok(());
-        };
-        // Which of the walls does not hold?
-        let mut last = why.clone();
-        for less in self.second.less(shut) {
-            match self.probe(less).await? {
-                Ok(()) if self.second.fails(less, &why) => return Ok(()),
-                Ok(()) => {
-                    let why = format!("it does not work here: {why}");
-                    return Err(SandboxError::NoSecondWall(why));
-                }
-                Err(why) => last = why,
+    pub fn health_check(&self) -> BoxFuture<'_, Result<(), SandboxError>> {
+        Box::pin(async move {
+            if self.options.isolation == Isolation::None {
+                return Ok(());
             }
-        }
-        Err(no(last))
+            let around = self.second.of_command()?;
+            let Some((_, shut)) = around else { return self.probe(None).await?.map_err(no) };
+            let Err(why) = self.probe(around).await? else {
+                self.second.works(shut);
+                return Ok(());
+            };
+            // Which of the walls does not hold?
+            let mut last = why.clone();
+            for less in self.second.less(shut) {
+                match self.probe(less).await? {
+                    Ok(()) if self.second.fails(less, &why) => return Ok(()),
+                    Ok(()) => {
+                        let why = format!("it does not work here: {why}");
+                        return Err(SandboxError::NoSecondWall(why));
+                    }
+                    Err(why) => last = why,
+                }
+            }
+            Err(no(last))
+        })
     }
 
     /// Runs a command that does nothing; the inner error is what it said instead.
