@@ -67,6 +67,7 @@ pub mod plugins;
 mod policy;
 pub mod probes;
 pub mod reload;
+pub mod remote_files;
 pub mod runaways;
 pub mod scan;
 mod scheduler;
