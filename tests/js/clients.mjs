@@ -73,6 +73,29 @@ async function withOpenai() {
     const answer = (await ask()).choices[0];
     return [said.finish_reason, answer.finish_reason, answer.message.content];
   };
+  const runner = () => {
+    const runs = { parse: JSON.parse, function: ({ name }) => `saw ${name}` };
+    const own = { ...tool, function: { ...tool.function, description: "Looks.", ...runs } };
+    const asked = { model: "default", messages: user("look please"), tools: [own] };
+    return one.chat.completions.runTools(asked).finalContent();
+  };
+  const parsed = async () => {
+    const { zodResponseFormat } = await load("openai/helpers/zod");
+    const { z } = await load("zod");
+    const response_format = zodResponseFormat(z.object({ name: z.string() }), "person");
+    const asked = { model: "default", messages: user("who is it?"), response_format };
+    return (await one.chat.completions.parse(asked)).choices[0].message.parsed;
+  };
+  const background = async () => {
+    const asked = { model: "default", input: "hello there", background: true };
+    let response = await one.responses.create(asked);
+    const until = Date.now() + 60_000;
+    while (["queued", "in_progress"].includes(response.status) && Date.now() < until) {
+      await new Promise((resolve) => setTimeout(resolve, 50));
+      response = await one.responses.retrieve(response.id);
+    }
+    return response.output_text;
+  };
   const url = `data:image/png;base64,${PICTURE.toString("base64")}`;
   const shown = [
     { type: "text", text: "what is it?" },
@@ -88,14 +111,8 @@ async function withOpenai() {
       ["reply to: one", "reply to: two"],
     ),
     tools: await cell(tools, ["tool_calls", "stop", "I saw it."]),
-    "structured output": await cell(
-      async () => {
-        const json_schema = { name: "person", schema: SCHEMA };
-        const response_format = { type: "json_schema", json_schema };
-        return JSON.parse(await chat("who is it?", { response_format }));
-      },
-      { name: "Ada" },
-    ),
+    "its own tool loop": await cell(runner, "I saw it."),
+    "structured output": await cell(parsed, { name: "Ada" }),
     picture: await cell(() => chat(shown)),
     Responses: await cell(
       async () => {
@@ -106,6 +123,7 @@ async function withOpenai() {
       },
       ["Hello!", "Hello!"],
     ),
+    "in the background": await cell(background, "Hello!"),
     embeddings: await cell(async () => {
       const reply = await one.embeddings.create({ model: "openai/embedder", input: "x" });
       return reply.data[0].embedding;
@@ -150,6 +168,12 @@ async function withAnthropic() {
     const answer = await ask();
     return [said.stop_reason, answer.stop_reason, textOf(answer)];
   };
+  const runner = async () => {
+    const { betaTool } = await load("@anthropic-ai/sdk/helpers/beta/json-schema");
+    const run = ({ name }) => `saw ${name}`;
+    const own = betaTool({ name: "look", description: "Looks.", inputSchema: SCHEMA, run });
+    return textOf(await one.beta.messages.toolRunner(asked("look please", { tools: [own], thread: false })));
+  };
   const thought = async () => {
     const thinking = { type: "enabled", budget_tokens: 1024 };
     const stream = one.messages.stream(asked("think please", { thinking }));
@@ -172,6 +196,7 @@ async function withAnthropic() {
       ["reply to: one", "reply to: two"],
     ),
     tools: await cell(tools, ["tool_use", "end_turn", "I saw it."]),
+    "its own tool loop": await cell(runner, "I saw it."),
     thinking: await cell(thought, ["Let me see.", true, "It is red."]),
     "structured output": await cell(
       async () => {

@@ -1,9 +1,10 @@
-"""The requests of OpenAI's own examples of function calling, in their order and with their parameters: their models are
-agents of the node.
+"""The requests of OpenAI's own examples of function calling, in their order, with their parameters and with the results
+that they send: their models are agents of the node.
 
-- https://developers.openai.com/api/docs/guides/function-calling, for chat completions and for responses
+- https://developers.openai.com/api/docs/guides/function-calling, for chat completions (`gpt-4o`) and for responses, as
+  the guide had it for `gpt-5` and as it has it since for `gpt-6-astra`
 - https://github.com/openai/openai-python/blob/main/examples/responses/tool_call_loop.py: calls of several tools at once,
-  whose results continue the response before
+  whose results continue the response before (`gpt-4o-mini`)
 
 Reads OPENAI_BASE_URL and OPENAI_API_KEY, as the client does. Prints one JSON document: the last text of each, and the
 chat completion of the first as it is read again by its id.
@@ -16,56 +17,60 @@ from openai import OpenAI
 client = OpenAI()
 
 
-def get_weather(latitude, longitude):
-    return f"14 degrees at {latitude} {longitude}"
-
-
-def get_horoscope(sign):
-    return f"{sign}: Next Tuesday you will befriend a baby otter."
+def parameters(**properties):
+    return {"type": "object", "properties": properties, "required": list(properties)}
 
 
 def chat():
-    tools = [
-        {
-            "type": "function",
-            "function": {
-                "name": "get_weather",
-                "description": "Get current temperature for provided coordinates in celsius.",
-                "parameters": {
-                    "type": "object",
-                    "properties": {"latitude": {"type": "number"}, "longitude": {"type": "number"}},
-                    "required": ["latitude", "longitude"],
-                    "additionalProperties": False,
-                },
-                "strict": True,
-            },
-        }
-    ]
+    function = {
+        "name": "get_weather",
+        "description": "Get current temperature for provided coordinates in celsius.",
+        "parameters": parameters(latitude={"type": "number"}, longitude={"type": "number"})
+        | {"additionalProperties": False},
+        "strict": True,
+    }
+    tools = [{"type": "function", "function": function}]
     messages = [{"role": "user", "content": "What's the weather like in Paris today?"}]
-    completion = client.chat.completions.create(model="gpt-5", messages=messages, tools=tools)
+    completion = client.chat.completions.create(model="gpt-4o", messages=messages, tools=tools)
 
     tool_call = completion.choices[0].message.tool_calls[0]
     args = json.loads(tool_call.function.arguments)
-    result = get_weather(args["latitude"], args["longitude"])
+    # The example asks a server for the weather at this place.
+    result = {(48.85, 2.35): 14.2}[args["latitude"], args["longitude"]]
 
     messages.append(completion.choices[0].message)
     messages.append({"role": "tool", "tool_call_id": tool_call.id, "content": str(result)})
-    completion_2 = client.chat.completions.create(model="gpt-5", messages=messages, tools=tools)
+    completion_2 = client.chat.completions.create(model="gpt-4o", messages=messages, tools=tools)
     return completion_2.choices[0].message.content
 
 
+WEATHER = {
+    "tokyo": {"temperature": "18°C", "condition": "clear"},
+    "london": {"temperature": "12°C", "condition": "overcast"},
+}
+
+
 def loop():
-    def function(name, field, about):
-        parameters = {"type": "object", "properties": {field: {"type": "string"}}, "required": [field]}
-        return {"type": "function", "name": name, "description": about, "parameters": parameters}
+    def function(name, about, **properties):
+        return {"type": "function", "name": name, "description": about, "parameters": parameters(**properties)}
+
+    def text(about):
+        return {"type": "string", "description": about}
 
     tools = [
-        function("get_weather", "city", "Get the current weather for a city."),
-        function("calculate", "expression", "Evaluate a mathematical expression."),
+        function("get_weather", "Get the current weather for a city.", city=text("The city name, e.g. 'Tokyo'.")),
+        function(
+            "calculate",
+            "Evaluate a mathematical expression using Python arithmetic and the math module.",
+            expression=text("A Python arithmetic expression, e.g. '7 * 24 * 3600'."),
+        ),
     ]
-    run = {"get_weather": lambda city: f"clear in {city}", "calculate": lambda expression: f"{expression} = 4233600"}
-    text = "What's the weather like in Tokyo and London? Also, how many seconds are in 7 weeks?"
-    response = client.responses.create(model="gpt-4o-mini", input=text, tools=tools)
+    run = {
+        "get_weather": lambda city: json.dumps({"city": city, **WEATHER[city.lower()]}),
+        "calculate": lambda expression: {"7 * 7 * 24 * 3600": "4233600"}[expression],
+    }
+    asked = "What's the weather like in Tokyo and London? Also, how many seconds are in 7 weeks?"
+    response = client.responses.create(model="gpt-4o-mini", input=asked, tools=tools)
     for _ in range(10):
         calls = [item for item in response.output if item.type == "function_call"]
         if not calls:
@@ -96,44 +101,42 @@ def stored():
     return [read.choices[0].message.content == made.choices[0].message.content, read.metadata]
 
 
-def responses():
+def responses(model, output):
+    """`output` makes of a call's arguments what the example sends back."""
+    sign = {"type": "string", "description": "An astrological sign like Taurus or Aquarius"}
+    about = "Get today's horoscope for an astrological sign."
     tools = [
-        {
-            "type": "function",
-            "name": "get_horoscope",
-            "description": "Get today's horoscope for an astrological sign.",
-            "parameters": {
-                "type": "object",
-                "properties": {
-                    "sign": {"type": "string", "description": "An astrological sign like Taurus or Aquarius"},
-                },
-                "required": ["sign"],
-            },
-        },
+        {"type": "function", "name": "get_horoscope", "description": about, "parameters": parameters(sign=sign)}
     ]
     input_list = [{"role": "user", "content": "What is my horoscope? I am an Aquarius."}]
-    response = client.responses.create(model="gpt-5", tools=tools, input=input_list)
+    response = client.responses.create(model=model, tools=tools, input=input_list)
 
     input_list += response.output
     for item in response.output:
-        if item.type == "function_call":
-            if item.name == "get_horoscope":
-                horoscope = get_horoscope(json.loads(item.arguments)["sign"])
-                input_list.append(
-                    {
-                        "type": "function_call_output",
-                        "call_id": item.call_id,
-                        "output": json.dumps({"horoscope": horoscope}),
-                    }
-                )
+        if item.type == "function_call" and item.name == "get_horoscope":
+            found = output(json.loads(item.arguments))
+            input_list.append({"type": "function_call_output", "call_id": item.call_id, "output": found})
 
     response = client.responses.create(
-        model="gpt-5",
+        model=model,
         instructions="Respond only with a horoscope generated by a tool.",
         tools=tools,
         input=input_list,
     )
-    return response.output_text
+    # The example prints the whole response as JSON.
+    return [json.loads(response.model_dump_json(indent=2))["status"], response.output_text]
 
 
-print(json.dumps({"chat": chat(), "responses": responses(), "loop": loop(), "stored": stored()}))
+def horoscope(sign):
+    return f"{sign}: Next Tuesday you will befriend a baby otter."
+
+
+said = {
+    "chat": chat(),
+    # It takes all arguments for the sign.
+    "responses": responses("gpt-5", lambda arguments: json.dumps({"horoscope": horoscope(arguments)})),
+    "newer": responses("gpt-6-astra", lambda arguments: horoscope(arguments["sign"])),
+    "loop": loop(),
+    "stored": stored(),
+}
+print(json.dumps(said))

@@ -1,6 +1,6 @@
 """One client's part of the table of clients: what it does with each feature of a node's `/v1`.
 
-    clients.py openai|anthropic|langchain|litellm|llm
+    clients.py openai|anthropic|langchain|litellm|pydantic|llm
 
 Reads OPENAI_BASE_URL and OPENAI_API_KEY, or the same of ANTHROPIC. Prints one JSON document, from the feature to how it ended:
 "ok" if the client returned what it should, else the status and what the error names, or what it returned
@@ -13,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 
 URL, KEY = os.environ["OPENAI_BASE_URL"], os.environ["OPENAI_API_KEY"]
 PICTURE = base64.b64encode(
@@ -99,6 +100,14 @@ def with_openai():
         )
         return reply.choices[0].message.parsed.name
 
+    def background():
+        response = client.responses.create(model="default", input="hello there", background=True)
+        until = time.monotonic() + 60
+        while response.status in ("queued", "in_progress") and time.monotonic() < until:
+            time.sleep(0.05)
+            response = client.responses.retrieve(response.id)
+        return response.output_text
+
     def embeds():
         reply = client.embeddings.create(model="openai/embedder", input="x")
         return reply.data[0].embedding, reply.usage.total_tokens
@@ -125,6 +134,7 @@ def with_openai():
         "Responses": cell(
             lambda: client.responses.create(model="default", input="hello there").output_text, "Hello!"
         ),
+        "in the background": cell(background, "Hello!"),
         "embeddings": cell(embeds, (VECTOR, 1)),
         "unknown model": cell(lambda: create(model="nobody", messages=user("x")), anything),
         "wrong key": cell(denied, anything),
@@ -175,6 +185,17 @@ def with_anthropic():
         )
         return reply.parsed_output.name
 
+    @anthropic.beta_tool
+    def look(name: str) -> str:
+        """Looks."""
+        return f"saw {name}"
+
+    def runner():
+        asked = {"model": "default", "max_tokens": 2048, "messages": user("look please")}
+        # The conversation is not held under the id of its first message.
+        runner = client.beta.messages.tool_runner(tools=[look], thread=False, **asked)
+        return runner.until_done().content[0].text
+
     def thought():
         message = create("think please", thinking={"type": "enabled", "budget_tokens": 1024})
         thinking, text = message.content
@@ -192,6 +213,7 @@ def with_anthropic():
             ["reply to: one", "reply to: two"],
         ),
         "tools": cell(tools, ("tool_use", "end_turn", "I saw it.")),
+        "its own tool loop": cell(runner, "I saw it."),
         "thinking": cell(thought, ("Let me see.", True, "It is red.")),
         "structured output": cell(parsed, "Ada"),
         "picture": cell(lambda: chat(shown), anything),
@@ -294,6 +316,72 @@ def with_litellm():
     }
 
 
+def with_pydantic():
+    import openai
+    from pydantic import BaseModel
+    from pydantic_ai import Agent, BinaryContent, Embedder, NativeOutput
+    from pydantic_ai.embeddings.openai import OpenAIEmbeddingModel
+    from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    class Person(BaseModel):
+        name: str
+
+    def provider(key=KEY, retries=0):
+        client = openai.AsyncOpenAI(base_url=URL, api_key=key, max_retries=retries, timeout=60)
+        return OpenAIProvider(openai_client=client)
+
+    def agent(name="default", kind=OpenAIChatModel, output=str, **more):
+        return Agent(kind(name, provider=provider(**more)), output_type=output)
+
+    def chat(text="hello there", settings=None, **more):
+        return agent(**more).run_sync(text, model_settings=settings).output
+
+    def streamed():
+        with agent().run_stream_sync("hello there") as result:
+            text = list(result.stream_text())[-1]
+            return text, result.usage.total_tokens > 0
+
+    def conversation():
+        first = agent().run_sync("one")
+        return agent().run_sync("two", message_history=first.all_messages()).output
+
+    def tools(kind):
+        one = agent(kind=kind)
+
+        @one.tool_plain
+        def look(name: str) -> str:
+            return f"saw {name}"
+
+        return one.run_sync("look please").output
+
+    def embeds():
+        embedder = Embedder(OpenAIEmbeddingModel("openai/embedder", provider=provider()))
+        return list(embedder.embed_query_sync("x").embeddings[0])
+
+    named = {"openai_user": "pydantic"}
+    return {
+        "chat": cell(chat, "Hello!"),
+        "stream with usage": cell(streamed, ("Hello!", True)),
+        "top_p": cell(lambda: chat(settings={"top_p": 0.5}), "Hello!"),
+        "session by `user`": cell(
+            lambda: [chat(text, named) for text in ("one", "two")], ["reply to: one", "reply to: two"]
+        ),
+        "conversation": cell(conversation, "reply to: two"),
+        "tools": cell(lambda: tools(OpenAIChatModel), "I saw it."),
+        "structured output": cell(lambda: chat("who is it?", output=NativeOutput(Person)).name, "Ada"),
+        "picture": cell(
+            lambda: chat(["what is it?", BinaryContent(base64.b64decode(PICTURE), media_type="image/png")]),
+            anything,
+        ),
+        "Responses": cell(lambda: tools(OpenAIResponsesModel), "I saw it."),
+        "embeddings": cell(embeds, VECTOR),
+        "unknown model": cell(lambda: chat(name="nobody"), anything),
+        "wrong key": cell(lambda: chat(key="wrong"), anything),
+        "provider is busy": cell(lambda: chat("busy pydantic", retries=2), anything),
+    }
+
+
 def with_llm():
     folder = os.path.join(os.environ["HOME"], "llm")
     os.makedirs(folder, exist_ok=True)
@@ -343,6 +431,7 @@ CLIENTS = {
     "anthropic": with_anthropic,
     "langchain": with_langchain,
     "litellm": with_litellm,
+    "pydantic": with_pydantic,
     "llm": with_llm,
 }
 

@@ -1,6 +1,10 @@
-"""Extended thinking with tools, against a node.
+"""Extended thinking and tools, against a node.
 
-First the requests of Anthropic's own example, in its order and with its parameters, but for the names of models:
+First the requests of the examples that come with Anthropic's client, in
+https://github.com/anthropics/anthropic-sdk-python/tree/main/examples: `thinking.py`, `thinking_stream.py` and
+`tools_runner.py`, this one with `thread=False`: a node holds no threads of Anthropic's.
+
+Then the requests of Anthropic's own example, in its order and with its parameters, but for the names of models:
 https://github.com/anthropics/claude-cookbooks/blob/main/extended_thinking/extended_thinking_with_tool_use.ipynb
 (one call of a tool, two at once, and one whose thought is left out once). Then a streamed round of two calls, one of
 which fails.
@@ -10,6 +14,7 @@ reply, what was thought, and the last text.
 """
 
 import json
+from typing import Literal
 
 import anthropic
 
@@ -108,6 +113,58 @@ def left_out():
     return replies
 
 
+def thinking():
+    message = client.messages.create(
+        model="claude-sonnet-4-5",
+        max_tokens=3200,
+        thinking={"type": "enabled", "budget_tokens": 1600},
+        messages=[{"role": "user", "content": "Create a haiku about Anthropic."}],
+    )
+    return [getattr(block, block.type) for block in message.content]
+
+
+def thinking_stream():
+    text = "Create a haiku about Anthropic. Think carefully about syllable counts before answering."
+    told = {"thinking": "", "text": ""}
+    with client.messages.stream(
+        model="claude-sonnet-5",
+        max_tokens=16000,
+        thinking={"type": "adaptive", "display": "summarized"},
+        output_config={"effort": "high"},
+        messages=[{"role": "user", "content": text}],
+    ) as stream:
+        for event in stream:
+            if event.type in told:
+                told[event.type] += getattr(event, event.type)
+    return list(told.values())
+
+
+@anthropic.beta_tool
+def get_weather(location: str, units: Literal["c", "f"]) -> str:
+    """Lookup the weather for a given city in either celsius or fahrenheit
+
+    Args:
+        location: The city and state, e.g. San Francisco, CA
+        units: Unit for the output, either 'c' for celsius or 'f' for fahrenheit
+    Returns:
+        A dictionary containing the location, temperature, and weather condition.
+    """
+    temperature = {"c": "20°C", "f": "68°F"}[units]
+    return json.dumps({"location": location, "temperature": temperature, "condition": "Sunny"})
+
+
+def tools_runner():
+    runner = client.beta.messages.tool_runner(
+        max_tokens=1024,
+        model="claude-3-5-sonnet-latest",
+        tools=[get_weather],
+        messages=[{"role": "user", "content": "What is the weather in SF?"}],
+        thread=False,
+    )
+    return [shown(message) for message in runner]
+
+
+sdk = {"thinking": thinking(), "stream": thinking_stream(), "runner": tools_runner()}
 example = {"one": one_call(), "many": many_calls(), "left_out": left_out()}
 
 messages = [{"role": "user", "content": "What is the weather in Paris?"}]
@@ -142,4 +199,5 @@ while True:
     ]
     messages.append({"role": "user", "content": results})
 
-print(json.dumps({"kinds": kinds, "thoughts": "".join(thoughts), "text": text, "stop": reply.stop_reason, "example": example}))
+said = {"kinds": kinds, "thoughts": "".join(thoughts), "text": text, "stop": reply.stop_reason}
+print(json.dumps(said | {"example": example, "sdk": sdk}))

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clawnode_proto::llm::ModelFailure;
+use clawnode_proto::llm::{FailureClass, ModelFailure};
 use tokio::time::Instant;
 use tracing::warn;
 
@@ -16,6 +16,8 @@ const BREAKS_MAX: u32 = 2;
 pub(super) struct Attempts {
     retry: Retry,
     breaks: u32,
+    /// A connection broke, in a reply or before it.
+    has_broken: bool,
     last: Option<ModelFailure>,
 }
 
@@ -23,7 +25,7 @@ pub(super) struct Attempts {
 
 impl Attempts {
     pub(super) fn new(options: &ProviderOptions, deadline: Instant) -> Self {
-        Self { retry: Retry::new(options, deadline), breaks: 0, last: None }
+        Self { retry: Retry::new(options, deadline), breaks: 0, has_broken: false, last: None }
     }
 
     /// Why the last one failed, for a call that the circuit lets make no other.
@@ -44,7 +46,12 @@ impl Attempts {
             failure.retry_after_ms = open.map(millis);
             return Err(failure);
         }
-        let Some((nth, wait)) = self.retry.next(after, Instant::now(), &mut rand::rng()) else {
+        // A connection that broke says nothing of how busy its provider is: a new one works, or shows at
+        // once that another model has to answer.
+        let broke = failure.class == FailureClass::BrokenStream;
+        let at_once = broke && !std::mem::replace(&mut self.has_broken, true);
+        let next = self.retry.next(after, at_once, Instant::now(), &mut rand::rng());
+        let Some((nth, wait)) = next else {
             if let Some(after) = after {
                 let seconds = after.as_secs_f64();
                 let message = failure.message;

@@ -89,7 +89,8 @@ pub struct ProviderOptions {
     #[serde(default = "retries")]
     pub retries: u32,
     /// The most to wait before the first retry; it doubles with each, and the wait is a random part
-    /// of it (full jitter), unless the provider says when. Default `500ms`.
+    /// of it (full jitter), unless the provider says when. After a connection that broke,
+    /// the first retry comes at once. Default `500ms`.
     #[serde(default = "retry_first", with = "duration")]
     pub retry_first: Duration,
     /// The most to wait before any retry, unless the provider asks for more. Default `30s`: more

@@ -27,17 +27,22 @@ impl Retry {
     }
 
     /// Which retry comes next and how long until then; `None` if there is none, because they are
-    /// used up or the wait would pass the deadline. What the provider `asked` for wins.
+    /// used up or the wait would pass the deadline. What the provider `asked` for wins. One that is to
+    /// come `at_once` does not wait, and those after it wait as if it had.
     pub(super) fn next(
         &mut self,
         asked: Option<Duration>,
+        at_once: bool,
         now: Instant,
         rng: &mut impl Rng,
     ) -> Option<(u32, Duration)> {
         if self.done == self.most {
             return None;
         }
-        let wait = asked.unwrap_or_else(|| self.backoff.next(rng));
+        let wait = asked.unwrap_or_else(|| {
+            let wait = self.backoff.next(rng);
+            if at_once { Duration::ZERO } else { wait }
+        });
         if wait >= self.deadline.saturating_duration_since(now) {
             return None;
         }
@@ -90,12 +95,31 @@ mod tests {
         for _ in 0..100 {
             let mut retry = Retry::new(&ProviderOptions::new(Wire::Openai), now + seconds(600));
             for (n, most_ms) in [(1, 500), (2, 1000), (3, 2000), (4, 4000)] {
-                let (retry, wait) = retry.next(None, now, &mut rng).unwrap();
+                let (retry, wait) = retry.next(None, false, now, &mut rng).unwrap();
                 assert_eq!(retry, n);
                 assert!(wait <= Duration::from_millis(most_ms), "{wait:?} before retry {n}");
             }
-            assert_eq!(retry.next(None, now, &mut rng), None, "4 retries, then no more");
+            assert_eq!(retry.next(None, false, now, &mut rng), None, "4 retries, then no more");
         }
+    }
+
+    #[test]
+    fn a_retry_at_once_shortens_no_later_wait() {
+        let now = Instant::now();
+        let mut most = Duration::ZERO;
+        for seed in 0..100 {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let mut retry = Retry::new(&ProviderOptions::new(Wire::Openai), now + seconds(600));
+            assert_eq!(retry.next(None, true, now, &mut rng), Some((1, Duration::ZERO)));
+            let (nth, wait) = retry.next(None, false, now, &mut rng).unwrap();
+            assert_eq!(nth, 2);
+            most = most.max(wait);
+        }
+        let second = Duration::from_millis(500)..=seconds(1);
+        assert!(second.contains(&most), "{most:?} is not within the second wait");
+        let mut rng = ChaCha8Rng::seed_from_u64(7);
+        let mut retry = Retry::new(&ProviderOptions::new(Wire::Openai), now + seconds(600));
+        assert_eq!(retry.next(Some(seconds(9)), true, now, &mut rng), Some((1, seconds(9))));
     }
 
     #[test]
@@ -103,10 +127,13 @@ mod tests {
         let mut rng = ChaCha8Rng::seed_from_u64(7);
         let now = Instant::now();
         let mut retry = Retry::new(&ProviderOptions::new(Wire::Openai), now + seconds(600));
-        assert_eq!(retry.next(Some(seconds(90)), now, &mut rng), Some((1, seconds(90))));
-        assert_eq!(retry.next(Some(seconds(600)), now, &mut rng), None, "past the deadline");
-        assert_eq!(retry.next(Some(seconds(20)), now + seconds(580), &mut rng), None);
-        assert_eq!(retry.next(Some(seconds(19)), now + seconds(580), &mut rng).unwrap().0, 2);
+        assert_eq!(retry.next(Some(seconds(90)), false, now, &mut rng), Some((1, seconds(90))));
+        assert_eq!(retry.next(Some(seconds(600)), false, now, &mut rng), None, "past the deadline");
+        assert_eq!(retry.next(Some(seconds(20)), false, now + seconds(580), &mut rng), None);
+        assert_eq!(
+            retry.next(Some(seconds(19)), false, now + seconds(580), &mut rng).unwrap().0,
+            2
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! What clients attach to messages: base64 and data URLs, judged before a node sees them.
+//! What clients attach to messages: base64 and data URLs, judged before a node sees them, and URLs of files that
+//! the node fetches.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use clawnode_proto::{
@@ -9,13 +10,17 @@ use clawnode_proto::{
 };
 
 use super::{
-    backend::{AttachmentSource, NewAttachment},
+    backend::{AttachmentSource, NewAttachment, RemoteFile},
     params::{invalid, parse},
 };
 
 /// What says that a URL has its content in itself, and how it is written.
 const DATA: &str = "data:";
 const BASE64: &str = ";base64,";
+/// What begins the URL of a file that the node fetches. The case of a scheme does not matter.
+const HTTPS: &str = "https://";
+/// What begins one that it does not.
+const HTTP: &str = "http://";
 
 /// Why something cannot be attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,8 +29,11 @@ pub(super) enum AttachmentError {
     #[error("it is not base64")]
     Base64,
     /// Its URL has no content in it.
-    #[error("it is not a data URL: `data:image/png;base64,…`")]
+    #[error("it is not a data URL (`data:image/png;base64,…`) or an `https` URL")]
     NoDataUrl,
+    /// Its URL is not encrypted on its way.
+    #[error("only `https` URLs are fetched, not `http`")]
+    PlainHttp,
     /// Its bytes cannot be attached.
     #[error(transparent)]
     Media(#[from] MediaError),
@@ -69,8 +77,23 @@ pub(super) fn content(name: Option<&str>, data: &str) -> Result<Content, Attachm
     Ok(Content::new(name, bytes)?)
 }
 
+/// What is at a URL: content that a data URL has in itself, or a file that the node fetches.
+pub(super) fn at_url(name: Option<&str>, url: &str) -> Result<AttachmentSource, AttachmentError> {
+    let begins = |scheme: &str| {
+        url.get(..scheme.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(scheme))
+    };
+    if begins(HTTPS) {
+        let (url, name) = (url.to_owned(), name.map(str::to_owned));
+        return Ok(AttachmentSource::Remote(RemoteFile { url, name }));
+    }
+    if begins(HTTP) {
+        return Err(AttachmentError::PlainHttp);
+    }
+    data_url(name, url).map(AttachmentSource::Content)
+}
+
 /// The content of a data URL. What it says of its type does not count.
-pub(super) fn data_url(name: Option<&str>, url: &str) -> Result<Content, AttachmentError> {
+fn data_url(name: Option<&str>, url: &str) -> Result<Content, AttachmentError> {
     let rest = url.strip_prefix(DATA).ok_or(AttachmentError::NoDataUrl)?;
     let (_claimed, data) = rest.split_once(BASE64).ok_or(AttachmentError::NoDataUrl)?;
     content(name, data)
@@ -83,6 +106,7 @@ impl AttachmentError {
     pub(super) fn of(self, name: &str) -> ErrorBody {
         let code = match self {
             Self::Media(MediaError::TooLarge(_)) => ErrorCode::TooLarge,
+            Self::PlainHttp => ErrorCode::Unsupported,
             Self::Media(_) | Self::Base64 | Self::NoDataUrl => ErrorCode::InvalidParams,
         };
         let body = ErrorBody::new(code, format!("{name} cannot be attached: {self}"));
@@ -91,7 +115,7 @@ impl AttachmentError {
                 body.hint(format!("its bytes decide; attach {}", MediaType::ACCEPTED))
             }
             Self::Media(MediaError::TooLarge(_)) => body.hint("attach a smaller one"),
-            Self::Base64 | Self::NoDataUrl => body,
+            Self::Base64 | Self::NoDataUrl | Self::PlainHttp => body,
         }
     }
 }
@@ -132,9 +156,21 @@ mod tests {
     fn a_data_url_is_read_whatever_type_it_claims() {
         let claimed = data_url(None, &format!("data:text/plain;base64,{PNG}")).unwrap();
         assert_eq!(claimed, data_url(None, &format!("data:;base64,{PNG}")).unwrap());
-        for url in ["", "data:", "data:image/png,abc", "https://example.com/x.png"] {
-            assert_eq!(data_url(None, url), Err(AttachmentError::NoDataUrl), "{url}");
+        for url in ["", "data:", "data:image/png,abc", "ftp://example.com/x.png", "https:é"] {
+            assert_eq!(at_url(None, url), Err(AttachmentError::NoDataUrl), "{url}");
         }
-        assert_eq!(data_url(None, "data:image/png;base64,?"), Err(AttachmentError::Base64));
+        assert_eq!(at_url(None, "data:image/png;base64,?"), Err(AttachmentError::Base64));
+    }
+
+    #[test]
+    fn a_url_is_left_to_the_node_if_it_is_encrypted_on_its_way() {
+        for url in ["https://example.com/x.png", "HTTPS://example.com/x.png"] {
+            let remote = RemoteFile { url: url.to_owned(), name: Some("x".to_owned()) };
+            assert_eq!(at_url(Some("x"), url), Ok(AttachmentSource::Remote(remote)));
+        }
+        for url in ["http://example.com/x.png", "HtTp://example.com/x.png"] {
+            assert_eq!(at_url(None, url), Err(AttachmentError::PlainHttp), "{url}");
+        }
+        assert_eq!(AttachmentError::PlainHttp.of("it").code, ErrorCode::Unsupported);
     }
 }

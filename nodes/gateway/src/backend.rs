@@ -47,6 +47,17 @@ pub enum AttachmentSource {
     Content(Content),
     /// An earlier upload to the same session.
     File(FileId),
+    /// Another server, which the node asks for it.
+    Remote(RemoteFile),
+}
+
+/// A file at an `https` URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteFile {
+    /// Its URL, as the client wrote it.
+    pub url: String,
+    /// Its name, if the client gives one.
+    pub name: Option<String>,
 }
 
 /// A message on its way to a session.

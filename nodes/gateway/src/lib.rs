@@ -55,8 +55,8 @@ mod turn;
 mod ws;
 
 pub use backend::{
-    Answers, AttachmentSource, Backend, Following, HandlerResult, NewAttachment, RequestCaller,
-    ResultsRequest, SendRequest, SessionRef, TurnRecord, TurnState,
+    Answers, AttachmentSource, Backend, Following, HandlerResult, NewAttachment, RemoteFile,
+    RequestCaller, ResultsRequest, SendRequest, SessionRef, TurnRecord, TurnState,
 };
 pub use execute::ExecuteRequest;
 pub use jobs::{CleanFilter, JobFilter, LogFilter};

@@ -70,6 +70,7 @@ impl Wired {
         let (agents, routes) = (self.agents.clone(), Arc::clone(&self.routes));
         let models = self.models.clone();
         NodeBackend::new(sessions, agents, routes, node, switch, mcp, models)
+            .fetching(&self.loaded.config.egress)
     }
 
     fn announce(&self, serving: &Serving) -> Result<Option<AnnouncedGateway>, Failure> {

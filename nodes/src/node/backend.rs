@@ -30,7 +30,10 @@ use clawnode_proto::{
     tool::ToolSpec,
     view::AcceptedView,
 };
-use clawnode_tool::schema::{SchemaFault, check_response};
+use clawnode_tool::{
+    EgressOptions,
+    schema::{SchemaFault, check_response},
+};
 use futures_util::{
     StreamExt as _,
     stream::{self, BoxStream},
@@ -48,6 +51,7 @@ use super::{
     model_answers::ModelAnswers,
     overview::{NodeInfo, Overview},
     panic::PanicControl,
+    remote_files::{RemoteFiles, RequestFiles},
     runaways,
 };
 
@@ -64,6 +68,7 @@ pub struct NodeBackend {
     pub(super) budgets: BudgetAnswers,
     models: CurrentModels,
     embeddings: Embeddings,
+    remote_files: RemoteFiles,
 }
 
 impl NodeBackend {
@@ -84,6 +89,8 @@ impl NodeBackend {
         let archive = ArchiveRequests::new(sessions.clone(), members, heartbeat_source);
         let budgets = BudgetAnswers::new(sessions.clone(), agents.clone(), node.clone());
         let overview = Overview::new(node, sessions.clone());
+        let gate = agents.switch_gate().clone();
+        let remote_files = RemoteFiles::new(&EgressOptions::default(), gate);
         Self {
             sessions,
             agents,
@@ -95,7 +102,15 @@ impl NodeBackend {
             budgets,
             models,
             embeddings,
+            remote_files,
         }
+    }
+
+    /// The same, which fetches files that messages name by these rules.
+    #[must_use]
+    pub fn fetching(self, options: &EgressOptions) -> Self {
+        let gate = self.agents.switch_gate().clone();
+        Self { remote_files: RemoteFiles::new(options, gate), ..self }
     }
 
     pub(super) fn executions(&self) -> Executions<'_> {
@@ -112,16 +127,19 @@ impl NodeBackend {
         &self,
         session: EntityId,
         source: AttachmentSource,
+        files: &RequestFiles<'_>,
         pending: &mut Vec<PendingContent>,
     ) -> Result<Media, ErrorBody> {
-        Ok(match source {
-            AttachmentSource::Content(content) => {
-                let (media, note) = self.sessions.attach(session, content).await?;
-                pending.push(note);
-                media
+        let content = match source {
+            AttachmentSource::Content(content) => content,
+            AttachmentSource::Remote(file) => files.fetch(&file).await?,
+            AttachmentSource::File(file) => {
+                return Ok(self.sessions.attach_file(session, file).await?);
             }
-            AttachmentSource::File(file) => self.sessions.attach_file(session, file).await?,
-        })
+        };
+        let (media, note) = self.sessions.attach(session, content).await?;
+        pending.push(note);
+        Ok(media)
     }
 
     /// The agents and their tools.
@@ -173,9 +191,9 @@ impl Backend for NodeBackend {
                 self.sessions.file(session.entity(), file).await?;
             }
         }
-        let mut pending = Vec::new();
+        let (files, mut pending) = (self.remote_files.of_request(&session.agent), Vec::new());
         for NewAttachment { history, source } in attachments {
-            let media = self.attached(session.entity(), source, &mut pending).await?;
+            let media = self.attached(session.entity(), source, &files, &mut pending).await?;
             match history.and_then(|at| message.history.get_mut(at)) {
                 Some(earlier) => earlier.attachments.push(media),
                 None => message.attachments.push(media),

@@ -18,9 +18,18 @@ pub(super) fn count(
         .map_err(|unknown| ErrorBody::new(ErrorCode::NotFound, unknown.to_string()))?;
     client_tools::check(agents, agent, &message.tools, &message.sampling)?;
     for NewAttachment { history, source } in attachments {
-        let AttachmentSource::Content(content) = source else {
-            let what = "messages: an uploaded file is of a session, and a count has none";
-            return Err(ErrorBody::new(ErrorCode::Unsupported, what).hint("send its content"));
+        let unsupported =
+            |what: &str| Err(ErrorBody::new(ErrorCode::Unsupported, what).hint("send its content"));
+        let content = match source {
+            AttachmentSource::Content(content) => content,
+            AttachmentSource::File(_) => {
+                return unsupported(
+                    "messages: an uploaded file is of a session, and a count has none",
+                );
+            }
+            AttachmentSource::Remote(_) => {
+                return unsupported("messages: nothing is fetched from URLs to count tokens");
+            }
         };
         // Only its kind and its size count.
         let media = content.stored(Digest::ZERO);

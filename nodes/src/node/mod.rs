@@ -69,6 +69,7 @@ pub mod plugins;
 mod policy;
 pub mod probes;
 pub mod reload;
+pub mod remote_files;
 pub mod runaways;
 pub mod scan;
 mod scheduler;

@@ -1,5 +1,5 @@
-//! OpenAI's own examples of function calling, request by request: their models are agents of those names, and a strict
-//! server judges what it is sent of the calls and their results.
+//! OpenAI's own examples of function calling, request by request and compared line by line with what is published:
+//! their models are agents of those names, and a strict server judges what it is sent of the calls and their results.
 
 use clawnode_tests::{
     model::{Act, ModelServer, Script},
@@ -34,7 +34,9 @@ async fn openais_examples_of_function_calling_run_unchanged() -> Result<(), Proc
     let home = Home::new(Ground::Local)?.openai(&server);
     let settings = home.path().join(".config/clawnode");
     std::fs::create_dir_all(&settings).unwrap();
-    std::fs::write(settings.join("config.toml"), "[agents.gpt-5]\n[agents.gpt-4o-mini]\n").unwrap();
+    let agents = ["gpt-4o", "gpt-4o-mini", "gpt-5", "gpt-6-astra"];
+    let agents = agents.map(|name| format!("[agents.{name}]\n")).concat();
+    std::fs::write(settings.join("config.toml"), agents).unwrap();
     let node = Node::up(&home).await?;
     let client = node.client()?;
 
@@ -42,7 +44,8 @@ async fn openais_examples_of_function_calling_run_unchanged() -> Result<(), Proc
 
     let expected = json!({
         "chat": "It is 14 degrees.",
-        "responses": "A baby otter awaits you.",
+        "responses": ["completed", "A baby otter awaits you."],
+        "newer": ["completed", "A baby otter awaits you."],
         "loop": "Clear, and many.",
         "stored": [true, {"topic": "demo"}],
     });
@@ -50,11 +53,18 @@ async fn openais_examples_of_function_calling_run_unchanged() -> Result<(), Proc
     assert_eq!(server.take_violations(), Vec::<String>::new(), "calls and results pair");
     let calls = server.calls();
     let results: Vec<&str> = calls.iter().flat_map(|it| &it.results).map(String::as_str).collect();
-    let horoscope = r#"{"horoscope": "Aquarius: Next Tuesday you will befriend a baby otter."}"#;
-    let loops = ["clear in Tokyo", "clear in London", "7 * 7 * 24 * 3600 = 4233600"];
-    let expected: Vec<&str> =
-        ["14 degrees at 48.85 2.35", horoscope].into_iter().chain(loops).collect();
+    let expected = [
+        "14.2",
+        r#"{"horoscope": "{'sign': 'Aquarius'}: Next Tuesday you will befriend a baby otter."}"#,
+        "Aquarius: Next Tuesday you will befriend a baby otter.",
+        r#"{"city": "Tokyo", "temperature": "18\u00b0C", "condition": "clear"}"#,
+        r#"{"city": "London", "temperature": "12\u00b0C", "condition": "overcast"}"#,
+        "4233600",
+    ];
     assert_eq!(results, expected);
-    assert_eq!(server.count(), 7, "three turns of two calls, and one of one");
+    assert_eq!(server.count(), 9, "four turns of two calls, and one of one");
+    // What the examples say of their tools reaches the model, word for word.
+    let asked = String::from_utf8_lossy(&calls[7].body);
+    assert!(asked.contains("A Python arithmetic expression, e.g. '7 * 24 * 3600'."), "{asked}");
     node.stop().await
 }

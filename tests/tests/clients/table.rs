@@ -13,7 +13,7 @@ use serde_json::json;
 use super::{javascript, python};
 
 /// The features, in the order of the table.
-const FEATURES: [&str; 16] = [
+const FEATURES: [&str; 18] = [
     "models",
     "chat",
     "stream with usage",
@@ -21,10 +21,12 @@ const FEATURES: [&str; 16] = [
     "session by `user`",
     "conversation",
     "tools",
+    "its own tool loop",
     "thinking",
     "structured output",
     "picture",
     "Responses",
+    "in the background",
     "embeddings",
     "count tokens",
     "unknown model",
@@ -32,16 +34,26 @@ const FEATURES: [&str; 16] = [
     "provider is busy",
 ];
 /// The names under which they ask the model while it is busy.
-const CLIENTS: [&str; 8] =
-    ["openai", "openai-js", "anthropic", "anthropic-js", "langchain", "litellm", "vercel", "llm"];
+const CLIENTS: [&str; 9] = [
+    "openai",
+    "openai-js",
+    "anthropic",
+    "anthropic-js",
+    "langchain",
+    "litellm",
+    "pydantic",
+    "vercel",
+    "llm",
+];
 /// The same, with their versions, as the table has them.
-const HEADS: [&str; 8] = [
+const HEADS: [&str; 9] = [
     "openai 3",
     "openai 6 (npm)",
     "anthropic 2",
     "anthropic 1 (npm)",
     "langchain",
     "litellm",
+    "pydantic-ai 2",
     "vercel ai 6",
     "llm",
 ];
@@ -75,13 +87,14 @@ async fn what_works_works_and_what_is_refused_is_named() -> Result<(), ProcessEr
     let client = node.client()?;
 
     let at = (home.path(), &client);
-    let columns: [Column; 8] = [
+    let columns: [Column; 9] = [
         python(&["clients.py", "openai"], at.0, at.1).await,
         javascript(&["clients.mjs", "openai"], at.0, at.1).await,
         python(&["clients.py", "anthropic"], at.0, at.1).await,
         javascript(&["clients.mjs", "anthropic"], at.0, at.1).await,
         python(&["clients.py", "langchain"], at.0, at.1).await,
         python(&["clients.py", "litellm"], at.0, at.1).await,
+        python(&["clients.py", "pydantic"], at.0, at.1).await,
         javascript(&["clients.mjs", "vercel"], at.0, at.1).await,
         python(&["clients.py", "llm"], at.0, at.1).await,
     ];
@@ -89,7 +102,9 @@ async fn what_works_works_and_what_is_refused_is_named() -> Result<(), ProcessEr
     check_guide(&for_people(&columns));
 
     // Who names a conversation has one, and whose client tries again has not asked twice.
-    for user in ["openai", "openai-js", "anthropic", "anthropic-js", "litellm", "vercel"] {
+    for user in
+        ["openai", "openai-js", "anthropic", "anthropic-js", "litellm", "pydantic", "vercel"]
+    {
         let history = client.finished(&format!("default:openai:default:{user}"), 2).await?;
         assert_eq!(history.turns.len(), 2, "{user}: {history:?}");
     }
@@ -104,10 +119,10 @@ async fn what_works_works_and_what_is_refused_is_named() -> Result<(), ProcessEr
 }
 
 /// One line a feature, one column a client.
-fn table(columns: &[Column; 8]) -> String {
+fn table(columns: &[Column; 9]) -> String {
     let known = |column: &Column| column.keys().all(|it| FEATURES.contains(&it.as_str()));
     assert!(columns.iter().all(known), "each feature is in the table: {columns:?}");
-    let line = |first: &str, cells: [&str; 8]| {
+    let line = |first: &str, cells: [&str; 9]| {
         let wide = |line: String, cell: &&str| format!("{line}{cell:<30}");
         cells.iter().fold(format!("{first:<20}"), wide).trim_end().to_owned()
     };
@@ -122,14 +137,14 @@ fn table(columns: &[Column; 8]) -> String {
 }
 
 /// The same in Markdown. What the test does not try has no cell.
-fn for_people(columns: &[Column; 8]) -> String {
+fn for_people(columns: &[Column; 9]) -> String {
     let cell = |column: &Column, feature: &str| match column.get(feature).map(String::as_str) {
         None => String::new(),
         Some("ok") => "yes".to_owned(),
         Some(refused) => refused.split(' ').next().unwrap().to_owned(),
     };
-    let line = |first: &str, cells: [String; 8]| format!("| {first} | {} |\n", cells.join(" | "));
-    let mut text = line("", HEADS.map(str::to_owned)) + &"|---".repeat(9) + "|\n";
+    let line = |first: &str, cells: [String; 9]| format!("| {first} | {} |\n", cells.join(" | "));
+    let mut text = line("", HEADS.map(str::to_owned)) + &"|---".repeat(10) + "|\n";
     for feature in FEATURES {
         text += &line(feature, columns.each_ref().map(|column| cell(column, feature)));
     }

@@ -1,4 +1,4 @@
-//! Anthropic's own example of extended thinking with tools, request by request but for its model, and a streamed
+//! Anthropic's own examples of extended thinking, with tools and without, request by request, and a streamed
 //! round: what a provider has signed goes back to it from the journal, which a strict server judges.
 
 use clawnode_tests::{
@@ -20,6 +20,12 @@ fn turn(text: &str, calls: &[(&str, Value)], answer: &str) -> (String, Vec<Act>)
     (text.to_owned(), acts.into())
 }
 
+/// A turn that thinks and answers.
+fn haiku(text: &str) -> (String, Vec<Act>) {
+    let says = Step::Text { text: "Old pond.".to_owned() };
+    (text.to_owned(), vec![Reply::steps([thinks("Five, "), thinks("seven."), says]).into()])
+}
+
 #[tokio::test]
 async fn anthropics_client_thinks_between_tools() -> Result<(), ProcessError> {
     let place = json!({"location": "Paris"});
@@ -33,7 +39,17 @@ async fn anthropics_client_thinks_between_tools() -> Result<(), ProcessError> {
     let both =
         "What's the weather in London, and can you also tell me the latest news about technology?";
     let berlin = "What's the weather like in Berlin right now?";
+    let in_san_francisco = json!({"location": "San Francisco, CA", "units": "c"});
+    let in_san_francisco = Act::tools([("get_weather", in_san_francisco)]);
     let turns = [
+        haiku("Create a haiku about Anthropic."),
+        haiku(
+            "Create a haiku about Anthropic. Think carefully about syllable counts before answering.",
+        ),
+        (
+            "What is the weather in SF?".to_owned(),
+            vec![in_san_francisco, Act::say("20, and sunny.")],
+        ),
         turn("What's the weather like in Paris today?", &[weather("Paris")], "It rains."),
         turn(both, &london, "It rains, and there is news."),
         turn(berlin, &[weather("Berlin")], "It rains there."),
@@ -44,7 +60,9 @@ async fn anthropics_client_thinks_between_tools() -> Result<(), ProcessError> {
     let home = Home::new(Ground::Local)?.anthropic(&server);
     let settings = home.path().join(".config/clawnode");
     std::fs::create_dir_all(&settings).unwrap();
-    std::fs::write(settings.join("config.toml"), "[agents.claude-sonnet-4-5]\n").unwrap();
+    let agents = ["claude-sonnet-4-5", "claude-sonnet-5", "claude-3-5-sonnet-latest"];
+    let agents = agents.map(|name| format!("[agents.{name}]\n")).concat();
+    std::fs::write(settings.join("config.toml"), agents).unwrap();
     let node = Node::up(&home).await?;
     let client = node.client()?;
 
@@ -55,7 +73,13 @@ async fn anthropics_client_thinks_between_tools() -> Result<(), ProcessError> {
         "many": [["thinking", "tool_use", "tool_use"], ["It rains, and there is news."]],
         "left_out": [["It rains there."], ["It rains there."]],
     });
+    let sdk = json!({
+        "thinking": ["Five, seven.", "Old pond."],
+        "stream": ["Five, seven.", "Old pond."],
+        "runner": [["tool_use"], ["20, and sunny."]],
+    });
     let expected = json!({
+        "sdk": sdk,
         "kinds": [["thinking", "tool_use", "tool_use"], ["thinking", "text"]],
         "thoughts": "I have to look.Good.",
         "text": "It is sunny.",
@@ -64,6 +88,10 @@ async fn anthropics_client_thinks_between_tools() -> Result<(), ProcessError> {
     });
     assert_eq!(said, expected);
     assert_eq!(server.take_violations(), Vec::<String>::new(), "signatures and results pair");
-    assert_eq!(server.count(), 8, "four turns of two calls, and none for results that came twice");
+    assert_eq!(server.count(), 12, "five turns of two calls, two of one; none for what came twice");
+    let calls = server.calls();
+    let sunny =
+        r#"{"location": "San Francisco, CA", "temperature": "20\u00b0C", "condition": "Sunny"}"#;
+    assert_eq!(calls[3].results, [sunny]);
     node.stop().await
 }

@@ -32,6 +32,60 @@ async fn complete(client: &Client, messages: &Value) -> Result<(u16, Value), Pro
     Ok((response.status().as_u16(), response.json().await.unwrap()))
 }
 
+/// Asks as a client of Anthropic's API does that has the model think.
+async fn messages(client: &Client, messages: &Value) -> Value {
+    let properties = json!({"at": {"type": "integer"}});
+    let look =
+        json!({"name": "look", "input_schema": {"type": "object", "properties": properties}});
+    let body = json!({"model": "default", "max_tokens": 4096, "tools": [look], "messages": messages,
+        "thinking": {"type": "enabled", "budget_tokens": 1024}});
+    let url = format!("{}/v1/messages", client.url());
+    let request = reqwest::Client::new().post(url).header("x-api-key", client.token());
+    let response = request.json(&body).send().await.unwrap();
+    assert_eq!(response.status().as_u16(), 200);
+    response.json().await.unwrap()
+}
+
+/// What the provider has signed is in the journal: the strict server takes it from the next process.
+#[tokio::test]
+async fn an_anthropic_client_goes_on_with_its_thoughts_after_a_kill() -> Outcome {
+    let think = |text: &str| Step::Thinking { text: text.to_owned() };
+    let say = |text: &str| Step::Text { text: text.to_owned() };
+    let look = |at: u8| Step::tools([("look", json!({"at": at}))]);
+    let acts: [Act; 3] = [
+        Reply::steps([think("Where?"), say("I look."), look(1)]).into(),
+        Reply::steps([think("Not there."), look(2)]).into(),
+        Reply::steps([think("So."), say("There.")]).into(),
+    ];
+    let server = ModelServer::start(Script::default().turn("go", acts)).await.unwrap();
+    let home = Home::new(Ground::Local)?.anthropic(&server);
+    let mut node = Node::up(&home).await?;
+    let mut said = json!([{"role": "user", "content": "go"}]);
+    let mut kinds: Vec<Vec<String>> = Vec::new();
+    for result in ["nothing", "it"] {
+        let reply = messages(&node.client()?, &said).await;
+        assert_eq!(reply["stop_reason"], "tool_use", "{reply}");
+        let blocks = reply["content"].as_array().unwrap();
+        kinds.push(blocks.iter().map(|it| it["type"].as_str().unwrap().to_owned()).collect());
+        let id = &blocks.iter().find(|block| block["type"] == "tool_use").unwrap()["id"];
+        let found = json!({"type": "tool_result", "tool_use_id": id, "content": result});
+        let all = said.as_array_mut().unwrap();
+        all.push(json!({"role": "assistant", "content": blocks}));
+        all.push(json!({"role": "user", "content": [found]}));
+        node.kill().await?;
+        node = Node::up(&home).await?;
+    }
+    let reply = messages(&node.client()?, &said).await;
+    assert_eq!(reply["stop_reason"], "end_turn", "{reply}");
+    let (thought, text) = (&reply["content"][0]["thinking"], &reply["content"][1]["text"]);
+    assert_eq!((thought, text), (&json!("So."), &json!("There.")), "{reply}");
+    let expected = [vec!["thinking", "text", "tool_use"], vec!["thinking", "tool_use"]];
+    assert_eq!(kinds, expected);
+    assert_eq!(server.count(), 3, "nothing was asked again");
+    assert_eq!(server.take_violations(), Vec::<String>::new(), "signatures and results pair");
+    node.stop().await
+}
+
 #[tokio::test]
 async fn results_reach_the_turn_of_a_node_that_was_killed() -> Outcome {
     let server = ModelServer::start(script()).await.unwrap();

@@ -26,7 +26,7 @@ mod support;
 mod suspects;
 mod thought_kills;
 mod thoughts;
-
 mod tool_kills;
 mod tools;
+mod unplugged;
 mod versions;

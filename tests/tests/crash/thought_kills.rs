@@ -12,7 +12,7 @@ use rand_chacha::ChaCha8Rng;
 use super::{
     support::{Outcome, Scene, Under},
     thoughts::{SAID, stage},
-    tool_kills::seed,
+    tool_kills::{seed, soak},
 };
 
 /// Where a process may die: around what a model said, and around each run of a tool.
@@ -98,7 +98,7 @@ macro_rules! soaks {
             async fn $name() -> Outcome {
                 let seed = seed();
                 eprintln!("CLAWNODE_SEED={seed}");
-                eprintln!("{}", kills(WireName::$wire, 100, seed).await?);
+                eprintln!("{}", kills(WireName::$wire, soak(100), seed).await?);
                 Ok(())
             }
         )*

@@ -429,8 +429,8 @@ pub(crate) fn seed() -> u64 {
     std::env::var("CLAWNODE_SEED").map_or_else(|_| rand::random(), |it| it.parse().unwrap())
 }
 
-/// How many kills a soak makes.
-fn soak(kills: u32) -> u32 {
+/// How many kills a soak makes; `CLAWNODE_KILLS` says another number.
+pub(crate) fn soak(kills: u32) -> u32 {
     std::env::var("CLAWNODE_KILLS").map_or(kills, |text| text.parse().unwrap())
 }
 

@@ -1,6 +1,6 @@
 //! What is read of a reply: every kind of event, any chunking, any bytes.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, time::Duration};
 
 use clawnode_actors::llm::{
     ModelEvent, ModelRequest, Wire,
@@ -90,6 +90,37 @@ async fn a_reply_that_breaks_off_is_asked_for_again() {
         assert!(
             asked.iter().all(|one| (&one.key, &one.digest) == (&asked[0].key, &asked[0].digest))
         );
+    }
+}
+
+/// A connection that broke says nothing of how busy its provider is. A second one does, and a refusal.
+#[tokio::test]
+async fn after_a_broken_connection_the_first_retry_comes_at_once() {
+    let cut = || Act::Reply(Reply::steps([Step::Text { text: "par".to_owned() }, Step::Cut]));
+    let waits = |events: &[ModelEvent]| -> Vec<Duration> {
+        let of = |event: &ModelEvent| match event {
+            ModelEvent::Retrying { wait, .. } => Some(*wait),
+            _ => None,
+        };
+        events.iter().filter_map(of).collect()
+    };
+    for wire in WIRES {
+        for (acts, at_once) in [
+            ([cut(), cut()], [true, false]),
+            ([Act::Hangup, cut()], [true, false]),
+            ([Act::status(503, "busy"), cut()], [false, true]),
+        ] {
+            let server = server(acts.into_iter().chain([Act::say("ok")])).await.unwrap();
+            // A random part of it is nothing in one of 20 million cases.
+            let client = client_with(wire, &server, |options| {
+                options.retry_first = Duration::from_millis(20);
+            });
+            let events = call(&*client, ask("hi")).await;
+            let waits = waits(&events);
+            let found: Vec<bool> = waits.iter().map(Duration::is_zero).collect();
+            assert_eq!(found, at_once, "{wire:?}: {waits:?}");
+            server.stop().await.unwrap();
+        }
     }
 }
 

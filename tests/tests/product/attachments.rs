@@ -171,6 +171,22 @@ async fn what_cannot_be_attached_is_refused_and_nothing_is_lost() -> Outcome {
     let (status, answer) = ask(&client, Verb::POST, path, body.to_string().into_bytes()).await;
     assert_eq!((status, &answer["error"]["param"]), (400, &json!("messages[0].content")));
     assert_eq!(answer["error"]["type"], "invalid_request_error", "{answer}");
+    // A URL is an attack on what only this node can reach, until the opposite is known.
+    let url = "https://127.0.0.1/secret.png";
+    let image = json!({ "type": "image_url", "image_url": { "url": url } });
+    let openai =
+        json!({ "model": "default", "messages": [{ "role": "user", "content": [image] }] });
+    let image = json!({ "type": "image", "source": { "type": "url", "url": url } });
+    let anthropic = json!({ "model": "default", "max_tokens": 100,
+        "messages": [{ "role": "user", "content": [image] }] });
+    for (path, body) in [(path, openai), ("/v1/messages", anthropic)] {
+        let (status, answer) = ask(&client, Verb::POST, path, body.to_string().into_bytes()).await;
+        let said = answer["error"]["message"].as_str().unwrap();
+        assert_eq!(status, 400, "{path}: {answer}");
+        assert!(said.contains("a file at `127.0.0.1` cannot be attached"), "{path}: {said}");
+        assert!(said.contains("loopback"), "{path}: {said}");
+    }
+    assert_eq!(server.count(), 0, "nothing was said yet");
     let (status, _) = say(&client, "", json!([good])).await;
     assert_eq!(status, 200, "a picture says enough");
     node.stop().await

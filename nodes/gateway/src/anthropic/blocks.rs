@@ -4,7 +4,7 @@
 //! its own in the journal, with the signatures of its provider; those of earlier turns are left out, as
 //! Anthropic's API does. `cache_control` is taken: nodes mark themselves what their providers cache.
 
-use clawnode_proto::{ErrorBody, ToolName, media::Content, tool::ToolUse};
+use clawnode_proto::{ErrorBody, ToolName, tool::ToolUse};
 use serde_json::{Map, Value};
 
 use super::super::{
@@ -327,21 +327,16 @@ impl RequestBlock<'_> {
             value.ok_or_else(missing)
         };
         let about = |error: ErrorBody| AnthropicError::about(&path, error);
-        let content = |read: Result<Content, AttachmentError>| {
-            let content = read.map_err(|error| about(error.of("it")))?;
-            Ok(Some(AttachmentSource::Content(content)))
+        let attached = |read: Result<AttachmentSource, AttachmentError>| {
+            read.map(Some).map_err(|error| about(error.of("it")))
         };
         match source.get("type").and_then(Value::as_str) {
             // Its bytes say what it is, and not `media_type`.
-            Some("base64") => content(attachments::content(name, field("data")?)),
-            Some("url") => {
-                let url = field("url")?;
-                if url.starts_with("https:") || url.starts_with("http:") {
-                    let what = "nothing is fetched from URLs; send `base64`";
-                    return Err(AnthropicError::unsupported(&path, what));
-                }
-                content(attachments::data_url(name, url))
+            Some("base64") => {
+                let content = attachments::content(name, field("data")?);
+                attached(content.map(AttachmentSource::Content))
             }
+            Some("url") => attached(attachments::at_url(name, field("url")?)),
             Some("file") => {
                 let file = parse("file_id", field("file_id")?).map_err(about)?;
                 Ok(Some(AttachmentSource::File(file)))
@@ -429,7 +424,7 @@ mod tests {
             (json!([user(&json!([{"text": "x"}]))]), "messages.0.content.0: "),
             (json!([user(&json!([{"type": "audio"}]))]), "messages.0.content.0: "),
             (
-                json!([user(&json!([url("https://example.com/a.png")]))]),
+                json!([user(&json!([url("http://example.com/a.png")]))]),
                 "messages.0.content.0.source: ",
             ),
             (json!([user(&json!([base64("image", "!!")]))]), "messages.0.content.0.source: "),

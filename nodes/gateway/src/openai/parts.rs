@@ -62,17 +62,13 @@ impl MessageContent {
                     let message = "`image_url.detail`: it is not passed on";
                     return Err(OpenAiError::unsupported(path, message));
                 }
-                if url.starts_with("https:") || url.starts_with("http:") {
-                    let message = "pictures are not fetched from URLs; send a data URL, \
-                                   `data:image/png;base64,…`";
-                    return Err(OpenAiError::unsupported(path, message));
-                }
-                content(path, attachments::data_url(None, url))?
+                attached(path, attachments::at_url(None, url))?
             }
             "input_audio" => {
                 let data = field("input_audio", "data");
                 let data = data.ok_or_else(|| missing("input_audio.data"))?;
-                content(path, attachments::content(None, data))?
+                let content = attachments::content(None, data);
+                attached(path, content.map(AttachmentSource::Content))?
             }
             "file" => match (field("file", "file_id"), field("file", "file_data")) {
                 (Some(file), _) => {
@@ -80,7 +76,7 @@ impl MessageContent {
                     AttachmentSource::File(file)
                 }
                 (None, Some(data)) => {
-                    content(path, attachments::data_url(field("file", "filename"), data))?
+                    attached(path, attachments::at_url(field("file", "filename"), data))?
                 }
                 (None, None) => return Err(missing("file.file_data")),
             },
@@ -95,12 +91,11 @@ impl MessageContent {
     }
 }
 
-fn content(
+fn attached(
     path: &str,
-    read: Result<clawnode_proto::media::Content, AttachmentError>,
+    read: Result<AttachmentSource, AttachmentError>,
 ) -> Result<AttachmentSource, OpenAiError> {
-    let content = read.map_err(|error| about(path, error.of(&format!("a part of `{path}`"))))?;
-    Ok(AttachmentSource::Content(content))
+    read.map_err(|error| about(path, error.of(&format!("a part of `{path}`"))))
 }
 
 /// An error that is about a parameter.
@@ -134,12 +129,20 @@ mod tests {
             {"type": "file", "file": {"file_data": PDF, "filename": "x.pdf"}},
             {"type": "input_audio", "input_audio": {"data": "SUQzBAA=", "format": "mp3"}},
             {"type": "file", "file": {"file_id": "file_00000000000000000000000001"}},
+            image("https://example.com/a.png"),
+            {"type": "file", "file": {"file_data": "https://example.com/b", "filename": "b.pdf"}},
             {"type": "text", "text": "is it?"},
         ]))
         .unwrap();
         assert_eq!(content.text, "what is it?");
-        assert_eq!(content.attachments.len(), 4);
+        assert_eq!(content.attachments.len(), 6);
         assert!(format!("{:?}", content.attachments[1]).contains("x.pdf"));
+        let remote = |at: usize| match &content.attachments[at] {
+            AttachmentSource::Remote(file) => (file.url.as_str(), file.name.as_deref()),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(remote(4), ("https://example.com/a.png", None));
+        assert_eq!(remote(5), ("https://example.com/b", Some("b.pdf")));
     }
 
     #[test]
@@ -149,7 +152,7 @@ mod tests {
             (image("data:image/png;base64,!!!"), invalid, "not base64"),
             (image("data:image/png;base64,aGVsbG8="), invalid, "PNG"),
             (image("nonsense"), invalid, "data URL"),
-            (image("https://example.com/a.png"), unsupported, "data URL"),
+            (image("http://example.com/a.png"), unsupported, "`https`"),
             (json!({"type": "image_url"}), invalid, "image_url.url"),
             (json!({"type": "file", "file": {}}), invalid, "file.file_data"),
             (json!({"type": "file", "file": {"file_id": "x"}}), invalid, "file_id"),

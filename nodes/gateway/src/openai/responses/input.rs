@@ -195,7 +195,15 @@ fn part(place: &str, part: Value) -> Result<Value, OpenAiError> {
             }
         }
         "input_file" => {
-            let part = read(&["type", "file_id", "file_data", "filename"])?;
+            let mut part = read(&["type", "file_id", "file_data", "file_url", "filename"])?;
+            // A chat completion has URLs of both kinds in one field.
+            if let Some(url) = part.remove("file_url") {
+                if part.contains_key("file_data") {
+                    let what = format!("`{place}` has both `file_data` and `file_url`");
+                    return Err(OpenAiError::invalid(place, what));
+                }
+                part.insert("file_data".to_owned(), url);
+            }
             let fields = part.into_iter().filter(|(name, _)| name != "type");
             json!({"type": "file", "file": fields.collect::<Map<_, _>>()})
         }

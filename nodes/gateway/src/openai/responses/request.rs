@@ -287,7 +287,10 @@ mod tests {
     use clawnode_proto::{EntityId, ErrorCode, TurnId, llm::Role, reasoning::Reasoning};
 
     use super::*;
-    use crate::{backend::SendRequest, openai::request::Wanted};
+    use crate::{
+        backend::{AttachmentSource, SendRequest},
+        openai::request::Wanted,
+    };
 
     fn read(mut body: Value) -> Result<(Create, Ask), OpenAiError> {
         let fields = body.as_object_mut().unwrap();
@@ -359,12 +362,20 @@ mod tests {
                 {"type": "input_text", "text": "and this?"},
                 {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo=", "detail": "auto"},
                 {"type": "input_file", "filename": "x.pdf", "file_data": "data:application/pdf;base64,JVBERi0xLjc="},
+                {"type": "input_file", "file_url": "https://example.com/x.pdf"},
+                {"type": "input_image", "image_url": "https://example.com/x.png"},
             ]},
         ]}));
         let message = send.message;
         assert_eq!(message.system.as_deref(), Some("be kind"));
         assert_eq!(message.content.inline(), Some("and this?"));
-        assert_eq!(send.attachments.len(), 2);
+        assert_eq!(send.attachments.len(), 4);
+        for (at, end) in [(2, "x.pdf"), (3, "x.png")] {
+            let AttachmentSource::Remote(file) = &send.attachments[at].source else {
+                panic!("{at}")
+            };
+            assert!(file.url.ends_with(end), "{file:?}");
+        }
         let history = &message.history;
         let roles: Vec<Role> = history.iter().map(|it| it.role).collect();
         let [user, assistant] = [Role::User, Role::Assistant];
@@ -414,9 +425,15 @@ mod tests {
             ),
             (
                 json!({"input": [{"role": "user", "content": [
-            {"type": "input_image", "image_url": "https://x/y.png"}]}]}),
+            {"type": "input_image", "image_url": "http://x/y.png"}]}]}),
                 "input[0].content",
                 unsupported,
+            ),
+            (
+                json!({"input": [{"role": "user", "content": [
+            {"type": "input_file", "file_url": "https://x/y.pdf", "file_data": "JVBERi0xLjc="}]}]}),
+                "input[0].content[0]",
+                invalid,
             ),
             (
                 json!({"input": [{"type": "reasoning", "id": "x", "encrypted_content": "y"}]}),
