@@ -108,7 +108,7 @@ fn contexts_as_people_see_them() {
     insta::assert_snapshot!(all(&[whole_view(), plain_view()]));
 }
 
-/// An earlier build shows the rest of what a later one answers.
+/// An earlier build shows the other parts that a later one answers with.
 #[test]
 fn a_part_of_a_later_build_is_shown_as_unknown() {
     let view = serde_json::to_string(&whole_view()).unwrap();
