@@ -22,12 +22,15 @@ pub struct ContextSettings {
 
 /// The version of the rules of assembly. A build that does not know a version cannot read the configuration, and
 /// leaves its session to a newer build.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum ContextRules {
-    /// Version 2: a session keeps its last turns only.
+    /// Version 2: a session keeps its last 16 turns only.
     #[serde(rename = "2")]
     V2,
+    /// Version 3: a session keeps the turns that a request may still show.
+    #[serde(rename = "3")]
+    V3,
 }
 
 /// When a request is bounded.

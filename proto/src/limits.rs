@@ -66,9 +66,11 @@ limits! {
         DEDUP_MIN: usize = 1_024, "keys";
         /// How long an entity remembers an idempotency key.
         DEDUP_AGE: Duration = Duration::from_hours(7 * 24);
-        /// Turns that have ended and that the state of a session keeps, under the rules of context of version 2. Older
-        /// ones are in its archives.
-        KEPT_TURNS: usize = 16, "turns";
+        /// Turns that have ended and that the state of a session keeps at most, unless its context is `window`. A
+        /// context of so many turns is bounded. Older ones are in the session's archives.
+        KEPT_TURNS: usize = 512, "turns";
+        /// The newest of them, which stay even if no request shows them, as far as `KEPT_TURN_BYTES` allow it.
+        KEPT_RECENT_TURNS: usize = 8, "turns";
         /// Text of these turns together, unless the last one alone has more. A text in the blob store does not count.
         KEPT_TURN_BYTES: usize = 256 << 10, "bytes";
         /// Frames of a turn that its owner keeps for clients that reconnect.

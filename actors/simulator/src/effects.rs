@@ -363,7 +363,7 @@ pub(super) fn grant(plan: &SeedPlan, since_start: u64) -> Option<Grant> {
     options.hooks.clone_from(&plan.hooks);
     options.policy.approval_wait_ms = plan.approval_wait;
     options.context = plan.kept_turns.map(|_few| ContextSettings {
-        rules: ContextRules::V2,
+        rules: if plan.seed.is_multiple_of(2) { ContextRules::V3 } else { ContextRules::V2 },
         mode: ContextMode::Auto,
         tokens: 5_000,
         recent_turns: 1,

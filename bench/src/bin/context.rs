@@ -61,7 +61,7 @@ struct Counted {
 fn main() -> Result<(), Error> {
     let turns = usize::from(Args::parse().turns);
     let settings = |mode| {
-        Some(ContextSettings { rules: ContextRules::V2, mode, tokens: 5_000, recent_turns: 5 })
+        Some(ContextSettings { rules: ContextRules::V3, mode, tokens: 5_000, recent_turns: 5 })
     };
     let whole = played(turns, None)?;
     let mut table = Table::default();

@@ -81,12 +81,12 @@ pub struct ProviderSection {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContextChoice {
-    /// All that is kept while it is short, then as much as `context_tokens` have room for.
+    /// All of it while it is short, then as much as `context_tokens` have room for.
+    #[default]
     Auto,
     /// Always as much as `context_tokens` have room for.
     Bounded,
     /// The newest turns that fit into the model's window.
-    #[default]
     Window,
 }
 
@@ -117,9 +117,8 @@ pub struct AgentSection {
     /// Both have at most 128 KiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub soul: Option<PathBuf>,
-    /// How much of a conversation the model is shown (`window`): the newest turns that fit into the model's window.
-    /// `auto`: the last turns that the session keeps while they are short, then as much as `context_tokens` have room
-    /// for. `bounded`: always that.
+    /// How much of a conversation the model is shown (`auto`): all of it while it is short, then the newest turns that
+    /// fit into `context_tokens`. `bounded`: always that. `window`: the newest turns that fit into the model's window.
     pub context: ContextChoice,
     /// Tokens of a bounded request beside its running turn (5,000), at least 256: system prompt, tools and earlier turns.
     pub context_tokens: u32,

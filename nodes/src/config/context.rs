@@ -7,14 +7,17 @@ use std::{
 };
 
 use super::agents::{AgentSection, ContextChoice};
-use clawnode_proto::context::{ContextMode, ContextRules, ContextSettings};
+use clawnode_proto::{
+    context::{ContextMode, ContextRules, ContextSettings},
+    limits::KEPT_RECENT_TURNS,
+};
 
 /// Bytes of the files with a system prompt together (128 KiB): it is journaled whole in every session.
 const SOUL_BYTES: u64 = 128 << 10;
 /// The fewest tokens of a context: less has no room for a short prompt and one turn.
 const CONTEXT_TOKENS_LEAST: u32 = 256;
-/// Half of the turns that a session keeps: blocks of more could not be left out before others are gone.
-const RECENT_TURNS_MAX: u32 = 8;
+/// As many as a session keeps in any case.
+const RECENT_TURNS_MAX: usize = KEPT_RECENT_TURNS;
 /// The file beside a soul that follows it.
 const DIRECTIVES: &str = "AGENTS.md";
 
@@ -30,7 +33,7 @@ impl AgentSection {
             ContextChoice::Window => return None,
         };
         let (tokens, recent_turns) = (self.context_tokens, self.recent_turns);
-        Some(ContextSettings { rules: ContextRules::V2, mode, tokens, recent_turns })
+        Some(ContextSettings { rules: ContextRules::V3, mode, tokens, recent_turns })
     }
 
     /// The system prompt, from wherever it is; empty if there is none. What is beside a soul may not be there.
@@ -66,7 +69,7 @@ impl AgentSection {
             let hint = format!("write {CONTEXT_TOKENS_LEAST} or more, such as 5000");
             return Some(("context_tokens", what, hint));
         }
-        if !(1..=RECENT_TURNS_MAX).contains(&turns) {
+        if !(1..=RECENT_TURNS_MAX).contains(&usize::try_from(turns).unwrap_or(usize::MAX)) {
             let what = format!("{turns} is not in the range 1 to {RECENT_TURNS_MAX}");
             let hint = "write a number in this range; older turns are shown, too, if they fit";
             return Some(("recent_turns", what, hint.to_owned()));

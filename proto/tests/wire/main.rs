@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests: their panic is the test's failure")]
 
 mod budget;
+mod context;
 mod evolution;
 mod goldens;
 mod record;

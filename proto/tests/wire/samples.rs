@@ -273,7 +273,7 @@ pub(crate) fn tool_use() -> ToolUse {
     ToolUse { id: "toolu_1".to_owned(), name: "time_now".to_owned(), arguments }
 }
 
-fn spec(capability: Option<Capability>, class: EffectClass, risk: Risk) -> ToolSpec {
+pub(crate) fn spec(capability: Option<Capability>, class: EffectClass, risk: Risk) -> ToolSpec {
     ToolSpec {
         name: name("time_now"),
         description: "Tells the time.".to_owned(),
@@ -545,12 +545,15 @@ pub(crate) fn profile() -> Profile {
 
 /// What is journaled of the rules of a session's requests.
 pub(crate) fn context_events() -> Vec<SessionEvent> {
-    let of = |mode| {
-        let rules = ContextRules::V2;
+    let of = |rules, mode| {
         let context = Some(ContextSettings { rules, mode, tokens: 5_000, recent_turns: 5 });
         Profile { context, ..profile() }.into()
     };
-    vec![of(ContextMode::Auto), of(ContextMode::Bounded)]
+    vec![
+        of(ContextRules::V2, ContextMode::Auto),
+        of(ContextRules::V2, ContextMode::Bounded),
+        of(ContextRules::V3, ContextMode::Auto),
+    ]
 }
 
 /// Models that give way to others, and what is journaled of that.

@@ -155,6 +155,20 @@ async fn rules() -> Outcome {
         .await
 }
 
+#[tokio::test]
+#[ignore = "writes the fixtures of this version"]
+async fn record_kept() -> Outcome {
+    // The first four turns are short for a quarter of this window. Later ones leave the state once eight more are there.
+    let auto = "context = \"auto\"\nwindow_tokens = 1200\ncontext_tokens = 256\nrecent_turns = 2\n";
+    let scene = Scene::new(Script::default()).await;
+    let scene = with_context(scene.with_var("CLAWNODE_SESSION__SNAPSHOT_EVERY", "30"), auto);
+    let node = Node::up(&scene.home).await?;
+    say(&node.client()?, (1..=16).map(long)).await?;
+    node.stop().await?;
+    let about = "sixteen turns by default, whole first and bounded then, of which the oldest left";
+    keep(&scene, "kept", about).await
+}
+
 async fn simple() -> Outcome {
     let scene = Scene::new(Script::default()).await;
     let node = Node::up(&scene.home).await?;

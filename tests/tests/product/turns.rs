@@ -199,3 +199,22 @@ async fn a_full_window_drops_the_oldest_turns_and_says_so() -> Outcome {
     assert!(body.contains("3 remember"), "the newest turn is gone");
     node.stop().await
 }
+
+/// Also after a restart: what is sent comes from the journal.
+#[tokio::test]
+async fn a_chat_of_short_messages_is_sent_whole_by_default() -> Outcome {
+    let (server, home) = scene(Script::default()).await;
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    for n in 0..25 {
+        client.chat(&Message::new("ada", &format!("short {n}."))).await?;
+    }
+    node.stop().await?;
+    let node = Node::up(&home).await?;
+    node.client()?.chat(&Message::new("ada", "what was first?")).await?;
+    let last = server.calls().pop().unwrap();
+    let body = String::from_utf8_lossy(&last.body).into_owned();
+    let missing: Vec<u32> = (0..25).filter(|n| !body.contains(&format!("short {n}."))).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    node.stop().await
+}

@@ -16,7 +16,7 @@ use futures_util::StreamExt;
 
 use super::{client::Sessions, listing::SessionQuery, send_error::SendError};
 use crate::session::{
-    kept_tests::{begin, bounded, turn},
+    kept_tests::{TIGHT, begin, turn},
     played::{PlayedActivation, key},
 };
 
@@ -35,7 +35,7 @@ impl LongSession {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::clone(&clock));
         let (storage, _control) = local::open(dir.path(), options).unwrap();
-        let mut run = begin(Some(bounded()), 25);
+        let mut run = begin(Some(TIGHT), 25);
         (0..TURNS).for_each(|n| turn(&mut run, n));
         assert!(run.archives.len() > 3, "{}", run.archives.len());
         for (records, state) in &run.archives {

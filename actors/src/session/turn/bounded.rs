@@ -1,19 +1,27 @@
-//! The rules of context of version 2: which earlier turns a request shows. Pure.
+//! The rules of context from version 2 on: which earlier turns a request shows. Pure.
 //!
 //! The running turn and what comes before the messages (the system prompt, tools, a schema) are always sent. Beside
 //! them there are the newest turns, of those that a session keeps: all of them while the history is short, or as many
 //! as the agent's budget has room for. What was left out stays left out, and what has no room any more goes in blocks,
 //! so that between two blocks each request begins with the one before it (CACHE-1).
 //!
-//! Invariant
+//! Under version 2 a session keeps its last 16 turns, and a request shows no more. Under version 3 it keeps all turns of
+//! a history that is short. Once turns have left the state, the history is long, however little of it is left there.
+//!
+//! Invariants
 //! - CTX-2 beside the running turn, a bounded request is within its budget, by the estimate that its provider's reports
 //!   correct. What comes before the messages is never cut: if that alone is more, no earlier turn is shown. What a
 //!   client sent along with the first message of a session belongs to that message, as long as its turn runs.
+//! - CTX-3 under version 3, by default, every turn is shown whole while all of them together are short: nothing leaves
+//!   the state before a request leaves it out, or the state is full.
 
-use clawnode_proto::context::{ContextMode, ContextSettings};
+use clawnode_proto::{
+    context::{ContextMode, ContextRules, ContextSettings},
+    limits::KEPT_TURNS,
+};
 
-/// Turns before the running one that a request shows at most. A session keeps as many.
-const SHOWN_TURNS: usize = 16;
+/// How many turns a state keeps under the rules of version 2.
+const KEPT_TURNS_V2: usize = 16;
 /// A history of fewer tokens is shown whole, unless the agent's context is always bounded: people notice what is
 /// missing sooner than what it costs.
 const WHOLE_TOKENS: u64 = 30_000;
@@ -44,16 +52,29 @@ pub(super) struct Bounds {
     whole: Option<u64>,
     /// How many turns go at once, and how many of the newest stay if they fit.
     block: usize,
+    /// How many turns a session keeps at most, and so a request shows.
+    kept: usize,
 }
 
-/// How long a history may be, in tokens, that is shown whole. Absent: as long as it may be.
+/// How many turns a state keeps at most that have ended.
+pub(super) const fn most_kept(rules: ContextRules) -> usize {
+    match rules {
+        ContextRules::V2 => KEPT_TURNS_V2,
+        ContextRules::V3 => KEPT_TURNS,
+    }
+}
+
+/// How long a history may be, in tokens, that is shown whole. Absent: as long as it may be. Of some, turns have left the
+/// state.
 pub(super) fn whole_history(
     settings: &ContextSettings,
     window: u64,
     is_first_turn: bool,
+    have_turns_left: bool,
 ) -> Option<u64> {
     match settings.mode {
         _ if is_first_turn => None,
+        ContextMode::Auto if have_turns_left && settings.rules >= ContextRules::V3 => Some(0),
         ContextMode::Auto => Some(WHOLE_TOKENS.min(window / WHOLE_SHARE)),
         ContextMode::Bounded => Some(0),
     }
@@ -71,8 +92,9 @@ impl Bounds {
         budget: u64,
         whole: Option<u64>,
     ) -> Self {
-        let block = usize::try_from(settings.recent_turns).unwrap_or(SHOWN_TURNS);
-        Self { before, window, budget, whole, block: block.clamp(1, SHOWN_TURNS) }
+        let kept = most_kept(settings.rules);
+        let block = usize::try_from(settings.recent_turns).unwrap_or(kept).clamp(1, kept);
+        Self { before, window, budget, whole, block, kept }
     }
 
     /// The turns that are shown, out of so many, newest first; some of the oldest may not be there. Looks at as many
@@ -85,7 +107,7 @@ impl Bounds {
     ) -> CutTurns<T> {
         let enough = self.whole.map(|whole| whole.max(self.budget.saturating_add(1)));
         let (mut shown, mut sums, mut size) = (Vec::new(), Vec::new(), 0_u64);
-        for turn in newest_first.take(SHOWN_TURNS) {
+        for turn in newest_first.take(self.kept) {
             size = size.saturating_add(tokens(&turn));
             shown.push(turn);
             sums.push(size);
@@ -119,12 +141,12 @@ mod tests {
     use super::*;
 
     fn bounds(before: u32, budget: u64, whole: Option<u64>) -> Bounds {
-        Bounds { before, window: 100_000, budget, whole, block: 5 }
+        Bounds { before, window: 100_000, budget, whole, block: 5, kept: 16 }
     }
 
     /// How many of so many turns of one size are shown; the last ones are there.
     fn shown(bounds: Bounds, total: usize, size: u64) -> usize {
-        let there = (0..total).rev().take(SHOWN_TURNS);
+        let there = (0..total).rev().take(bounds.kept);
         let cut = bounds.shown(total, there, |_| size);
         assert_eq!(cut.shown.len() + cut.left_out as usize, total);
         assert!(cut.shown.iter().copied().eq(cut.left_out as usize..total), "the newest, in order");
@@ -156,7 +178,7 @@ mod tests {
         assert_eq!(played(99, Some(0), 4, 100), [0; 4], "none fits");
     }
 
-    /// The state has 16 of them: what it has no more goes in blocks, too.
+    /// Under version 2 the state has 16 of them: what it has no more goes in blocks, too.
     #[test]
     fn a_short_history_is_shown_as_far_as_it_is_kept() {
         let shown = played(100, Some(1_000_000), 25, 10);
@@ -170,6 +192,19 @@ mod tests {
         // Under 1,000 tokens all are shown, beyond that 500 tokens of them.
         let shown = played(500, Some(1_000), 12, 100);
         assert_eq!(shown, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 5, 5]);
+    }
+
+    /// However little of it is left in the state.
+    #[test]
+    fn a_history_whose_beginning_has_left_is_long() {
+        let (mode, tokens) = (ContextMode::Auto, 5_000);
+        let auto = |rules| ContextSettings { rules, mode, tokens, recent_turns: 5 };
+        let whole = |rules, have_left| whole_history(&auto(rules), 100_000, false, have_left);
+        assert_eq!(whole(ContextRules::V3, false), Some(25_000));
+        assert_eq!(whole(ContextRules::V3, true), Some(0));
+        assert_eq!(whole(ContextRules::V2, true), Some(25_000), "they all have left before");
+        assert_eq!(whole_history(&auto(ContextRules::V3), 900_000, false, false), Some(30_000));
+        assert_eq!(whole_history(&auto(ContextRules::V3), 900_000, true, true), None);
     }
 
     #[test]

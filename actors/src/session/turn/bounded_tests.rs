@@ -1,4 +1,4 @@
-//! Tests: what an agent is shown under the rules of context of version 2.
+//! Tests: what an agent is shown under the rules of context from version 2 on.
 
 use clawnode_kernel::{LoadedJournal, MachineOptions};
 use clawnode_proto::{
@@ -23,7 +23,7 @@ use crate::{
 };
 
 fn settings(mode: ContextMode, tokens: u32) -> ContextSettings {
-    ContextSettings { rules: ContextRules::V2, mode, tokens, recent_turns: 5 }
+    ContextSettings { rules: ContextRules::V3, mode, tokens, recent_turns: 5 }
 }
 
 // === any conversation ===
@@ -34,6 +34,7 @@ type AnyStep = (usize, Vec<(usize, usize)>);
 /// A conversation, and the settings that its next request is made by.
 #[derive(Clone, Debug)]
 struct Case {
+    rules: ContextRules,
     /// The size of each turn's message, and its steps. The last turn runs.
     turns: Vec<(usize, Vec<AnyStep>)>,
     /// The size of the conversation that the session began with; none if zero.
@@ -51,9 +52,15 @@ fn cases() -> impl Strategy<Value = Case> {
     let step = (0_usize..2_000, prop::collection::vec(tool, 0..3));
     let turn = (1_usize..2_000, prop::collection::vec(step, 0..4));
     let sizes = (0_usize..6_000, 0_usize..12_000, any::<bool>(), any::<bool>());
-    let rules = (1_u32..8_000, 1_u32..9, 1_000_u32..200_000);
+    let rules = prop_oneof![Just(ContextRules::V2), Just(ContextRules::V3)];
+    let rules = (1_u32..8_000, 1_u32..9, 1_000_u32..200_000, rules);
     (prop::collection::vec(turn, 1..24), sizes, rules).prop_map(
-        |(turns, (seed, system, has_tools, is_auto), (tokens, recent_turns, window_tokens))| Case {
+        |(
+            turns,
+            (seed, system, has_tools, is_auto),
+            (tokens, recent_turns, window_tokens, rules),
+        )| Case {
+            rules,
             turns,
             seed,
             system,
@@ -116,8 +123,9 @@ impl Case {
         options.system = "s".repeat(self.system);
         options.window_tokens = Some(self.window_tokens);
         let mode = if self.is_auto { ContextMode::Auto } else { ContextMode::Bounded };
-        let recent_turns = self.recent_turns;
-        options.context = Some(ContextSettings { recent_turns, ..settings(mode, self.tokens) });
+        let Self { rules, recent_turns, .. } = *self;
+        let settings = settings(mode, self.tokens);
+        options.context = Some(ContextSettings { rules, recent_turns, ..settings });
         options.profile()
     }
 
@@ -204,6 +212,7 @@ proptest! {
 fn a_soul_larger_than_the_budget_leaves_the_running_turn() {
     let turns = vec![(30, vec![(30, Vec::new())]); 3];
     let case = Case {
+        rules: ContextRules::V3,
         turns,
         seed: 0,
         system: 6_000,
@@ -225,6 +234,7 @@ fn a_soul_larger_than_the_budget_leaves_the_running_turn() {
 fn what_a_client_sends_with_the_first_message_is_shown_with_it() {
     let turns = vec![(30, vec![(30, Vec::new())]); 2];
     let mut case = Case {
+        rules: ContextRules::V3,
         turns,
         seed: 150_000,
         system: 0,
@@ -321,6 +331,9 @@ fn a_session_of_500_turns_is_sent_what_one_of_10_is() {
 
 #[test]
 fn a_session_takes_other_rules_with_its_next_turn() {
+    // Under later rules, turns that are left out leave the state, and do not come back.
+    let settings =
+        |mode, tokens| ContextSettings { rules: ContextRules::V2, ..settings(mode, tokens) };
     let mut run = unborn();
     let turn = |run: &mut PlayedActivation, n: usize| {
         says(run, n, 600);
@@ -344,4 +357,26 @@ fn a_session_takes_other_rules_with_its_next_turn() {
     let window = turn(&mut run, 11);
     assert!(window.dropped_turns <= auto.dropped_turns);
     assert_eq!(replayed(&run), 12);
+}
+
+/// CTX-3: people notice what is missing. Once it is long, the same session is bounded, and stays so.
+#[test]
+fn all_of_a_short_chat_is_sent_by_default() {
+    let mut run = unborn();
+    configure(&mut run, Some(settings(ContextMode::Auto, 2_000)));
+    for turn in 0..80_usize {
+        says(&mut run, turn, if turn < 40 { 5 } else { 4_000 });
+        let request = request(&run);
+        let said = request.messages.iter().filter(|one| one.role == Role::User).count();
+        let left_out = request.dropped_turns as usize;
+        assert_eq!(said + left_out, turn + 1, "without a gap");
+        // Some eighteen long turns are a quarter of the window, which has 100,000 tokens.
+        match turn {
+            0..56 => assert_eq!(left_out, 0, "turn {turn}"),
+            56..62 => {}
+            _ => assert!(left_out > 0 && beside(&run, &request) <= 2_000, "turn {turn}"),
+        }
+        run.replies(&[]);
+    }
+    assert_eq!(replayed(&run), 80);
 }

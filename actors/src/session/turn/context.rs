@@ -235,7 +235,8 @@ fn cut(state: &SessionState, profile: &Profile, turn: &Turn, sizes: &RequestSize
     };
     let is_first = state.closed.iter().all(|one| one.id == turn.id);
     let budget = seeming(u64::from(settings.tokens)).saturating_sub(fixed);
-    let whole = whole_history(&settings, window, is_first).map(seeming);
+    let have_left = state.earlier.left_out() > 0;
+    let whole = whole_history(&settings, window, is_first, have_left).map(seeming);
     Cut::Bounded(Bounds::new(&settings, before, room, budget, whole))
 }
 

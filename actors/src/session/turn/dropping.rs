@@ -44,7 +44,7 @@ pub(super) struct Recorded {
 pub(super) enum Cut {
     /// As the journal has it.
     Recorded(u32),
-    /// By the rules of version 2.
+    /// By the rules of a later version.
     Bounded(Bounds),
     /// By the rules of version 1: as they fit.
     Fitting {
@@ -115,6 +115,8 @@ impl Cut {
 
 #[cfg(test)]
 mod tests {
+    use clawnode_proto::context::{ContextMode, ContextRules};
+
     use super::*;
 
     /// Turns of these sizes, oldest first.
@@ -151,6 +153,27 @@ mod tests {
         // The newest turn is larger than what stays of a window.
         assert_eq!(shown(fitting(0, 100, 25), &[10, 10, 90]), (1, 2));
         assert_eq!(shown(fitting(0, 100, 25), &[10, 101]), (0, 2));
+    }
+
+    /// A snapshot of an earlier build has what that build wrote.
+    #[test]
+    fn what_a_snapshot_has_of_the_last_request_is_read_by_later_builds() {
+        let model: ModelRef = "p/m".parse().unwrap();
+        let plain = LeftOut { model, window_tokens: 9, turns: 2, context: None };
+        let read = |written: &str| serde_json::from_str::<LeftOut>(written).unwrap();
+        let written = r#"{"model":"p/m","window_tokens":9,"turns":2}"#;
+        assert_eq!(read(written), plain);
+        assert_eq!(serde_json::to_string(&plain).unwrap(), written);
+        for (name, rules) in [("2", ContextRules::V2), ("3", ContextRules::V3)] {
+            let (mode, tokens, recent_turns) = (ContextMode::Auto, 5_000, 5);
+            let context = Some(ContextSettings { rules, mode, tokens, recent_turns });
+            let left_out = LeftOut { context, ..plain.clone() };
+            let rules =
+                format!(r#"{{"rules":"{name}","mode":"auto","tokens":5000,"recent_turns":5}}"#);
+            let written = written.replace('}', &format!(r#","context":{rules}}}"#));
+            assert_eq!(read(&written), left_out);
+            assert_eq!(serde_json::to_string(&left_out).unwrap(), written);
+        }
     }
 
     #[test]

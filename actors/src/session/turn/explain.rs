@@ -218,7 +218,7 @@ impl Sent<'_> {
         };
         let recent = usize::try_from(recent_turns).unwrap_or(usize::MAX);
         if !self.is_bounded {
-            "the conversation is short, so all that is kept of it is shown".to_owned()
+            "the conversation is short, so all that the session keeps of it is shown".to_owned()
         } else if newer <= recent {
             format!("it is one of the {recent_turns} newest turns")
         } else {
@@ -238,10 +238,14 @@ impl Sent<'_> {
         let why = match self.profile.context {
             None => "the model's window has no room for it, or had none before".to_owned(),
             Some(ContextSettings { tokens, .. }) if self.is_bounded => {
-                format!("the context of {tokens} tokens has no room for it, or had none before")
+                format!(
+                    "the context of {tokens} tokens has no room for it, or had none before, or \
+                     the session does not keep so many turns"
+                )
             }
             Some(_) => {
-                "a session keeps its last turns, and the model's window has to hold them".to_owned()
+                "the session does not keep so many turns, or the model's window had no room for it"
+                    .to_owned()
             }
         };
         let mut gaps = Vec::new();

@@ -1,9 +1,14 @@
 //! Which turns a session's state keeps. Pure.
 //!
-//! Under the rules of context of version 1 a request may show any turn, so the state keeps all of them. Under later
-//! ones a request needs the last turns only, and a session would otherwise cost more the older it is. So older turns
-//! leave the state when a turn is settled: no call is under way then, and each attempt at a call is shown the same.
-//! They are in the journal's archives, where readers find them (`clients/past`). An owner never needs them.
+//! Under the rules of context of version 1 a request may show any turn, so the state keeps all of them. A session would
+//! cost more the older it is. Under later rules older turns leave the state when a turn is settled: no call is under way
+//! then, and each attempt at a call is shown the same. They are in the journal's archives, where readers find them
+//! (`clients/past`). An owner never needs them.
+//!
+//! - Under version 2 the last 16 turns stay.
+//! - Under version 3 the turns stay that the last request showed, because what was left out stays left out. By default
+//!   the first ones leave once the history is long for any model (CTX-3): until then, a request to a model with a larger
+//!   window may show them again. A history of which turns have left is bounded from then on.
 //!
 //! Turns leave in blocks, so that the requests between two blocks begin alike (CACHE-1).
 
@@ -11,19 +16,24 @@ use clawnode_proto::{
     CallId, TurnId,
     block::Blocks,
     client_tool::ClientTool,
-    limits::{KEPT_TURN_BYTES, KEPT_TURNS},
+    context::{ContextMode, ContextRules, ContextSettings},
+    limits::{KEPT_RECENT_TURNS, KEPT_TURN_BYTES},
     llm::{Role, Text},
     session::ToolEnd,
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
+    bounded::most_kept,
     state::{SessionState, Step, StepEnd, Turn},
     tools::ToolCall,
 };
 
 /// The part of the room that one block frees: one in so many.
 const BLOCK_SHARE: usize = 4;
+/// The part of the room for text that a history fills which is long for any model: one in so many. 30,000 tokens of
+/// prose have no more than that.
+const LONG_SHARE: usize = 2;
 /// Bytes of the first message that stay for a title.
 const OPENING_BYTES: usize = 1_024;
 
@@ -72,15 +82,12 @@ impl EarlierTurns {
 // === impl Room ===
 
 impl Room {
-    const MOST: Self = Self { turns: KEPT_TURNS, bytes: KEPT_TURN_BYTES };
-
     /// What a state may keep.
-    fn most() -> Self {
+    fn most(rules: ContextRules) -> Self {
+        let turns = most_kept(rules);
         #[cfg(feature = "test-util")]
-        if let Some(turns) = clawnode_kernel::kept::few() {
-            return Self { turns, ..Self::MOST };
-        }
-        Self::MOST
+        let turns = clawnode_kernel::kept::few().unwrap_or(turns);
+        Self { turns, bytes: KEPT_TURN_BYTES }
     }
 
     /// What stays after a block went.
@@ -98,6 +105,14 @@ impl Room {
             bytes <= self.bytes
         });
         fits.count().max(1)
+    }
+
+    /// How many of the oldest turns have to go, for which it has no room.
+    fn over(self, closed: &[Turn]) -> usize {
+        if closed.len() <= self.holds(closed) {
+            return 0;
+        }
+        closed.len().saturating_sub(self.without_block().holds(closed))
     }
 }
 
@@ -164,15 +179,12 @@ impl SessionState {
     /// Lets the oldest turns go that no request needs, if the rules allow it and no call is under way. A turn stays
     /// until its end is published.
     pub(super) fn prune(&mut self) {
-        let has_rules = self.profile.as_ref().is_some_and(|profile| profile.context.is_some());
-        if !has_rules || self.open.front().is_some_and(Turn::has_begun) {
+        let settings = self.profile.as_ref().and_then(|profile| profile.context);
+        let Some(settings) = settings else { return };
+        if self.open.front().is_some_and(Turn::has_begun) {
             return;
         }
-        let most = Room::most();
-        if self.closed.len() <= most.holds(&self.closed) {
-            return;
-        }
-        let older = self.closed.len() - most.without_block().holds(&self.closed);
+        let older = Room::most(settings.rules).over(&self.closed).max(self.unshown(&settings));
         let is_over = |turn: &&Turn| !self.unemitted.contains(&turn.id);
         #[cfg(feature = "test-util")]
         let is_over = |turn: &&Turn| {
@@ -191,6 +203,23 @@ impl SessionState {
         if let Some(shelf) = &mut self.earlier.shelf {
             shelf.extend(gone);
         }
+    }
+
+    /// How many of the oldest turns here no request shows any more: the last one left them out.
+    fn unshown(&self, settings: &ContextSettings) -> usize {
+        if settings.rules < ContextRules::V3 {
+            return 0;
+        }
+        let may_be_short = settings.mode == ContextMode::Auto && self.earlier.is_none();
+        let size = || self.closed.iter().map(Turn::bytes).sum::<usize>();
+        if may_be_short && size() < KEPT_TURN_BYTES / LONG_SHARE {
+            return 0;
+        }
+        let left_out = self.left_out.as_ref().zip(self.profile.as_ref());
+        let left_out = left_out.map_or(0, |(it, profile)| it.under(profile));
+        let beside = self.earlier.left_out().saturating_add(usize::from(!self.seed.is_empty()));
+        let unshown = usize::try_from(left_out).unwrap_or(usize::MAX).saturating_sub(beside);
+        unshown.min(self.closed.len().saturating_sub(KEPT_RECENT_TURNS))
     }
 }
 
