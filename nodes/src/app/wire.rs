@@ -7,7 +7,6 @@ use std::sync::{
 
 use clawnode_actors::{
     agent::Agents,
-    hook::Hooks,
     session::{FrameHub, RunnerParts, clients::route::Routes},
 };
 use clawnode_budget::holder::HolderHandle;
@@ -34,7 +33,6 @@ use crate::{
         mcp::McpServers,
         operate::Operations,
         panic,
-        plugins::NodePlugins,
         reload::Reloaded,
         status::NodeStatus,
         tools::{self, NodeTools, ToolParts},
@@ -90,11 +88,11 @@ impl Opened {
         let mcp = McpServers::open(&loaded, &base).await?;
         let agents = mcp.pins().peek(|pins| answering.agents(config, pins));
         let agents = panic::agents(agents, &base, config.cluster.lost_after).await?;
-        let routes = Arc::new(RwLock::new(answering.routes));
+        let (shelf, routes) = (answering.shelf(), Arc::new(RwLock::new(answering.routes)));
         let models = CurrentModels::new(answering.models, answering.embeddings);
         let feed = Feed::new(base.process, config.node.name.clone(), Arc::clone(&base.clock));
         let (plugins, hooks, hub) = (answering.plugins, answering.hooks, FrameHub::default());
-        let parts = ToolParts { plugins: &plugins, hooks: &hooks, mcp: &mcp };
+        let parts = ToolParts { plugins: &plugins, hooks: &hooks, mcp: &mcp, skills: &shelf };
         let tools = Box::pin(tools::open(&loaded, &base, parts)).await?;
         let runner_parts = RunnerParts {
             storage: base.storage.clone(),
@@ -125,7 +123,7 @@ impl Opened {
             reached: Arc::clone(&reached),
         });
         version_check::join(&base.storage, &heartbeat_source, &cluster_clock).await?;
-        let follows = reloaded((&agents, &routes, &models), &mcp, (plugins, hooks), &base.budgets);
+        let follows = reloaded((&agents, &routes, &models), parts, &base.budgets);
         follow_load(&base, &agents, &gauges, &hub).await?;
         follow_files(&base, &loaded, &node_status, follows).await?;
         let (shutdown, heartbeat) = (CancellationToken::new(), Arc::clone(&heartbeat_source));
@@ -159,13 +157,13 @@ impl Opened {
 /// What follows the configuration's files.
 fn reloaded(
     (agents, routes, models): (&Agents, &Arc<RwLock<Routes>>, &CurrentModels),
-    mcp: &McpServers,
-    (plugins, hooks): (NodePlugins, Hooks),
+    ToolParts { plugins, hooks, mcp, skills }: ToolParts<'_>,
     budgets: &HolderHandle,
 ) -> Reloaded {
     let (agents, routes, models) = (agents.clone(), Arc::clone(routes), models.clone());
     let pins = mcp.pins();
-    Reloaded { agents, routes, models, pins, plugins, hooks, budgets: budgets.clone() }
+    let (plugins, hooks, skills) = (plugins.clone(), hooks.clone(), skills.clone());
+    Reloaded { agents, routes, models, pins, plugins, hooks, skills, budgets: budgets.clone() }
 }
 
 /// What all entities of the process share.

@@ -16,8 +16,8 @@ use super::{
     context::CliContext,
     doctor, events, execute, guide, hooks, import, jobs, journal, manual, mcp, models, node, nodes,
     output::Output,
-    panic, parked, partitions, providers, quarantine, sessions, shape, status, tools, tree, up,
-    usage, verify,
+    panic, parked, partitions, providers, quarantine, sessions, shape, skills, status, tools, tree,
+    up, usage, verify,
 };
 use crate::{
     config::{Env, ValueOrigin},
@@ -165,6 +165,7 @@ async fn perform(command: Command, context: &CliContext) -> Result<Exit, Failure
         Command::Tools(command) => tools::run(command, context).await,
         Command::Mcp(command) => mcp::run(command, context).await,
         Command::Hooks(command) => hooks::run(&command, context),
+        Command::Skills(command) => skills::run(command, context),
         Command::Node(command) => node::run(command, context).await,
         Command::Journal(command) => journal::run(command, context).await,
         Command::Backup(args) => backup::backup(args, context).await,

@@ -72,6 +72,7 @@ pub mod scan;
 mod scheduler;
 pub mod serving;
 mod session_filter;
+pub mod skills;
 pub mod status;
 pub mod storage;
 pub mod tools;
