@@ -62,6 +62,7 @@ pub mod route;
 #[cfg(feature = "schema")]
 mod schema;
 pub mod session;
+pub mod skill;
 pub mod ssh;
 pub mod stateless;
 pub mod subject;

@@ -209,6 +209,20 @@ limits! {
         /// A pattern or a reason in a rule.
         RULE_CHARS: usize = 1_000, "characters";
     }
+    "Skills" {
+        /// Skills that a node reads from its folders. Further ones are left out.
+        SKILLS: usize = 200, "skills";
+        /// The file `SKILL.md` of a skill. A larger one is refused.
+        SKILL_BYTES: usize = 64 << 10, "bytes";
+        /// Other files of a skill that a model can read. Further ones are not named.
+        SKILL_FILES: usize = 100, "files";
+        /// One of these files.
+        SKILL_FILE_BYTES: usize = 256 << 10, "bytes";
+        /// Skills that the triggers of one message activate.
+        SKILLS_TRIGGERED: usize = 3, "skills";
+        /// The text of these skills together. It is journaled with the turn.
+        SKILLS_SHOWN_BYTES: usize = 64 << 10, "bytes";
+    }
     "Approvals, plans and the kill switch" {
         /// How long a tool call can wait for a person.
         APPROVAL_WAIT_MAX: Duration = Duration::from_hours(90 * 24);

@@ -14,6 +14,7 @@ use crate::{
     name::ToolName,
     policy::{Decided, Policy},
     response::ResponseSchema,
+    skill::SkillsActivated,
     timeout::TurnTime,
     tool::{LoopGuard, ToolOutcome, ToolSpec},
 };
@@ -112,6 +113,8 @@ grammar! {
     pub enum SessionEvent {
         /// The agent's configuration, for the turns that follow.
         Configured(Profile) = "configured", required;
+        /// The message of a turn has activated skills by their triggers.
+        SkillsActivated(SkillsActivated) = "skills_activated", required;
         /// Hooks have judged a model call.
         ModelHooked(ModelHooked) = "model_hooked", required;
         /// A model call has reserved what it can cost.

@@ -14,6 +14,6 @@ pub mod sandbox;
 pub mod ssh;
 pub mod workspace;
 
-pub use builtin::{Basics, HttpFetch};
+pub use builtin::{ACTIVATE_SKILL, Basics, DISCOVER_SKILLS, HttpFetch, SkillTools};
 pub use sandbox::SandboxOptions;
 pub use workspace::{Workspace, WorkspaceOptions};

@@ -1,6 +1,6 @@
 //! An agent's configuration.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use clawnode_guard::policy::Pattern;
 use clawnode_proto::{
@@ -18,6 +18,7 @@ use clawnode_proto::{
     timeout::TurnTime,
     tool::{LoopGuard, ToolSpec},
 };
+use clawnode_tool::skill::AgentSkills;
 
 use crate::llm::profile::ModelProfiles;
 
@@ -30,6 +31,8 @@ pub struct AgentOptions {
     pub model: ModelRef,
     /// The system prompt (the soul's text).
     pub system: String,
+    /// Its skills (none). What its system prompt says of them follows `system`, if its model takes tools.
+    pub skills: Arc<AgentSkills>,
     /// By which rules its requests are assembled (none: those of version 1).
     pub context: Option<ContextSettings>,
     /// Settings of its calls.
@@ -93,6 +96,7 @@ impl AgentOptions {
             name,
             model,
             system: String::new(),
+            skills: Arc::default(),
             context: None,
             sampling: Sampling::default(),
             models: Vec::new(),
@@ -156,7 +160,7 @@ impl AgentOptions {
         Profile {
             agent: self.name.clone(),
             model: model.clone(),
-            system: self.system.clone(),
+            system: if known.tools { self.system_with_skills() } else { self.system.clone() },
             sampling: self.sampling.clone(),
             window_tokens,
             reply_tokens: known.reply_in(window_tokens),
@@ -175,6 +179,13 @@ impl AgentOptions {
             limits: self.spend,
             context: self.context,
         }
+    }
+
+    /// The system prompt with the catalogue of its skills.
+    pub fn system_with_skills(&self) -> String {
+        let catalogue = &self.skills.catalogue;
+        let seam = if self.system.is_empty() || catalogue.is_empty() { "" } else { "\n\n" };
+        [self.system.as_str(), seam, catalogue].concat()
     }
 
     /// Whether a message may choose this model.
@@ -201,6 +212,27 @@ mod tests {
         claude.window_tokens = Some(8_000);
         assert_eq!(read(&claude), (8_000, Some(2_000)), "what is configured is stronger");
         assert_eq!(read(&agent("x/unknown")), (100_000, None));
+    }
+
+    /// The catalogue names a tool that a model without tools cannot call.
+    #[test]
+    fn the_catalogue_follows_the_soul_where_the_model_takes_tools() {
+        let mut agent = agent("anthropic/claude-sonnet-4-5");
+        agent.system = "Be brief.".to_owned();
+        let plain = agent.profile();
+        let catalogue = "Skills: a".to_owned();
+        agent.skills = Arc::new(AgentSkills { catalogue, ..AgentSkills::default() });
+        assert_eq!(agent.profile().system, "Be brief.\n\nSkills: a");
+        agent.system.clear();
+        assert_eq!(agent.profile().system, "Skills: a");
+        agent.skills = Arc::default();
+        agent.system = "Be brief.".to_owned();
+        assert_eq!(agent.profile(), plain, "without skills nothing is other");
+        let without = agent.profiles.of(&"ollama/llama2".parse().unwrap());
+        assert!(!without.tools, "the model of this test takes no tools");
+        agent.skills =
+            Arc::new(AgentSkills { catalogue: "x".to_owned(), ..AgentSkills::default() });
+        assert_eq!(agent.profile_with(&"ollama/llama2".parse().unwrap()).system, "Be brief.");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! wrong in words that help the model to do better. A tool that runs code may call other tools as far
 //! as [`CallBack`] lets it. Whatever leaves for another machine on an agent's behalf leaves through
 //! [`egress`]. The [`archive`] keeps for people what runs print and make. [`keeper`] and [`filter`]
-//! confine programs, and [`workspace_path`] the paths of an agent's files.
+//! confine programs, and [`workspace_path`] the paths of an agent's files. [`skill`] reads the skills of agents.
 //!
 //! The executors themselves are in `clawnode_executors`. Not here: who may call what
 //! (`clawnode_guard::policy`), where a call waits (jobs), what is kept of it (the session's journal),
@@ -26,6 +26,7 @@ pub mod keeper;
 mod providers;
 pub mod schema;
 mod shown;
+pub mod skill;
 pub mod spec;
 mod toolbox;
 pub mod workspace_path;

@@ -22,9 +22,10 @@ use crate::{
     node::{
         base::NodeBase,
         budgets, hooks,
-        models::{Answering, answering},
+        models::{Answering, AnsweringParts, answering},
         panic,
         plugins::NodePlugins,
+        skills,
         status::NodeStatus,
         storage::{self, Opening},
     },
@@ -58,10 +59,11 @@ pub(super) async fn open(
     let process = ProcessId::from_u128(ulid::Ulid::generate().0);
     let hooks = hooks::open(&loaded)?;
     let plugins = NodePlugins::load(&loaded.config).await;
+    let parts = AnsweringParts { plugins, hooks, skills: skills::read(&loaded) };
     let circuits = Circuits::default();
     let opening = Opening { process, roles: &roles, join: join.as_ref() };
     let (answering, storage) = tokio::try_join!(
-        answering(&loaded.config, loaded.env(), &clock, plugins, hooks, &circuits),
+        answering(&loaded.config, loaded.env(), &clock, parts, &circuits),
         storage::open(&loaded, opening, &clock)
     )?;
     hooks::remember(&loaded);

@@ -87,11 +87,11 @@ impl Opened {
         let mcp = McpServers::open(&loaded, &base).await?;
         let agents = mcp.pins().peek(|pins| answering.agents(config, pins));
         let agents = panic::agents(agents, &base, config.cluster.lost_after).await?;
-        let routes = Arc::new(RwLock::new(answering.routes));
+        let (shelf, routes) = (answering.shelf(), Arc::new(RwLock::new(answering.routes)));
         let models = CurrentModels::new(answering.models, answering.embeddings);
         let feed = Feed::new(base.process, config.node.name.clone(), Arc::clone(&base.clock));
         let (plugins, hooks, hub) = (answering.plugins, answering.hooks, FrameHub::default());
-        let parts = ToolParts { plugins: &plugins, hooks: &hooks, mcp: &mcp };
+        let parts = ToolParts { plugins: &plugins, hooks: &hooks, mcp: &mcp, skills: &shelf };
         let tools = Box::pin(tools::open(&loaded, &base, parts)).await?;
         let runner_parts = RunnerParts {
             storage: base.storage.clone(),
@@ -122,15 +122,7 @@ impl Opened {
             reached: Arc::clone(&reached),
         });
         version_check::join(&base.storage, &heartbeat_source, &cluster_clock).await?;
-        let follows = Reloaded {
-            agents: agents.clone(),
-            routes: Arc::clone(&routes),
-            models: models.clone(),
-            pins: mcp.pins(),
-            plugins,
-            hooks,
-            budgets: base.budgets.clone(),
-        };
+        let follows = reloaded((&agents, &routes, &models), parts, &base.budgets);
         follow_load(&base, &agents, &gauges, &hub).await?;
         follow_files(&base, &loaded, &node_status, follows).await?;
         let (shutdown, heartbeat) = (CancellationToken::new(), Arc::clone(&heartbeat_source));
@@ -159,6 +151,18 @@ impl Opened {
             operations,
         })
     }
+}
+
+/// What follows the configuration's files.
+fn reloaded(
+    (agents, routes, models): (&Agents, &Arc<RwLock<Routes>>, &CurrentModels),
+    ToolParts { plugins, hooks, mcp, skills }: ToolParts<'_>,
+    budgets: &HolderHandle,
+) -> Reloaded {
+    let (agents, routes, models) = (agents.clone(), Arc::clone(routes), models.clone());
+    let pins = mcp.pins();
+    let (plugins, hooks, skills) = (plugins.clone(), hooks.clone(), skills.clone());
+    Reloaded { agents, routes, models, pins, plugins, hooks, skills, budgets: budgets.clone() }
 }
 
 /// What all entities of the process share.

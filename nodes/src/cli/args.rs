@@ -8,7 +8,7 @@ use super::{
     agents, approvals, backup, budget, chat, config, doctor, events, execute,
     flags::{GlobalFlags, RoleArg},
     guide, hooks, import, jobs, journal, manual, mcp, models, node, panic, parked, providers,
-    quarantine, sessions, tools, tree, up, usage, verify,
+    quarantine, sessions, skills, tools, tree, up, usage, verify,
 };
 
 /// What `--help` ends with.
@@ -143,6 +143,9 @@ pub(super) enum Command {
     /// List the programs that judge model calls and tool calls on this machine
     #[command(subcommand)]
     Hooks(hooks::HooksCommand),
+    /// List, show and check the skills on this machine
+    #[command(subcommand)]
+    Skills(skills::SkillsCommand),
     /// Drain, cordon and uncordon a node of a cluster
     #[command(subcommand)]
     Node(node::NodeCommand),

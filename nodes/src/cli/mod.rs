@@ -47,6 +47,7 @@ mod session_context;
 mod sessions;
 mod shape;
 mod signals;
+mod skills;
 mod status;
 mod tools;
 #[cfg(feature = "tui")]

@@ -17,8 +17,8 @@ use super::{
     context::CliContext,
     doctor, events, execute, guide, hooks, import, jobs, journal, manual, mcp, models, node, nodes,
     output::Output,
-    panic, parked, partitions, providers, quarantine, sessions, shape, status, tools, tree, up,
-    usage, verify,
+    panic, parked, partitions, providers, quarantine, sessions, shape, skills, status, tools, tree,
+    up, usage, verify,
 };
 use crate::{
     config::{Env, ValueOrigin},
@@ -167,6 +167,7 @@ fn perform(command: Command, context: &CliContext) -> LocalBoxFuture<'_, Result<
         Command::Tools(command) => Box::pin(tools::run(command, context)),
         Command::Mcp(command) => Box::pin(mcp::run(command, context)),
         Command::Hooks(command) => Box::pin(std::future::ready(hooks::run(&command, context))),
+        Command::Skills(command) => Box::pin(std::future::ready(skills::run(command, context))),
         Command::Node(command) => Box::pin(node::run(command, context)),
         Command::Journal(command) => Box::pin(journal::run(command, context)),
         Command::Backup(args) => Box::pin(backup::backup(args, context)),

@@ -64,9 +64,8 @@ fn used(path: &[&str]) -> Vec<&'static str> {
         ["up" | "run" | "config", ..] => [COMMON, DATA, CLUSTER, NODE].concat(),
         ["import"] => [COMMON, CLUSTER].concat(),
         ["cluster", "init"] => [COMMON, DATA, &["prefix"]].concat(),
-        ["cluster" | "hooks" | "backup" | "restore", ..] | ["journal", "replay" | "repair"] => {
-            [COMMON, DATA].concat()
-        }
+        ["cluster" | "hooks" | "skills" | "backup" | "restore", ..]
+        | ["journal", "replay" | "repair"] => [COMMON, DATA].concat(),
         // All others ask a node.
         _ => [COMMON, DATA, CONNECTION].concat(),
     }

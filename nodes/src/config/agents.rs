@@ -117,6 +117,9 @@ pub struct AgentSection {
     /// Both have at most 128 KiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub soul: Option<PathBuf>,
+    /// Its skills (`*`: all that the node has), by name or pattern. Each is named in the system prompt, and read by the
+    /// model when it needs it.
+    pub skills: Vec<String>,
     /// How much of a conversation the model is shown (`auto`): all of it while it is short, then the newest turns that
     /// fit into `context_tokens`. `bounded`: always that. `window`: the newest turns that fit into the model's window.
     pub context: ContextChoice,
@@ -334,6 +337,7 @@ impl Default for AgentSection {
             outage: Duration::from_millis(u64::from(Profile::outage())),
             system: None,
             soul: None,
+            skills: vec!["*".to_owned()],
             context: ContextChoice::default(),
             context_tokens: 5_000,
             recent_turns: 5,

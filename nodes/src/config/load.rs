@@ -144,6 +144,9 @@ fn resolve_paths(config: &mut Config, tree: &ConfigNode, file: Option<&Path>, en
     for plugin in &mut config.plugins {
         fix(&mut plugin.path, &["plugins"]);
     }
+    for folder in &mut config.skills.folders {
+        fix(folder, &["skills", "folders"]);
+    }
     for (name, provider) in &mut config.providers {
         if let Some(path) = &mut provider.api_key_file {
             fix(path, &["providers", name, "api_key_file"]);

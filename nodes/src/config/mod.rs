@@ -27,6 +27,7 @@ pub mod rules;
 pub mod schema_source;
 pub mod secret;
 pub mod show;
+pub mod skills;
 pub mod tools;
 mod tree;
 mod usd;

@@ -22,6 +22,7 @@ use super::{
     models::{EmbeddingsSection, ModelSection},
     prices::PriceSection,
     secret::ServerUrl,
+    skills::SkillsSection,
     tools::ToolsOptions,
     units::{self, ByteSize},
 };
@@ -54,6 +55,8 @@ pub struct Config {
     pub plugins: Vec<PluginOptions>,
     /// `[hooks]`: programs that judge model calls and tool calls.
     pub hooks: HooksOptions,
+    /// `[skills]`: instructions that agents read when they need them.
+    pub skills: SkillsSection,
     /// `[[ssh_hosts]]`: other hosts on which agents may run commands. A build without `ssh` leaves
     /// that to nodes that have it.
     pub ssh_hosts: Vec<SshHostOptions>,

@@ -60,6 +60,7 @@ pub(super) fn check(config: &Config, tree: &ConfigNode) -> Result<(), ConfigErro
     checks.read_only_commands()?;
     checks.mcp_servers()?;
     checks.plugins()?;
+    checks.skills()?;
     checks.ssh_hosts()?;
     checks.sandbox()?;
     checks.bindings()
@@ -292,7 +293,7 @@ impl Checks<'_> {
                 let hint = "correct the path, which is relative to the configuration file";
                 return self.fail(&["agents", name, "soul"], what, hint);
             }
-            if let Some((key, what, hint)) = it.context_fault() {
+            if let Some((key, what, hint)) = it.context_fault().or_else(|| it.skills_fault()) {
                 return self.fail(&["agents", name, key], what, &hint);
             }
             if let Some(Err(what)) = it.response_schema.as_ref().map(SchemaSource::read) {

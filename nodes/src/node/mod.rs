@@ -76,6 +76,7 @@ mod scheduler;
 pub mod serving;
 mod session_answers;
 mod session_filter;
+pub mod skills;
 pub mod status;
 pub mod storage;
 pub mod tools;

@@ -25,10 +25,11 @@ use clawnode_executors::mcp::Pins;
 use clawnode_proto::{
     AgentName, Capability, ErrorChain, ToolName, llm::Sampling, policy::Policy, tool::ToolSpec,
 };
+use clawnode_tool::skill::{AgentSkills, FoundSkills, SkillShelf};
 use secrecy::SecretString;
 use tracing::warn;
 
-use super::{hooks, mcp, plugins::NodePlugins, tools};
+use super::{hooks, mcp, plugins::NodePlugins, skills, tools};
 use crate::{
     config::{
         self, Config, Env, LoadedConfig, agents::DEFAULT_AGENT, schema_source::SchemaSource,
@@ -56,7 +57,30 @@ pub struct Answering {
     pub hooks: Hooks,
 }
 
+/// What a node has read beside its settings, for its agents.
+#[derive(Clone, Debug)]
+pub struct AnsweringParts {
+    /// The plugins that agents may have tools of.
+    pub plugins: NodePlugins,
+    /// The hooks that judge their calls.
+    pub hooks: Hooks,
+    /// The skills that they may have.
+    pub skills: FoundSkills,
+}
+
 impl Answering {
+    /// The skills of all agents, for the tools that hand them out.
+    pub fn shelf(&self) -> SkillShelf {
+        let shelf = SkillShelf::default();
+        self.shelve(&shelf);
+        shelf
+    }
+
+    /// Replaces the skills on a shelf by those of all agents.
+    pub fn shelve(&self, shelf: &SkillShelf) {
+        shelf.replace(self.agents.iter().map(|it| (it.name.clone(), Arc::clone(&it.skills))));
+    }
+
     /// The agents with the tools of MCP servers too, as far as they are approved.
     pub fn agents(&self, config: &Config, pins: &Pins) -> Vec<AgentOptions> {
         let with = |it: &AgentOptions| {
@@ -79,8 +103,7 @@ pub async fn answering(
     config: &Config,
     env: &Env,
     clock: &Arc<dyn Clock>,
-    plugins: NodePlugins,
-    hooks: Hooks,
+    parts: AnsweringParts,
     circuits: &Circuits,
 ) -> Result<Answering, StartError> {
     let lookup = |name: &str| env.get(name).map(str::to_owned);
@@ -88,7 +111,7 @@ pub async fn answering(
         Some(choice) => choice,
         None => discover(&lookup, ollama_models).await,
     };
-    resolved(config, env, clock, choice, plugins, hooks, circuits)
+    resolved(config, env, clock, choice, parts, circuits)
 }
 
 /// What a check finds of a configuration with which a node starts.
@@ -109,14 +132,17 @@ pub fn check(loaded: &LoadedConfig) -> Result<CheckedConfig, StartError> {
     let demo = || ModelChoice { model: llm::demo_model(), why: "for a check".to_owned() };
     let choice = named(config).unwrap_or_else(demo);
     let (hooks, circuits) = (hooks::open(loaded)?, Circuits::default());
-    let answering = resolved(config, env, &clock, choice, plugins, hooks, &circuits)?;
+    let skills = skills::found(loaded);
+    let of_skills = skills::warnings(loaded, &skills);
+    let parts = AnsweringParts { plugins, hooks, skills };
+    let answering = resolved(config, env, &clock, choice, parts, &circuits)?;
     mcp::check(config, env)?;
     let warnings = answering.agents.iter().flat_map(|agent| {
         let choices = config.agents.get(&agent.name).map(|it| it.tools.as_slice());
         let tools = without_tools(agent, choices.unwrap_or_default());
         tools.into_iter().chain(count::warning(&agent.profile())).chain(unpriced_route(agent))
     });
-    let warnings = warnings.collect();
+    let warnings = warnings.chain(of_skills).collect();
     let tools = answering.agents.into_iter().flat_map(|agent| agent.tools);
     let needs = tools.filter_map(|tool| tool.capability).collect();
     Ok(CheckedConfig { needs, warnings })
@@ -160,8 +186,7 @@ fn resolved(
     env: &Env,
     clock: &Arc<dyn Clock>,
     choice: ModelChoice,
-    plugins: NodePlugins,
-    hooks: Hooks,
+    AnsweringParts { plugins, hooks, skills }: AnsweringParts,
     circuits: &Circuits,
 ) -> Result<Answering, StartError> {
     let lookup = |name: &str| env.get(name).map(str::to_owned);
@@ -179,6 +204,7 @@ fn resolved(
         catalogue: &catalogue,
         plugins: &plugins,
         hooks: &hooks,
+        skills: &skills,
     };
     for (name, options) in &config.agents {
         agents.push(agent(name, options, &parts)?);
@@ -280,6 +306,8 @@ struct AgentParts<'a> {
     catalogue: &'a [ToolSpec],
     plugins: &'a NodePlugins,
     hooks: &'a Hooks,
+    /// The skills that agents may have.
+    skills: &'a FoundSkills,
 }
 
 fn agent(
@@ -287,7 +315,7 @@ fn agent(
     it: &config::AgentSection,
     parts: &AgentParts<'_>,
 ) -> Result<AgentOptions, StartError> {
-    let AgentParts { choice, profiles, catalogue, plugins, hooks } = parts;
+    let AgentParts { choice, profiles, catalogue, plugins, hooks, skills } = parts;
     let model = it.model.clone().unwrap_or_else(|| choice.model.clone());
     let mut options = AgentOptions::new(name.clone(), model);
     options.models.clone_from(&it.models);
@@ -302,6 +330,7 @@ fn agent(
         StartError::config("config_invalid", what)
             .hint("write the file, or name another with `soul`")
     })?;
+    options.skills = Arc::new(AgentSkills::chosen(&skills.skills, &it.skills));
     options.context = it.context_settings();
     options.sampling = Sampling { reasoning: it.reasoning, ..it.sampling.clone().into() };
     options.response_schema =
@@ -318,7 +347,10 @@ fn agent(
     options.lane = it.lane;
     let own = it.tools.iter().filter_map(ToolChoice::name);
     let own = own.filter(|name| plugins.owns(name) || name.mcp_server().is_none());
-    let own: Vec<ToolName> = own.cloned().collect();
+    let mut own: Vec<ToolName> = own.cloned().collect();
+    own.extend(
+        skills::tools(&options.skills).filter(|name| !own.contains(name)).collect::<Vec<_>>(),
+    );
     options.tools = tools::chosen(catalogue, name, &plugins.present(name, &own))?;
     options.max_parallel_tools = it.max_parallel_tools;
     options.loop_guard = it.loop_guard.into();

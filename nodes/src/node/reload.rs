@@ -1,5 +1,5 @@
-//! Following the configuration's files: agents, providers, models, prices, budgets and bindings change while a node
-//! runs.
+//! Following the configuration's files: agents, skills, providers, models, prices, budgets and bindings change while a
+//! node runs.
 //! All else is read once: what changes in the file waits for a restart, and `status` says so.
 
 use std::{
@@ -18,12 +18,18 @@ use clawnode_proto::{
     node::{FileState, Heartbeat},
     view::WarningView,
 };
+use clawnode_tool::skill::SkillShelf;
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::{
-    budgets, current_models::CurrentModels, hooks, models::answering, plugins::NodePlugins,
+    budgets,
+    current_models::CurrentModels,
+    hooks,
+    models::{AnsweringParts, answering},
+    plugins::NodePlugins,
+    skills,
     status::NodeStatus,
 };
 use crate::config::{AgentSection, Config, LoadedConfig, schema_source::SchemaSource};
@@ -31,8 +37,8 @@ use crate::config::{AgentSection, Config, LoadedConfig, schema_source::SchemaSou
 /// How often the configuration's files are looked at for changes.
 const RELOAD_EVERY: Duration = Duration::from_secs(2);
 /// Sections of the file that a running node reads again.
-const READ_AGAIN: [&str; 7] =
-    ["agents", "providers", "models", "prices", "embeddings", "budgets", "bindings"];
+const READ_AGAIN: [&str; 8] =
+    ["agents", "providers", "models", "prices", "embeddings", "budgets", "bindings", "skills"];
 /// The section that waits if hooks were added, removed or marked otherwise.
 const HOOKS: &str = "hooks";
 /// What it reads again of the section `tools`.
@@ -55,6 +61,8 @@ pub struct Reloaded {
     pub plugins: NodePlugins,
     /// The hooks that this node has.
     pub hooks: Hooks,
+    /// The skills of its agents.
+    pub skills: SkillShelf,
     /// Which limits are configured.
     pub budgets: HolderHandle,
 }
@@ -69,7 +77,8 @@ impl Reloaded {
 }
 
 async fn follow(reloaded: Reloaded, loaded: LoadedConfig, node_status: &NodeStatus) {
-    let Reloaded { agents, routes, models, mut pins, plugins, hooks, budgets } = reloaded;
+    let Reloaded { agents, routes, models, mut pins, plugins, hooks, skills: shelf, budgets } =
+        reloaded;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let started = sections(&loaded.config);
     let mut current = loaded;
@@ -96,10 +105,12 @@ async fn follow(reloaded: Reloaded, loaded: LoadedConfig, node_status: &NodeStat
         };
         let hooks_wait = hooks::differ(&again, &hooks);
         let (plugins, hooks, circuits) = (plugins.clone(), hooks.clone(), models.circuits());
-        match answering(&again.config, again.env(), &clock, plugins, hooks, &circuits).await {
+        let parts = AnsweringParts { plugins, hooks, skills: skills::read(&again) };
+        match answering(&again.config, again.env(), &clock, parts, &circuits).await {
             Ok(answering) => {
                 // Before the agents that name them.
                 let agents_now = pins.peek_seen(|pins| answering.agents(&again.config, pins));
+                answering.shelve(&shelf);
                 models.replace(answering.models, answering.embeddings);
                 if again.config.budgets != current.config.budgets {
                     budgets::configure(&budgets, &again.config.budgets);
@@ -180,7 +191,7 @@ fn changed_at(loaded: &LoadedConfig) -> Vec<Option<SystemTime>> {
     });
     // A file that is not there yet may come.
     let file = loaded.own_file();
-    let files = file.into_iter().chain(souls).chain(schemas);
+    let files = file.into_iter().chain(souls).chain(schemas).chain(skills::files(loaded));
     let changed = |path| std::fs::metadata(path).and_then(|about| about.modified()).ok();
     files.map(changed).chain(hooks::changed_at(loaded)).collect()
 }
@@ -202,6 +213,26 @@ mod tests {
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(file, "").unwrap();
         assert_ne!(changed_at(&loaded), before);
+    }
+
+    #[test]
+    fn a_skill_that_comes_changes_or_goes_is_a_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let env = Env::from([("HOME", dir.path().to_str().unwrap())]);
+        let loaded = load(&Sources { env, ..Sources::default() }).unwrap();
+        let skill = dir.path().join(".config/clawnode/skills/pdf");
+        let mut seen = vec![changed_at(&loaded)];
+        std::fs::create_dir_all(&skill).unwrap();
+        seen.push(changed_at(&loaded));
+        let file = std::fs::File::create(skill.join("SKILL.md")).unwrap();
+        seen.push(changed_at(&loaded));
+        file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        seen.push(changed_at(&loaded));
+        std::fs::remove_dir_all(skill).unwrap();
+        seen.push(changed_at(&loaded));
+        for (at, one) in seen.iter().enumerate() {
+            assert!(seen.iter().skip(at + 1).all(|other| other != one), "{at}: {seen:?}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use clawnode_actors::{
 };
 use clawnode_cluster::{Clock, Peek, membership::Members};
 use clawnode_executors::{
-    Basics, HttpFetch, Workspace, WorkspaceOptions,
+    Basics, HttpFetch, SkillTools, Workspace, WorkspaceOptions,
     sandbox::{self, Commands, ContainerOwner, Docker, ProcessOptions, Processes, Steps},
     ssh, workspace,
 };
@@ -20,6 +20,7 @@ use clawnode_proto::{
 };
 use clawnode_tool::{
     Archive, ArchiveContext, ArchiveOptions, Available, Egress, Executor, Executors, schema,
+    skill::SkillShelf,
 };
 use tokio::sync::watch;
 use tracing::debug;
@@ -75,6 +76,7 @@ pub fn catalogue(
     plugins: &NodePlugins,
 ) -> Vec<ToolSpec> {
     let mut specs = Basics::new(Arc::clone(clock)).tools();
+    specs.extend(SkillTools::new(SkillShelf::default(), config.node.name.clone()).tools());
     specs.extend(HttpFetch::new(Egress::new(config.egress.clone())).tools());
     let elsewhere = WorkspaceOptions::new(std::path::PathBuf::new());
     specs.extend(workspace::specs(config.workspace.as_ref().unwrap_or(&elsewhere)));
@@ -150,17 +152,20 @@ pub struct ToolParts<'a> {
     pub hooks: &'a Hooks,
     /// The MCP servers of this node.
     pub mcp: &'a McpServers,
+    /// The skills of its agents.
+    pub skills: &'a SkillShelf,
 }
 
 /// Makes the executors of this node, and probes them.
 pub async fn open(
     loaded: &LoadedConfig,
     base: &NodeBase,
-    ToolParts { plugins, hooks, mcp }: ToolParts<'_>,
+    ToolParts { plugins, hooks, mcp, skills }: ToolParts<'_>,
 ) -> Result<NodeTools, StartError> {
     let (config, env, switch_gate) = (&loaded.config, loaded.env(), &base.switch_gate);
     let mut executors: Vec<Arc<dyn Executor>> = vec![
         Arc::new(Basics::new(Arc::clone(&base.clock))),
+        Arc::new(SkillTools::new(skills.clone(), config.node.name.clone())),
         Arc::new(HttpFetch::new(Egress::new(config.egress.clone()).behind(switch_gate.clone()))),
     ];
     if let Some(options) = &config.workspace {

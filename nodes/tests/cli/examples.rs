@@ -16,7 +16,7 @@ use super::harness::{Home, Node};
 mod example;
 
 /// Commands that ask no node, or stream.
-const OTHERS: [&str; 15] = [
+const OTHERS: [&str; 16] = [
     "backup",
     "chat",
     "cluster",
@@ -29,6 +29,7 @@ const OTHERS: [&str; 15] = [
     "man",
     "restore",
     "run",
+    "skills",
     "top",
     "up",
     "version",

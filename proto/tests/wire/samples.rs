@@ -54,6 +54,7 @@ use clawnode_proto::{
         SessionInput, Settled, StepLimitReached, StepPlanned, ToolAsked, ToolDone, ToolEnd,
         ToolHooked, ToolResult, ToolUncertain, TurnDone, TurnOutcome, UserMessage,
     },
+    skill::{ActiveSkill, SkillsActivated},
     ssh::SshPin,
     timeout::{TimeBound, TimeLevel, TimeLimit, ToolTime, TurnTime},
     tool::{EffectClass, LoopGuard, Risk, ToolFailure, ToolOutcome, ToolReply, ToolSpec, ToolUse},
@@ -699,7 +700,14 @@ fn approval_events() -> Vec<SessionEvent> {
         ApprovalGiven { turn, call, action, decided }.into(),
         StepLimitReached { turn, limit: 25 }.into(),
         StepPlanned { turn, call: self::call(), step: 1 }.into(),
+        SkillsActivated { turn, skills: active_skills() }.into(),
     ]
+}
+
+fn active_skills() -> Vec<ActiveSkill> {
+    let digest = Digest::of(b"SKILL.md");
+    let skill = |text: &str| ActiveSkill { name: "pdf".to_owned(), digest, text: text.to_owned() };
+    vec![skill("Use qpdf."), skill("")]
 }
 
 fn specs() -> Vec<ToolSpec> {

@@ -17,7 +17,7 @@ serve
 "#;
 
 /// Each guide, by its page.
-pub const GUIDES: [Scene; 13] = [
+pub const GUIDES: [Scene; 14] = [
     Scene {
         readme: "docs/guide/attachments.md",
         folder: FOLDER,
@@ -81,6 +81,14 @@ pub const GUIDES: [Scene; 13] = [
             "serve; printf 'hello\\nand on\\n' | clawnode chat --session default:cli:local:ada >/dev/null",
             "shows 'running turn 2'; shows 'user: hello'; shows 'only here'",
         )],
+    },
+    Scene {
+        readme: "docs/guide/skills.md",
+        folder: FOLDER,
+        steps: &[
+            Step::new("mkdir -p skills", "", "shows 'release-notes'; shows 'valid: '"),
+            Step::new("printf '%s\\n' '/tool activate_skill", "", "shows 'Leave refactorings out'"),
+        ],
     },
     Scene {
         readme: "docs/guide/budgets.md",

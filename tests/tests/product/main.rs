@@ -23,6 +23,7 @@ mod real_model;
 mod reported_usage;
 mod runaways;
 mod sandbox;
+mod skills;
 mod telemetry;
 mod timeouts;
 mod tools;

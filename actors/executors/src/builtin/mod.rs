@@ -3,7 +3,9 @@
 mod basics;
 mod calculate;
 mod http_fetch;
+mod skills;
 mod time;
 
 pub use basics::Basics;
 pub use http_fetch::HttpFetch;
+pub use skills::{ACTIVATE_SKILL, DISCOVER_SKILLS, SkillTools};

@@ -78,6 +78,7 @@ impl SessionState {
             trace,
             steps: Vec::new(),
             plan: None,
+            skills: Vec::new(),
             judged: None,
             held: None,
             cancelled: self.doomed,

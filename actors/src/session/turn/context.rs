@@ -171,6 +171,7 @@ pub(super) fn draft(
     for message in &mut current {
         without_foreign(message, &profile.model);
     }
+    current.splice(..0, turn.told_skills());
     current.extend(turn.joining().iter().map(|(_, steer)| joining(steer)));
     // However much it may think: the conversation needs room too.
     let thoughts = sampling.reasoning.map_or(0, Reasoning::budget).min(window_tokens / 4);
@@ -271,7 +272,7 @@ pub(super) fn conversation<'a>(
     let closed = state.closed.iter().filter(move |one| turn.is_none_or(|turn| one.id != turn.id));
     let closed = closed.map(shown_later);
     let steers = turn.into_iter().flat_map(Turn::joining).map(|(_, steer)| joining(steer));
-    let current = turn.into_iter().map(Turn::messages).chain(steers.map(|one| vec![one]));
+    let current = turn.into_iter().map(Turn::messages_running).chain(steers.map(|one| vec![one]));
     let parts = std::iter::once(state.seed.clone()).chain(closed).chain(current);
     parts.map(|mut messages| {
         for message in &mut messages {

@@ -39,6 +39,7 @@ impl SessionState {
                 self.configured(profile);
                 Ok(())
             }
+            SessionEvent::SkillsActivated(activated) => self.activated(activated),
             SessionEvent::ModelBegun(begun) => self.model_begun(begun, head.ts),
             SessionEvent::ModelHooked(hooked) => match self.open.front_mut() {
                 Some(turn) if turn.id == hooked.turn => turn.hooked(hooked),
@@ -341,7 +342,7 @@ impl SessionState {
                 held.attempt
             )));
         }
-        let messages = turn.messages().len() + turn.joining().len();
+        let messages = turn.messages_running().len() + turn.joining().len();
         Ok(Some(Box::new(HeldAttempt::of(&held, messages, begun.dropped_turns))))
     }
 
@@ -413,6 +414,7 @@ impl SessionState {
             }
         }
         turn.judged = None;
+        turn.forget_skills();
         turn.said.slim();
         turn.attached.slim();
         turn.steers.slim();

@@ -1,6 +1,6 @@
 //! What follows from a session's state: its decisions.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use clawnode_kernel::{Begun, EffectKind, EntityKind, Violation};
 use clawnode_proto::{
@@ -14,6 +14,7 @@ use clawnode_proto::{
         ModelBegun, ModelDone, ModelFailed, ModelGaveWay, ModelHooked, Profile, SessionEvent,
         SessionInput, ToolDone, ToolEnd, ToolUncertain, TurnOutcome,
     },
+    skill::SkillsActivated,
     tool::{ToolOutcome, ToolUse},
 };
 use serde_json::Value;
@@ -257,7 +258,8 @@ impl EntityKind for Session {
                 Some(Want::Place { agent, turn, call, is_new, lane })
             }
             Some(grant) => {
-                let turn = state.turn(turn)?;
+                let begun = state.turn(turn)?.with_triggered(&grant.options);
+                let turn = &*begun;
                 if !terms::may_want(state, turn, call, grant) {
                     return None;
                 }
@@ -277,12 +279,10 @@ impl EntityKind for Session {
         grant: &Grant,
     ) -> Option<Begun<SessionEvent, EffectJob>> {
         let Effect::Call { turn, call } = *effect else { return None };
-        let turn = state.turn(turn)?;
+        let begun = state.turn(turn)?.with_triggered(&grant.options);
+        let turn = &*begun;
         let (routed, profile) = terms::asked(state, turn, call, grant);
-        let mut events = Vec::new();
-        if state.profile.as_ref() != Some(&*profile) {
-            events.push(SessionEvent::from(Profile::clone(&profile)));
-        }
+        let mut events = opening(state, &begun, &profile);
         if let Some(plan) = &turn.plan {
             events.push(plan::begin(turn, plan, call)?);
             return Some((events, None));
@@ -431,6 +431,19 @@ impl EntityKind for Session {
     fn replay(state: &SessionState, event: &SessionEvent) -> Option<Result<(), Violation>> {
         recorded::replay(state, event)
     }
+}
+
+/// What precedes a call: a configuration that is new, and the skills that its turn begins with.
+fn opening(state: &SessionState, turn: &Cow<'_, Turn>, profile: &Profile) -> Vec<SessionEvent> {
+    let is_new = state.profile.as_ref() != Some(profile);
+    let configured = is_new.then(|| SessionEvent::from(profile.clone()));
+    let activated = match turn {
+        Cow::Owned(Turn { id, skills, .. }) => {
+            Some(SkillsActivated { turn: *id, skills: skills.clone() }.into())
+        }
+        Cow::Borrowed(_) => None,
+    };
+    configured.into_iter().chain(activated).collect()
 }
 
 /// The next attempt at a call, as it would be made now.

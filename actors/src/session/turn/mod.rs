@@ -6,8 +6,8 @@
 //! becomes of a tool call's job. `measure` says how large a request is, `dropping`, `bounded` and `attachments` how much of
 //! the conversation it shows, `response` whether a reply fits its schema, `routing` which model is asked, `terms` and `held`
 //! what a call may cost, and has cost, and `next_needs` so of one that is not made yet. `begin` says how turns begin,
-//! `kept` which ones a state keeps. `recorded` tells who looks at a journal from outside what it says, and `explain` what
-//! a model was shown, and why.
+//! `kept` which ones a state keeps, `skills` which skills they have. `recorded` tells who looks at a journal from outside
+//! what it says, and `explain` what a model was shown, and why.
 
 pub mod approval;
 mod attachments;
@@ -41,6 +41,7 @@ pub(in crate::session) mod response;
 mod response_tests;
 pub(in crate::session) mod routing;
 pub mod settle;
+mod skills;
 pub mod state;
 mod terms;
 #[cfg(test)]

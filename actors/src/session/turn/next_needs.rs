@@ -41,7 +41,8 @@ impl SessionState {
         if self.running().is_none() {
             self.begin_turn(TurnId::from_u128(0), UserMessage::text(String::new()), None);
         }
-        let turn = self.running()?;
+        let begun = self.running()?.with_triggered(&options);
+        let turn = &*begun;
         let permit = Permit::outside(turn.lane.unwrap_or(options.lane));
         let grant = Grant { permit: Arc::new(permit), ..Grant::free(options).within(budgets) };
         let call = turn.next_call();

@@ -67,7 +67,7 @@ impl SessionState {
 
     /// What routes look at: all that was said, and what waits to join this turn.
     fn prompt(&self, turn: Option<&Turn>, options: &AgentOptions) -> PromptFacts {
-        let tokens = tokens_of_system(&options.system, turn);
+        let tokens = tokens_of_system(&options.system_with_skills(), turn);
         let mut facts = PromptFacts { tokens, ..PromptFacts::default() };
         let mut kinds = Vec::new();
         for (messages, tokens) in conversation(self, turn) {

@@ -14,6 +14,7 @@ use clawnode_proto::{
     media::Media,
     response::ResponseSchema,
     session::{Plan, Profile, SessionInput, ToolResult, TurnOutcome, UserMessage},
+    skill::ActiveSkill,
     tool::{ToolReply, ToolUse},
 };
 use serde::{Deserialize, Serialize};
@@ -120,6 +121,9 @@ pub struct Turn {
     /// Its steps, if no model is asked for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<Plan>,
+    /// The skills that its message activated.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skills: Vec<ActiveSkill>,
     /// What hooks decided about the call that is next or under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judged: Option<ModelJudged>,

@@ -341,12 +341,13 @@ fn added(
             // What was refused is not shown any more: other messages are in those places.
             let is_changed = one.steps.iter().any(|step| step.refused.is_some());
             let messages = shown_later(one);
-            let is_changed = is_changed || messages.len() != one.messages().len();
+            let is_changed =
+                is_changed || !one.skills.is_empty() || messages.len() != one.messages().len();
             added = added.saturating_add(most(&messages, if is_changed { 0 } else { from }));
             from = 0;
         }
     }
-    added = added.saturating_add(most(&turn.messages(), from));
+    added = added.saturating_add(most(&turn.messages_running(), from));
     let joining: Vec<Message> = turn.joining().iter().map(|(_, steer)| joining(steer)).collect();
     Some(added.saturating_add(most(&joining, 0)))
 }

@@ -11,7 +11,7 @@ use clawnode_proto::{
     view::StatusView,
 };
 
-use super::{Check, hooks, mcp, network, sandbox, workspace};
+use super::{Check, hooks, mcp, network, sandbox, skills, workspace};
 #[cfg(feature = "nats")]
 use crate::cli::output;
 use crate::{
@@ -51,6 +51,7 @@ pub(super) async fn all(context: &CliContext) -> Vec<Check> {
     if status.as_ref().is_none_or(is_worker) {
         checks.extend(providers(context));
         checks.extend(hooks::checks(&context.loaded));
+        checks.extend(skills::checks(&context.loaded));
         let node = node(&config.node.data_dir);
         checks.extend(sandbox::checks(&config.sandbox, node, &needed).await);
         checks.extend(workspace::check(config));

@@ -5,6 +5,7 @@ mod hooks;
 mod mcp;
 mod network;
 mod sandbox;
+mod skills;
 mod versions;
 mod workspace;
 

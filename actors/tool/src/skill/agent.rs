@@ -1,0 +1,218 @@
+//! The skills of one agent: what its prompt says of them, and which of them a message calls for.
+
+use std::sync::Arc;
+
+use clawnode_guard::policy::Pattern;
+use clawnode_proto::limits::{SKILLS_SHOWN_BYTES, SKILLS_TRIGGERED};
+
+use super::Skill;
+
+/// Bytes of the catalogue in a system prompt: 600 tokens at three bytes each, as requests are measured.
+const CATALOGUE_BYTES: usize = 1_800;
+/// Characters of a description in it: the most, and how many remain if not all skills fit otherwise.
+const LINE_CHARS: [usize; 2] = [160, 60];
+/// Bytes kept for its last line.
+const REST_BYTES: usize = 80;
+/// What the catalogue begins with.
+const INTRODUCTION: &str = "# Skills\n\nEach skill has instructions for certain tasks. Before you begin a task that a skill \
+                            is for, read it: call `activate_skill` with its name.\n";
+
+/// The skills of one agent, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AgentSkills {
+    /// The skills.
+    pub skills: Vec<Arc<Skill>>,
+    /// What its system prompt says of them; empty if there are none.
+    pub catalogue: String,
+    /// How many of them the catalogue does not name.
+    pub unnamed: usize,
+}
+
+impl AgentSkills {
+    /// Those of `all` whose names fit one of these patterns.
+    pub fn chosen(all: &[Arc<Skill>], patterns: &[String]) -> Self {
+        let patterns: Vec<Pattern> = patterns.iter().map(|it| Pattern::from(it.as_str())).collect();
+        let is_chosen = |skill: &&Arc<Skill>| patterns.iter().any(|it| it.fits(&skill.head.name));
+        let skills: Vec<Arc<Skill>> = all.iter().filter(is_chosen).cloned().collect();
+        let (catalogue, unnamed) = catalogue(&skills);
+        Self { skills, catalogue, unnamed }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.skills.is_empty()
+    }
+
+    /// The skill of this name.
+    pub fn get(&self, name: &str) -> Option<&Arc<Skill>> {
+        self.skills.iter().find(|skill| skill.head.name == name)
+    }
+
+    /// The skills that a message calls for by their triggers, as many as are shown at once.
+    pub fn triggered(&self, message: &str) -> Vec<&Arc<Skill>> {
+        if self.skills.iter().all(|skill| skill.head.triggers.is_empty()) {
+            return Vec::new();
+        }
+        let message = message.to_lowercase();
+        let mut room = SKILLS_SHOWN_BYTES;
+        let called = self.skills.iter().filter(|skill| {
+            let is_called = skill.head.triggers.iter().any(|it| has_phrase(&message, it));
+            let fits = is_called && skill.text.len() <= room;
+            room -= if fits { skill.text.len() } else { 0 };
+            fits
+        });
+        called.take(SKILLS_TRIGGERED).collect()
+    }
+}
+
+/// Whether a text has this phrase, and not as a part of longer words.
+fn has_phrase(text: &str, phrase: &str) -> bool {
+    let is_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+    let (first, last) = (phrase.chars().next(), phrase.chars().next_back());
+    text.match_indices(phrase).any(|(at, _)| {
+        let before = text.get(..at).and_then(|it| it.chars().next_back());
+        let after = text.get(at + phrase.len()..).and_then(|it| it.chars().next());
+        !(is_word(before) && is_word(first)) && !(is_word(after) && is_word(last))
+    })
+}
+
+/// One line for each skill as far as there is room, and for how many there is none.
+fn catalogue(skills: &[Arc<Skill>]) -> (String, usize) {
+    if skills.is_empty() {
+        return (String::new(), 0);
+    }
+    let mut text = String::new();
+    let mut unnamed = skills.len();
+    for most in LINE_CHARS {
+        INTRODUCTION.clone_into(&mut text);
+        unnamed = skills.len();
+        for skill in skills {
+            let line = line(skill, most);
+            let rest = if unnamed > 1 { REST_BYTES } else { 0 };
+            if text.len() + line.len() + rest > CATALOGUE_BYTES {
+                break;
+            }
+            text.push_str(&line);
+            unnamed -= 1;
+        }
+        if unnamed == 0 {
+            return (text.trim_end().to_owned(), 0);
+        }
+    }
+    text += &format!("\n{unnamed} more: `discover_skills` finds them.");
+    (text, unnamed)
+}
+
+/// The line of a skill, whose description has at most so many characters.
+fn line(skill: &Skill, most: usize) -> String {
+    format!("\n- `{}`: {}", skill.head.name, skill.brief(most))
+}
+
+/// A text on one line, cut after so many characters.
+fn brief(text: &str, most: usize) -> String {
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match text.char_indices().nth(most) {
+        Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default().trim_end()),
+        None => text,
+    }
+}
+
+// === impl Skill ===
+
+impl Skill {
+    /// Its description on one line, cut after so many characters.
+    pub fn brief(&self, most: usize) -> String {
+        brief(&self.head.description, most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::Digest;
+
+    use super::{super::SkillHead, *};
+
+    fn skill(name: &str, description: &str, triggers: &[&str], text: &str) -> Arc<Skill> {
+        let triggers = triggers.iter().map(|it| (*it).to_owned()).collect();
+        let (name, description) = (name.to_owned(), description.to_owned());
+        Arc::new(Skill {
+            head: SkillHead { name, description, triggers, ..SkillHead::default() },
+            text: text.to_owned(),
+            digest: Digest::of(text.as_bytes()),
+            folder: "/skills".into(),
+            files: Vec::new(),
+        })
+    }
+
+    fn of(skills: &[Arc<Skill>]) -> AgentSkills {
+        AgentSkills::chosen(skills, &["*".to_owned()])
+    }
+
+    #[test]
+    fn the_catalogue_has_one_line_each_within_its_limit() {
+        assert_eq!(of(&[]), AgentSkills::default());
+        let few = of(&[skill("a", "Does\n a.", &[], "x"), skill("b", &"é".repeat(500), &[], "x")]);
+        assert!(few.catalogue.contains("\n- `a`: Does a.\n- `b`: éé"), "{}", few.catalogue);
+        assert!(few.catalogue.ends_with("é…") && few.unnamed == 0);
+        for count in [20, 30, 200] {
+            let name = |number| format!("skill-{number:03}");
+            let all: Vec<_> =
+                (0..count).map(|it| skill(&name(it), &"long ".repeat(100), &[], "x")).collect();
+            let many = of(&all);
+            assert!(many.catalogue.len() <= CATALOGUE_BYTES, "{}", many.catalogue.len());
+            let named = many.catalogue.matches("- `skill-").count();
+            assert_eq!(named + many.unnamed, count);
+            assert_eq!(many.unnamed > 0, many.catalogue.contains("discover_skills"), "{count}");
+            assert!(named >= 15, "{named}");
+        }
+    }
+
+    #[test]
+    fn an_agent_has_the_skills_that_it_names() {
+        let all = ["deploy-app", "deploy-db", "review"].map(|name| skill(name, "d", &[], "x"));
+        let names = |patterns: &[&str]| {
+            let patterns: Vec<String> = patterns.iter().map(|it| (*it).to_owned()).collect();
+            let chosen = AgentSkills::chosen(&all, &patterns);
+            chosen.skills.iter().map(|it| it.head.name.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&["*"]).len(), 3);
+        assert_eq!(names(&["review", "deploy-d*"]), ["deploy-db", "review"]);
+        assert!(names(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_message_calls_for_skills_by_whole_words() {
+        let all = [
+            skill("deploy", "d", &["deploy", "go live"], "x"),
+            skill("plus", "d", &["c++", "日本"], "x"),
+            skill("none", "d", &[], "x"),
+        ];
+        let skills = of(&all);
+        let called = |message: &str| {
+            let called = skills.triggered(message);
+            called.into_iter().map(|it| it.head.name.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(called("Please DEPLOY it."), ["deploy"]);
+        assert_eq!(called("we go live, now"), ["deploy"]);
+        assert_eq!(called("deployment, redeploy, ego live"), [""; 0]);
+        assert_eq!(called("redeploy? deploy!"), ["deploy"], "a later place counts");
+        assert_eq!(called("c++11"), ["plus"], "a sign ends a word");
+        assert_eq!(called("deploy c++ code"), ["deploy", "plus"]);
+    }
+
+    #[test]
+    fn only_so_much_is_shown_at_once() {
+        let half = "x".repeat(SKILLS_SHOWN_BYTES / 2 + 1);
+        let all = [
+            skill("a", "d", &["go"], &half),
+            skill("b", "d", &["go"], &half),
+            skill("c", "d", &["go"], "x"),
+        ];
+        let skills = of(&all);
+        let names: Vec<&str> =
+            skills.triggered("go").into_iter().map(|it| it.head.name.as_str()).collect();
+        assert_eq!(names, ["a", "c"]);
+        let many: Vec<_> = (0..9).map(|it| skill(&format!("s{it}"), "d", &["go"], "x")).collect();
+        assert_eq!(of(&many).triggered("go").len(), SKILLS_TRIGGERED);
+    }
+}

@@ -1,0 +1,19 @@
+//! Skills: instructions for certain tasks, which an agent's model reads when it needs them.
+//!
+//! A skill is a folder with a file `SKILL.md` in the open Agent Skills format (<https://agentskills.io>): YAML
+//! [`frontmatter`](format) says its name and what it is for, and text follows. [`folder`] reads folders of them. What is
+//! wrong with one of them keeps it out and no other. [`agent`] has those of one agent: the catalogue in its system
+//! prompt, and which of them a message calls for. [`shelf`] is what a process has of them, for the tools that hand them
+//! out.
+//!
+//! A skill is text that an operator put there. It gives an agent no tool and no right.
+
+mod agent;
+mod folder;
+mod format;
+mod shelf;
+
+pub use agent::AgentSkills;
+pub use folder::{FoundSkills, Skill, SkillFault, read_folders, read_skill, watched};
+pub use format::SkillHead;
+pub use shelf::SkillShelf;

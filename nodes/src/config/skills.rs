@@ -1,0 +1,42 @@
+//! Settings of skills: where they are, and which ones an agent has.
+
+use std::path::PathBuf;
+
+use clawnode_proto::limits::SKILLS;
+use serde::{Deserialize, Serialize};
+
+use super::{AgentSection, ConfigError, context::ContextFault, validate::Checks};
+
+/// Folders of skills of one node: each is looked at every few seconds.
+const FOLDERS: usize = 16;
+
+/// `[skills]`: instructions that agents read when they need them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SkillsSection {
+    /// The folders of skills, each NAME/SKILL.md (`skills`, beside the configuration file). Of two skills of one name,
+    /// the one in the first folder counts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub folders: Vec<PathBuf>,
+}
+
+impl AgentSection {
+    /// What is wrong with the names of its skills.
+    pub(super) fn skills_fault(&self) -> Option<ContextFault> {
+        (self.skills.len() > SKILLS).then(|| {
+            let what = format!("{} names or patterns, at most {SKILLS}", self.skills.len());
+            ("skills", what, "use patterns such as `deploy-*`".to_owned())
+        })
+    }
+}
+
+impl Checks<'_> {
+    pub(super) fn skills(&self) -> Result<(), ConfigError> {
+        let count = self.config.skills.folders.len();
+        if count <= FOLDERS {
+            return Ok(());
+        }
+        let what = format!("{count} folders, at most {FOLDERS}");
+        self.fail(&["skills", "folders"], what, "put several skills into one folder")
+    }
+}
