@@ -178,6 +178,7 @@ fn begun(number: usize) -> Turn {
         lane: None,
         trace: None,
         steps: Vec::new(),
+        skills: Default::default(),
         plan: None,
         judged: None,
         held: None,

@@ -9,6 +9,7 @@ use clawnode_actors::{
     agent::Agents,
     session::{FrameHub, RunnerParts, clients::route::Routes},
 };
+use clawnode_budget::holder::HolderHandle;
 use clawnode_cluster::{
     Feed, Peek,
     membership::{Announcer, ClusterClock, Members},
