@@ -32,6 +32,7 @@ use crate::{
         mcp::McpServers,
         operate::Operations,
         panic,
+        plugins::NodePlugins,
         reload::Reloaded,
         status::NodeStatus,
         tools::{self, NodeTools, ToolParts},
@@ -96,7 +97,7 @@ impl Opened {
         let runner_parts = RunnerParts {
             storage: base.storage.clone(),
             agents: agents.clone(),
-            hooks: hooks.clone(),
+            hooks,
             models: Arc::new(models.clone()),
             available: tools.available(),
             job_wait: config.tools.job_wait,
@@ -122,15 +123,7 @@ impl Opened {
             reached: Arc::clone(&reached),
         });
         version_check::join(&base.storage, &heartbeat_source, &cluster_clock).await?;
-        let follows = Reloaded {
-            agents: agents.clone(),
-            routes: Arc::clone(&routes),
-            models: models.clone(),
-            pins: mcp.pins(),
-            plugins,
-            hooks,
-            budgets: base.budgets.clone(),
-        };
+        let follows = reloaded(&runner_parts, &routes, &models, &mcp, plugins);
         follow_load(&base, &agents, &gauges, &hub).await?;
         follow_files(&base, &loaded, &node_status, follows).await?;
         let (shutdown, heartbeat) = (CancellationToken::new(), Arc::clone(&heartbeat_source));
@@ -158,6 +151,25 @@ impl Opened {
             shutdown,
             operations,
         })
+    }
+}
+
+/// What follows the configuration's files.
+fn reloaded(
+    parts: &RunnerParts,
+    routes: &Arc<RwLock<Routes>>,
+    models: &CurrentModels,
+    mcp: &McpServers,
+    plugins: NodePlugins,
+) -> Reloaded {
+    Reloaded {
+        agents: parts.agents.clone(),
+        routes: Arc::clone(routes),
+        models: models.clone(),
+        pins: mcp.pins(),
+        plugins,
+        hooks: parts.hooks.clone(),
+        budgets: parts.budgets.clone(),
     }
 }
 
