@@ -52,6 +52,7 @@ mod tests {
         kill_switch::{KillSwitch, SwitchRecord},
         lane::Lane,
     };
+    use futures_util::FutureExt as _;
     use tokio::sync::mpsc;
 
     use super::*;
@@ -218,6 +219,34 @@ mod tests {
         drop(grant);
         let Some(Told::Granted(grant)) = later.recv().await else { panic!("not granted") };
         assert_eq!(grant.permit.lane(), Lane::Background);
+        parent.stop(None);
+    }
+
+    /// LANE-1: to end a call that waits for money costs nothing. If its money comes first, another one ends.
+    #[tokio::test]
+    async fn a_call_that_waits_for_money_gives_its_place_back_before_one_that_runs_ends() {
+        let (parent, agent) = agent(2).await;
+        let place = || agent.place(Some(Lane::Background)).unwrap();
+        let (waiting, running) = (place(), place());
+        let (wait, call) = (Arc::new(Yielding::waiting()), Arc::new(Yielding::default()));
+        waiting.permit.may_yield(&wait);
+        running.permit.may_yield(&call);
+        let mut interactive = ask(&agent);
+        assert!(matches!(interactive.recv().await, Some(Told::Deferred)));
+        wait.ended().await;
+        assert!(call.ended().now_or_never().is_none(), "one is enough");
+        waiting.permit.stays();
+        call.ended().await;
+        drop(running);
+        let Some(Told::Granted(grant)) = interactive.recv().await else { panic!("not granted") };
+        // As it begins, it may be ended again.
+        let mut next = ask(&agent);
+        assert!(matches!(next.recv().await, Some(Told::Deferred)));
+        let begun = Arc::new(Yielding::default());
+        waiting.permit.may_yield(&begun);
+        begun.ended().await;
+        drop((grant, waiting));
+        assert!(matches!(next.recv().await, Some(Told::Granted(_))));
         parent.stop(None);
     }
 

@@ -226,6 +226,13 @@ impl Permit {
             agent.places().may_yield(*ticket, Arc::clone(call));
         }
     }
+
+    /// Its call has what it waited for, and begins: it may not be ended until then.
+    pub(crate) fn stays(&self) {
+        if let Some((agent, ticket)) = &self.place {
+            agent.places().stays(*ticket);
+        }
+    }
 }
 
 impl Drop for Permit {

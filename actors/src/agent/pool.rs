@@ -104,6 +104,13 @@ impl Pool {
         }
     }
 
+    /// A call that had to end for another goes on: its wait has just ended.
+    pub fn stays(&mut self, ticket: PoolTicket) {
+        if let Some(holder) = self.running.get_mut(&ticket) {
+            holder.is_ending = false;
+        }
+    }
+
     /// A call that ends now, because one of a higher lane waits: the one that has said least, and of several the
     /// one that came last. `said` is what a call has said, in tokens; nothing if it cannot be ended now.
     pub fn preempt(

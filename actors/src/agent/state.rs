@@ -113,6 +113,15 @@ impl Places {
         self.preempt();
     }
 
+    /// It may not be ended now: it waits no more, and has not begun.
+    pub(super) fn stays(&mut self, ticket: PoolTicket) {
+        if self.yielding.remove(&ticket).is_some() {
+            self.pool.stays(ticket);
+            // Another one may have to end in its place.
+            self.preempt();
+        }
+    }
+
     /// Has calls end for more urgent ones, if those could begin then.
     fn preempt(&mut self) {
         if self.is_open() {

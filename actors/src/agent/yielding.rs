@@ -1,4 +1,5 @@
-//! A call that may be ended for a more urgent one: how much it has said, and whether it has to end.
+//! A call that may be ended for a more urgent one: how much it has said, and whether it has to end. One that waits for
+//! money has not begun, and gives its place back instead.
 
 use std::{
     collections::BTreeMap,
@@ -20,6 +21,8 @@ const TOKEN_BYTES: usize = 4;
 pub(crate) struct Yielding {
     said_bytes: AtomicU64,
     ended: CancellationToken,
+    /// It has not begun: it waits for money.
+    waits: bool,
 }
 
 /// The calls with something of one pool that may be ended.
@@ -27,8 +30,10 @@ pub(super) type YieldingCalls = BTreeMap<PoolTicket, Arc<Yielding>>;
 
 /// Ends the calls for which more urgent ones wait, so far as any may be ended.
 pub(super) fn preempt(pool: &mut Pool, size: u32, calls: &YieldingCalls) {
+    // To end a call that has not begun costs nothing.
+    let waits = |ticket| calls.get(&ticket).filter(|call| call.waits).map(|_| 0);
     let said = |ticket| calls.get(&ticket).map(|call| call.said());
-    while let Some(ticket) = pool.preempt(size, said) {
+    while let Some(ticket) = pool.preempt(size, waits).or_else(|| pool.preempt(size, said)) {
         if let Some(call) = calls.get(&ticket) {
             call.ended.cancel();
         }
@@ -38,6 +43,11 @@ pub(super) fn preempt(pool: &mut Pool, size: u32, calls: &YieldingCalls) {
 // === impl Yielding ===
 
 impl Yielding {
+    /// Of a call that has its place and waits for money.
+    pub(crate) fn waiting() -> Self {
+        Self { waits: true, ..Self::default() }
+    }
+
     /// The model has said so many bytes more.
     pub(crate) fn says(&self, bytes: usize) {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use clawnode_cluster::Peek;
 use clawnode_kernel::driver::Worker;
-use clawnode_proto::feed::EventBody;
+use clawnode_proto::{budget::AccountKey, feed::EventBody};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
@@ -43,7 +43,8 @@ impl Wired {
         self.node_status.embeds(Embedder::new(self.models.clone(), self.agents.clone()));
         let mut ready = Ready::soon(self.base.process, &self.model, &self.base.storage);
         if self.base.is_worker() {
-            ready.banner.push(self.loaded.config.budgets.banner());
+            let set = self.base.budgets.set_by_person(&AccountKey::Cluster);
+            ready.banner.push(self.loaded.config.budgets.banner(set.as_deref()));
         }
         let mut gateway = None;
         if self.base.is_gateway() {

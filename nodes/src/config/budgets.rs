@@ -137,8 +137,13 @@ impl BudgetsSection {
         all.into_iter().filter(|it| self.default && is_free(it)).collect()
     }
 
-    /// What the cluster may spend, for people.
-    pub fn banner(&self) -> String {
+    /// What the cluster may spend, for people. `set` are its limits if a person set them: they win.
+    pub fn banner(&self, set: Option<&[BudgetLimit]>) -> String {
+        if let Some(set) = set {
+            let all: Vec<String> = set.iter().map(shown).collect();
+            let all = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
+            return format!("budget {all} (set by a person); see `clawnode budget show cluster`");
+        }
         let configured = self.cluster.as_ref().map(LimitsSection::limits).unwrap_or_default();
         let defaults = self.defaults(&configured);
         if configured.is_empty() && defaults.is_empty() {
@@ -256,7 +261,7 @@ mod tests {
         assert_eq!(of("user:web:bot:ada"), [BudgetLimit { ask_at: 100, ..cents }]);
         let shown = format!("{:?}", show::settings(&loaded).unwrap());
         assert!(shown.contains("5.50") && shown.contains("budgets.cluster.usd_per_day"), "{shown}");
-        assert_eq!(budgets.banner(), "budget $5.50 per day, 50 loops per hour");
+        assert_eq!(budgets.banner(None), "budget $5.50 per day, 50 loops per hour");
     }
 
     #[test]
@@ -284,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_node_says_at_its_start_which_limits_are_built_in() {
-        let banner = |text: &str| read(text).unwrap().config.budgets.banner();
+        let banner = |text: &str| read(text).unwrap().config.budgets.banner(None);
         assert_eq!(
             banner(""),
             "budget $5.00 per day (default), 50 loops per hour in the background (default); see \
@@ -295,5 +300,12 @@ mod tests {
             "budget $7.00, 50 loops per hour in the background (default); see `[budgets]`"
         );
         assert_eq!(banner("[budgets]\ndefault = false\n"), "budget none (see `[budgets]`)");
+        let budgets = read("[budgets.cluster]\nusd = \"7\"\n").unwrap().config.budgets;
+        let daily = BudgetLimit::new(BudgetUnit::Usd, WindowLength::Day, 250_000);
+        assert_eq!(
+            budgets.banner(Some(&[daily])),
+            "budget $0.25 per day (set by a person); see `clawnode budget show cluster`"
+        );
+        assert!(budgets.banner(Some(&[])).starts_with("budget none (set by a person)"));
     }
 }

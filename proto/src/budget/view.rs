@@ -16,6 +16,9 @@ pub struct BudgetView {
     /// Whether no person and no configuration set them: they are the built-in default.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_default: bool,
+    /// Whether a person set them, so that they win over the configuration.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_person: bool,
     /// The event of the account's journal that set them: a view with a lower version is older.
     pub version: u64,
 }

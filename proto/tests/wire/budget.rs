@@ -98,13 +98,18 @@ pub(crate) fn standing() -> ProcessStanding {
 }
 
 fn views() -> Vec<BudgetView> {
-    let view = |account, is_default| BudgetView {
+    let view = |account, (is_default, by_person)| BudgetView {
         account: name(account),
         limits: limits(),
         is_default,
+        by_person,
         version: 42,
     };
-    vec![view("cluster", true), view("agent:research", false)]
+    vec![
+        view("cluster", (true, false)),
+        view("agent:research", (false, false)),
+        view("agent:main", (false, true)),
+    ]
 }
 
 #[test]

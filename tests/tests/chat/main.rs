@@ -4,6 +4,7 @@
 
 mod approvals;
 mod attachments;
+mod budgets;
 mod conversations;
 mod input;
 mod losses;

@@ -11,7 +11,9 @@ mod nats {
     use clawnode_nats::{NatsOptions, connect};
     use clawnode_proto::{
         CallId, Digest, EventId, JobId, Position, TurnId,
+        budget::{AccountView, LimitOrigin},
         job::{Job, JobState},
+        session::TurnOutcome,
         subject::{Prefix, job_key},
         tool::EffectClass,
         view::VerifyView,
@@ -172,6 +174,87 @@ mod nats {
         assert_eq!(heads_of(&gateway.client()?).await?, before);
         gateway.stop().await?;
         finish(&it).await
+    }
+
+    /// A data directory whose cluster may make two calls, one of which is made; a NATS server, and a home of its
+    /// cluster.
+    async fn limited() -> Result<(Scene, AccountView, NatsServer, Home), ProcessError> {
+        let scene = Scene::new(Script::default()).await;
+        let node = Node::up(&scene.home).await?;
+        let client = node.client()?;
+        let limit = json!({ "unit": "loops", "window": "forever", "amount": "2", "ask_at": 100 });
+        let set = json!({ "account": "cluster", "limits": [limit] });
+        client.call::<serde_json::Value>("budget.set", set).await?;
+        client.chat(&Message::new("ada", "one")).await?;
+        let shown = json!({ "account": "cluster" });
+        let spent = |view: &AccountView| view.limits[0].spent == 1;
+        let before: AccountView = client.call_when("budget.show", shown, spent).await?;
+        node.stop().await?;
+        let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
+        let ground = Ground::Nats { url: nats.url(), prefix: "moved".to_owned() };
+        let cluster = Home::new(ground)?.anthropic(&scene.server);
+        Ok((scene, before, nats, cluster))
+    }
+
+    #[tokio::test]
+    async fn limits_move_with_what_is_spent_of_them() -> Outcome {
+        let (scene, before, _nats, cluster) = limited().await?;
+        let from = scene.home.data();
+        let done = cluster.run(&["import", "--json", "--from", &from.to_string_lossy()]).await?;
+        assert_eq!(done.code, 0, "{done:?}");
+        let done = done.json()?;
+        assert_eq!((&done["sessions"], &done["others"]), (&json!(1), &json!(1)), "{done}");
+        assert!(done["kept"].as_u64().unwrap_or_default() == 0, "{done}");
+
+        let worker = Node::start(&cluster, Start::role("gateway,worker")).await?;
+        let client = worker.client()?;
+        let spent = |view: &AccountView| view.limits[0].spent == 1;
+        let shown = json!({ "account": "cluster" });
+        let there: AccountView = client.call_when("budget.show", shown, spent).await?;
+        let parts = |view: &AccountView| (view.limits[0].limit, view.limits[0].spent);
+        assert_eq!((there.origin, parts(&there)), (LimitOrigin::Person, parts(&before)));
+        assert_eq!(there.set_by, before.set_by, "who set it is known");
+        // It holds from the first call on, and the one that the directory made counts.
+        client.chat(&Message::new("ada", "two")).await?;
+        let third = Message::new("bob", "three");
+        drop(client.send(&third).await?);
+        let ended = client.finished(&third.session(), 1).await?;
+        let outcome = ended.turns[0].outcome.as_ref();
+        assert!(
+            matches!(outcome, Some(TurnOutcome::Bankrupt { used: 2, limit: 2, .. })),
+            "{outcome:?}"
+        );
+        assert_eq!(scene.asked().len(), 2);
+        assert_eq!(sound(&cluster).await?, 3, "two sessions and the account");
+        worker.stop().await
+    }
+
+    #[tokio::test]
+    async fn a_cluster_keeps_its_own_limits() -> Outcome {
+        let (scene, _, _nats, cluster) = limited().await?;
+        let worker = Node::start(&cluster, Start::role("gateway,worker")).await?;
+        let client = worker.client()?;
+        let limit = json!({ "unit": "loops", "window": "day", "amount": "3", "ask_at": 100 });
+        let set = json!({ "account": "cluster", "limits": [limit] });
+        let own: AccountView = client.call("budget.set", set).await?;
+        let from = scene.home.data();
+        let done = cluster.run(&["import", "--json", "--from", &from.to_string_lossy()]).await?;
+        assert_eq!(done.code, 0, "two accounts of one name are no conflict: {done:?}");
+        let done = done.json()?;
+        assert_eq!((&done["sessions"], &done["kept"]), (&json!(1), &json!(1)), "{done}");
+        assert_eq!(done["refused"].as_array().map_or(0, Vec::len), 0, "{done}");
+
+        // What was moved spends of them.
+        client.chat(&Message::new("ada", "two")).await?;
+        let spent = |view: &AccountView| view.limits[0].spent == 1;
+        let shown = json!({ "account": "cluster" });
+        let view: AccountView = client.call_when("budget.show", shown, spent).await?;
+        let limits = |view: &AccountView| {
+            view.limits.iter().map(|it| (it.unit, it.window, it.limit)).collect::<Vec<_>>()
+        };
+        assert_eq!((limits(&view), &view.set_by), (limits(&own), &own.set_by));
+        assert_eq!(client.history(&Message::new("ada", "").session()).await?.turns.len(), 2);
+        worker.stop().await
     }
 
     fn job(number: u128, peer: &str) -> Job {

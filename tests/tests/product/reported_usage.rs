@@ -6,6 +6,7 @@ use std::{fmt::Write as _, fs};
 use clawnode_proto::{
     budget::{AccountView, BudgetHeld, LimitState},
     feed::EventBody,
+    frame::Notice,
     llm::Usage,
     overview::FeedView,
     usage::UsageView,
@@ -122,6 +123,17 @@ async fn waits_until_allowed(home: &Home, client: &Client, wire: &str) -> Outcom
     let waits = |it: &AccountView| it.limits[0].waiting == 1;
     let view = shown(client, wire, waits).await?;
     assert_eq!(view.limits[0].state, LimitState::Over, "{wire}");
+    // Those who follow the turn read why it waits, and what to do.
+    let notice = loop {
+        let frame = turn.next().await?;
+        assert!(!["done", "error"].contains(&frame.event.as_str()), "{wire}: {frame:?}");
+        if frame.event == "notice" {
+            break frame.data;
+        }
+    };
+    assert_eq!(notice["name"], Notice::BUDGET_ASKS, "{wire}: {notice}");
+    let said = notice["message"].as_str().unwrap();
+    assert!(said.contains(&format!("clawnode budget allow agent:{wire}")), "{wire}: {said}");
     let history = client.history(&waiting.session()).await?;
     assert!(history.turns.last().unwrap().outcome.is_none(), "{wire}: it waits");
     let allow = format!("clawnode budget allow agent:{wire} --usd-per-month");

@@ -43,6 +43,11 @@ impl WaitingAsk {
     pub fn is_open(&self, now: Timestamp) -> bool {
         now.since(self.at) <= ASK_AGE
     }
+
+    /// Whether it gets something once there is enough. One whose process is gone gets nothing.
+    pub const fn may_get(&self) -> bool {
+        !self.gone
+    }
 }
 
 /// What becomes of an ask.

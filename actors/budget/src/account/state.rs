@@ -344,7 +344,8 @@ impl BudgetState {
     /// The next slice that is granted. Who came first is served first.
     fn grants(&self) -> Option<BudgetEvent> {
         self.books.iter().find_map(|book| {
-            let mut asks = self.asks.iter().filter(|ask| ask.wants.limit == book.key && !ask.gone);
+            let mut asks =
+                self.asks.iter().filter(|ask| ask.wants.limit == book.key && ask.may_get());
             let served = asks.find_map(|ask| match self.verdict(book, ask) {
                 GrantVerdict::None(AskVerdict::Waits) => Some(None),
                 GrantVerdict::None(AskVerdict::NeedsPerson { spent, limit }) => {
@@ -389,8 +390,9 @@ impl BudgetState {
 
     /// Its limits, for all processes.
     pub(crate) fn view(&self, account: AccountKey) -> BudgetView {
-        let is_default = self.is_default && self.set.is_none();
-        BudgetView { account, limits: self.limits().to_vec(), is_default, version: self.changed }
+        let (by_person, limits) = (self.set.is_some(), self.limits().to_vec());
+        let is_default = self.is_default && !by_person;
+        BudgetView { account, limits, is_default, by_person, version: self.changed }
     }
 
     /// Which processes the account tells how things stand, and since which event there is something

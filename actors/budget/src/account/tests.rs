@@ -6,8 +6,8 @@ use clawnode_kernel::EntityKind as _;
 use clawnode_proto::{
     ProcessId, Timestamp,
     budget::{
-        AskVerdict, BudgetEvent, BudgetInput, BudgetLimit, BudgetUnit, BudgetView, LimitKey,
-        LimitSource, SliceAsk, SliceReport, WindowLength, WindowNumber,
+        AskVerdict, BudgetEvent, BudgetGranted, BudgetInput, BudgetLimit, BudgetUnit, BudgetView,
+        LimitKey, LimitSource, SliceAsk, SliceReport, WindowLength, WindowNumber,
     },
     codec,
 };
@@ -277,6 +277,30 @@ fn a_process_that_is_gone_asks_for_nothing_more() {
     };
     assert_eq!(granted(1), [(1, 500)], "of one that lives, the next call goes on");
     assert_eq!(granted(SliceReport::LAST), []);
+}
+
+#[test]
+fn a_journal_of_an_earlier_build_that_granted_to_a_process_that_was_gone_is_read() {
+    let mut account = Account::with(&[limit(USD, 1_000)]);
+    account.ask(1, ask(1, 900, 5));
+    account.ask(1, ask(2, 500, 500));
+    account.ask(2, ask(1, 600, 600));
+    let last = |number| report(number, SliceReport::LAST, 100, true);
+    let mut state = account.state;
+    let accepts = |state: &mut BudgetState, report| {
+        let input = BudgetInput::Report { process: process(1), reports: vec![report] };
+        state.accept((state.n + 1, Timestamp(0)), input);
+    };
+    accepts(&mut state, last(1));
+    // It did not know that who reports so asks for nothing more.
+    let (number, limit, window, amount) = (2, USD, WindowNumber(0), 500);
+    let granted = BudgetGranted { process: process(1), number, limit, window, amount };
+    state.fold(&granted.into()).unwrap();
+    let committed = |state: &BudgetState| state.book(USD).unwrap().current.committed();
+    assert_eq!(committed(&state), 600);
+    assert_eq!(Budget::advance(&state), [], "the others wait until that is closed, too");
+    accepts(&mut state, last(2));
+    assert_eq!(amounts(&Budget::advance(&state)), [(1, 600)]);
 }
 
 #[test]

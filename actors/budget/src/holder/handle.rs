@@ -10,7 +10,7 @@ use std::{
 use clawnode_cluster::Peek as _;
 use clawnode_proto::{
     ProcessId, Timestamp,
-    budget::{AccountKey, BudgetInput, BudgetView, LimitKey, ProcessStanding},
+    budget::{AccountKey, BudgetInput, BudgetLimit, BudgetView, LimitKey, ProcessStanding},
 };
 use tokio::{
     sync::{Notify, oneshot, watch},
@@ -344,6 +344,11 @@ impl HolderHandle {
     /// The same, for those who wait for it to change.
     pub(super) fn configurations(&self) -> watch::Receiver<Arc<ConfiguredBudgets>> {
         self.shared.configured.subscribe()
+    }
+
+    /// The limits of an account, if a person set them: they win over the configuration.
+    pub fn set_by_person(&self, account: &AccountKey) -> Option<Vec<BudgetLimit>> {
+        self.known().set_by_person(account)
     }
 
     /// Which accounts have to hear what the configuration says.

@@ -98,8 +98,8 @@ async fn an_account_is_made_before_its_first_ask_and_when_it_is_silent() {
     handle.configure(configured, HolderOptions::default());
     let birth = BudgetInput::Set { source: LimitSource::BuiltIn, limits: Some(vec![limit]) };
     assert_eq!(handle.birth_of(&cluster()), Some(birth.clone()));
-    let limits = vec![limit];
-    handle.knows(BudgetView { account: cluster(), limits, is_default: true, version: 7 });
+    let (limits, is_default, by_person) = (vec![limit], true, false);
+    handle.knows(BudgetView { account: cluster(), limits, is_default, by_person, version: 7 });
     assert_eq!(handle.birth_of(&cluster()), None, "it is there");
     for _ in 0..2 {
         for number in numbers(&handle) {

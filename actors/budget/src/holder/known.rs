@@ -19,6 +19,7 @@ struct KnownAccount {
     /// Its limits; nothing if they cannot be read.
     limits: Option<Vec<BudgetLimit>>,
     is_default: bool,
+    by_person: bool,
 }
 
 // === impl KnownAccounts ===
@@ -26,12 +27,13 @@ struct KnownAccount {
 impl KnownAccounts {
     /// Takes the limits of an account, unless it has later ones; whether that is news.
     pub(super) fn take(&mut self, view: BudgetView) -> bool {
-        let BudgetView { account, limits, is_default, version } = view;
+        let BudgetView { account, limits, is_default, by_person, version } = view;
         let is_news = |it: &KnownAccount| it.version < version || it.limits.is_none();
         if !self.0.get(&account).is_none_or(is_news) {
             return false;
         }
-        self.0.insert(account, KnownAccount { version, limits: Some(limits), is_default });
+        let limits = Some(limits);
+        self.0.insert(account, KnownAccount { version, limits, is_default, by_person });
         true
     }
 
@@ -39,9 +41,15 @@ impl KnownAccounts {
     /// may have any limit. Whether that is news.
     pub(super) fn take_unreadable(&mut self, account: AccountKey) -> bool {
         let is_news = !self.0.contains_key(&account);
-        let unknown = KnownAccount { version: 0, limits: None, is_default: false };
+        let (limits, is_default, by_person) = (None, false, false);
+        let unknown = KnownAccount { version: 0, limits, is_default, by_person };
         self.0.entry(account).or_insert(unknown);
         is_news
+    }
+
+    /// The limits of this account, if a person set them.
+    pub(super) fn set_by_person(&self, account: &AccountKey) -> Option<Vec<BudgetLimit>> {
+        self.0.get(account).filter(|it| it.by_person)?.limits.clone()
     }
 
     pub(super) fn contains(&self, account: &AccountKey) -> bool {
@@ -107,7 +115,7 @@ mod tests {
 
     fn view(account: &str, limits: &[BudgetLimit], version: u64) -> BudgetView {
         let (account, limits) = (account.parse().unwrap(), limits.to_vec());
-        BudgetView { account, limits, is_default: false, version }
+        BudgetView { account, limits, is_default: false, by_person: false, version }
     }
 
     fn configured() -> ConfiguredBudgets {
@@ -142,7 +150,10 @@ mod tests {
         assert!(!known.take(view("cluster", &[], 6)), "it is older");
         assert!(!known.take(view("cluster", &[DAILY, LOOPS], 7)), "it is the same");
         assert_eq!(keys(&known), limits(&[("agent:research", 1), ("cluster", 2)]));
-        assert!(known.take(view("cluster", &[], 8)));
+        assert_eq!(known.set_by_person(&AccountKey::Cluster), None);
+        let set = BudgetView { by_person: true, ..view("cluster", &[], 8) };
+        assert!(known.take(set));
+        assert_eq!(known.set_by_person(&AccountKey::Cluster), Some(vec![]), "no limit is one, too");
         assert_eq!(keys(&known), limits(&[("agent:research", 1)]));
     }
 

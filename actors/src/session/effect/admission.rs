@@ -56,10 +56,14 @@ impl TurnCount {
 impl AgentAnswer {
     pub(in crate::session) fn refuse(mut self, failure: ModelFailure) {
         self.granted = true;
-        let (partial, usage) = (Text::from(String::new()), Usage::default());
-        let outcome = Outcome::Failed { attempt: Attempt(0), failure, partial, usage };
-        self.port.refused(self.effect, outcome);
+        refuse(&self.port, self.effect, failure);
     }
+}
+
+/// Ends a call that has no place.
+pub(in crate::session) fn refuse(port: &Port<Session>, effect: Effect, failure: ModelFailure) {
+    let (partial, usage) = (Text::from(String::new()), Usage::default());
+    port.refused(effect, Outcome::Failed { attempt: Attempt(0), failure, partial, usage });
 }
 
 impl Drop for AgentAnswer {

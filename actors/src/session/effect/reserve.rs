@@ -1,10 +1,13 @@
 //! How a model call gets what it may cost, or waits for it.
 //!
 //! A call that waits keeps its place at its agent: when its money comes, it begins at once. Its turn can be
-//! cancelled meanwhile, and its session can leave memory: then it waits no more, and gives its place back.
+//! cancelled meanwhile, and its session can leave memory: then it waits no more, and gives its place back. So does a
+//! call of the background for which a more urgent one waits (LANE-1): it asks for a place again, and then for its
+//! money. It does not wait for the money without a place: if it had that and no place, calls with places could wait
+//! for it for ever.
 
 use std::sync::{
-    Arc,
+    Arc, Weak,
     atomic::{AtomicU32, Ordering},
 };
 
@@ -14,14 +17,21 @@ use clawnode_proto::{
     Attempt, CallId, EntityId, Frame, FrameBody, FrameKey, TurnId,
     budget::{AccountKey, LimitKey, allow_command, reconcile_command},
     frame::Notice,
+    kill_switch::KillSwitch,
+    lane::Lane,
     llm::{FailureClass, ModelFailure},
     session::TurnOutcome,
 };
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::debug;
 
-use super::{run::SessionRunner, waiting_holds::WaitingHold};
+use super::{
+    admission::{refuse, stopped},
+    run::SessionRunner,
+    waiting_holds::WaitingHold,
+};
 use crate::{
-    agent::Grant,
+    agent::{AdmitPort, Grant, Permit, yielding::Yielding},
     llm::profile::CallPrice,
     session::turn::{
         effect::Effect,
@@ -33,17 +43,36 @@ use crate::{
 /// wait for a provider.
 const WAIT_INDEX: u32 = (1 << 30) + (1 << 20);
 
-/// Brings the holder's answer to a session's actor.
-struct ReserveAnswer {
+/// A call that reserves what it may cost.
+#[derive(Clone)]
+struct ReservingCall {
     runner: SessionRunner,
     entity: EntityId,
     effect: Effect,
     port: Port<Session>,
-    grant: Grant,
     turn: TurnId,
     call: CallId,
+    needs: CallNeeds,
+    /// What it gets with what it reserves, without its place.
+    grant: Grant,
+    /// Notices that were sent.
+    notices: Arc<AtomicU32>,
+}
+
+/// Brings the holder's answer to a session's actor.
+struct ReserveAnswer {
+    it: ReservingCall,
     waiting: Arc<WaitingHold>,
-    notices: AtomicU32,
+    /// Cancelled when this is dropped.
+    _over: DropGuard,
+}
+
+/// A call that has given its place back, and waits for another one. Dropped without one, it says so, and the
+/// session asks again.
+struct PlaceAgain {
+    it: ReservingCall,
+    waiting: Arc<WaitingHold>,
+    is_answered: bool,
 }
 
 // === impl SessionRunner ===
@@ -62,35 +91,90 @@ impl SessionRunner {
         {
             grant.options.profiles.warn_unpriced(&terms.model);
         }
-        let waiting = Arc::new(WaitingHold::default());
-        let answer = ReserveAnswer {
+        let permit = Arc::clone(&grant.permit);
+        let none = Arc::new(Permit::outside(permit.lane()));
+        let it = ReservingCall {
             runner: self.clone(),
             entity,
             effect,
             port: port.clone(),
-            grant: grant.clone(),
             turn,
             call,
-            waiting: Arc::clone(&waiting),
-            notices: AtomicU32::new(0),
+            needs,
+            grant: Grant { permit: none, ..grant },
+            notices: Arc::default(),
         };
-        // Before it is asked for: the answer may come before this returns.
-        self.holds.add((entity, effect), &waiting);
-        if let Some(hold) = self.parts.budgets.reserve(needs, Box::new(answer)) {
-            self.holds.forget((entity, effect), &waiting);
-            return Some(Grant { hold: Some(Arc::new(hold)), ..grant });
-        }
-        let answered = waiting.answered();
-        if !*answered {
-            port.deferred(effect);
-        }
-        None
+        it.reserve(permit)
     }
 }
 
-// === impl ReserveAnswer ===
+// === impl ReservingCall ===
 
-impl ReserveAnswer {
+impl ReservingCall {
+    const fn key(&self) -> (EntityId, Effect) {
+        (self.entity, self.effect)
+    }
+
+    /// Reserves for a call that has this place.
+    fn reserve(self, permit: Arc<Permit>) -> Option<Grant> {
+        let (waiting, over) = (Arc::new(WaitingHold::with(&permit)), CancellationToken::new());
+        let answer = ReserveAnswer {
+            it: self.clone(),
+            waiting: Arc::clone(&waiting),
+            _over: over.clone().drop_guard(),
+        };
+        // Before it is asked for: the answer may come before this returns.
+        self.runner.holds.add(self.key(), &waiting);
+        if let Some(hold) = self.runner.parts.budgets.reserve(self.needs.clone(), Box::new(answer))
+        {
+            self.runner.holds.forget(self.key(), &waiting);
+            return Some(Grant { hold: Some(Arc::new(hold)), permit, ..self.grant });
+        }
+        let wait = waiting.wait();
+        if !wait.is_over {
+            self.port.deferred(self.effect);
+            if permit.lane() == Lane::Background {
+                let yielding = Arc::new(Yielding::waiting());
+                permit.may_yield(&yielding);
+                let waiting = Arc::downgrade(&waiting);
+                // Detached: it ends with the wait.
+                drop(tokio::spawn(self.gives_way(waiting, yielding, over)));
+            }
+        }
+        None
+    }
+
+    /// Gives the place back as soon as a more urgent call waits for it.
+    async fn gives_way(
+        self,
+        waiting: Weak<WaitingHold>,
+        yielding: Arc<Yielding>,
+        over: CancellationToken,
+    ) {
+        tokio::select! {
+            biased;
+            () = over.cancelled() => return,
+            () = yielding.ended() => {}
+        }
+        let Some(waiting) = waiting.upgrade() else { return };
+        {
+            let mut wait = waiting.wait();
+            if std::mem::replace(&mut wait.is_over, true) {
+                return;
+            }
+            // Its holder forgets it with the next tick. If its money comes before that, it goes back.
+            waiting.withdraw();
+            drop(wait.permit.take());
+        }
+        let again = Arc::new(WaitingHold::default());
+        self.runner.holds.add(self.key(), &again);
+        let found = self.runner.parts.agents.get(&self.grant.options.name);
+        let asks = Box::new(PlaceAgain { it: self, waiting: again, is_answered: false });
+        if let Ok(agent) = found {
+            agent.admit(asks);
+        }
+    }
+
     /// What people read while the call waits. It is provisional, so it does not matter whether it is lost.
     fn notify(&self, name: &str, message: String) {
         let index = WAIT_INDEX.saturating_add(self.notices.fetch_add(1, Ordering::Relaxed));
@@ -109,12 +193,26 @@ impl ReserveAnswer {
     }
 }
 
+// === impl ReserveAnswer ===
+
+impl ReserveAnswer {
+    /// Ends the wait, and says so with this; not if it is over.
+    fn answer(&self, say: impl FnOnce(&ReservingCall, Arc<Permit>)) {
+        let mut wait = self.waiting.wait();
+        wait.is_over = true;
+        if let Some(permit) = wait.permit.take() {
+            permit.stays();
+            say(&self.it, permit);
+        }
+    }
+}
+
 impl ReservePort for ReserveAnswer {
     fn reserved(self: Box<Self>, hold: CallHold) {
-        let mut answered = self.waiting.answered();
-        *answered = true;
-        let grant = Grant { hold: Some(Arc::new(hold)), ..self.grant.clone() };
-        self.port.granted(self.effect, grant);
+        self.answer(|it, permit| {
+            let grant = Grant { hold: Some(Arc::new(hold)), permit, ..it.grant.clone() };
+            it.port.granted(it.effect, grant);
+        });
     }
 
     fn waits(&self, account: &AccountKey, limit: LimitKey, why: WaitReason) {
@@ -143,23 +241,65 @@ impl ReservePort for ReserveAnswer {
                 (Notice::BUDGET_ASKS, message)
             }
         };
-        self.notify(name, message);
+        self.it.notify(name, message);
     }
 
     fn refused(self: Box<Self>, refusal: Refusal) {
-        let mut answered = self.waiting.answered();
-        *answered = true;
-        self.port.refused(self.effect, Outcome::Refused(outcome(refusal)));
+        self.answer(|it, _| it.port.refused(it.effect, Outcome::Refused(outcome(refusal))));
     }
 
     fn is_closed(&self) -> bool {
-        self.waiting.is_withdrawn() || self.port.is_closed()
+        self.waiting.is_withdrawn() || self.it.port.is_closed()
     }
 }
 
 impl Drop for ReserveAnswer {
     fn drop(&mut self) {
-        self.runner.holds.forget((self.entity, self.effect), &self.waiting);
+        self.it.runner.holds.forget(self.it.key(), &self.waiting);
+    }
+}
+
+// === impl PlaceAgain ===
+
+impl AdmitPort for PlaceAgain {
+    fn granted(mut self: Box<Self>, grant: Grant) {
+        self.is_answered = true;
+        let it = self.it.clone();
+        let (port, effect) = (it.port.clone(), it.effect);
+        if let Some(grant) = it.reserve(grant.permit) {
+            port.granted(effect, grant);
+        }
+    }
+
+    fn deferred(&self) {
+        self.it.port.deferred(self.it.effect);
+    }
+
+    fn is_closed(&self) -> bool {
+        self.waiting.is_withdrawn() || self.it.port.is_closed()
+    }
+
+    fn lane(&self) -> Option<Lane> {
+        Some(self.it.grant.permit.lane())
+    }
+
+    fn stopped(mut self: Box<Self>, latch: &KillSwitch) -> Option<Box<dyn AdmitPort>> {
+        // A turn that has begun ends; another waits, and comes back.
+        if self.it.call == CallId::derive(self.it.turn, 0) {
+            return Some(self);
+        }
+        self.is_answered = true;
+        refuse(&self.it.port, self.it.effect, stopped(latch));
+        None
+    }
+}
+
+impl Drop for PlaceAgain {
+    fn drop(&mut self) {
+        self.it.runner.holds.forget(self.it.key(), &self.waiting);
+        if !self.is_answered {
+            self.it.port.forgotten(self.it.effect);
+        }
     }
 }
 

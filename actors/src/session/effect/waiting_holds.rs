@@ -10,7 +10,7 @@ use std::{
 
 use clawnode_proto::EntityId;
 
-use crate::session::turn::effect::Effect;
+use crate::{agent::Permit, session::turn::effect::Effect};
 
 /// The calls that wait, by session and effect.
 type WaitingByCall = BTreeMap<(EntityId, Effect), Arc<WaitingHold>>;
@@ -22,9 +22,19 @@ pub(in crate::session) struct WaitingHolds(Arc<Mutex<WaitingByCall>>);
 /// One call that waits.
 #[derive(Debug, Default)]
 pub(in crate::session) struct WaitingHold {
-    /// Whether the session knows the answer. Locked while that is sent, so that `deferred` never comes after it.
-    answered: Mutex<bool>,
+    /// Locked while the answer is sent, so that `deferred` never comes after it.
+    wait: Mutex<HoldWait>,
     withdrawn: AtomicBool,
+}
+
+/// How far a call is that waits.
+#[derive(Debug, Default)]
+pub(in crate::session) struct HoldWait {
+    /// Whether the wait is over: its session knows the answer, or the call has given its place back and waits for
+    /// another one.
+    pub(in crate::session) is_over: bool,
+    /// The place that the call has meanwhile.
+    pub(in crate::session) permit: Option<Arc<Permit>>,
 }
 
 // === impl WaitingHolds ===
@@ -44,7 +54,7 @@ impl WaitingHolds {
     /// The session does not want the call any more.
     pub(in crate::session) fn withdraw(&self, entity: EntityId, effect: Effect) {
         if let Some(waiting) = self.map().remove(&(entity, effect)) {
-            waiting.withdrawn.store(true, Ordering::Relaxed);
+            waiting.withdraw();
         }
     }
 
@@ -56,9 +66,20 @@ impl WaitingHolds {
 // === impl WaitingHold ===
 
 impl WaitingHold {
-    /// Whether the session knows the answer; it hears of nothing else until this is dropped.
-    pub(in crate::session) fn answered(&self) -> MutexGuard<'_, bool> {
-        self.answered.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Of a call that has this place.
+    pub(in crate::session) fn with(permit: &Arc<Permit>) -> Self {
+        let wait = HoldWait { is_over: false, permit: Some(Arc::clone(permit)) };
+        Self { wait: Mutex::new(wait), withdrawn: AtomicBool::new(false) }
+    }
+
+    /// How far it is; the session hears of nothing until this is dropped.
+    pub(in crate::session) fn wait(&self) -> MutexGuard<'_, HoldWait> {
+        self.wait.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It is not wanted any more.
+    pub(in crate::session) fn withdraw(&self) {
+        self.withdrawn.store(true, Ordering::Relaxed);
     }
 
     pub(in crate::session) fn is_withdrawn(&self) -> bool {

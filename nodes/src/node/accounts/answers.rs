@@ -1,15 +1,12 @@
 //! Answers the methods `budget.…`: reads journals of accounts, and stores inputs for them.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use clawnode_actors::{
     agent::Agents,
     session::{SendError, Sessions},
 };
-use clawnode_budget::{Budget, BudgetState, account::LimitBook};
+use clawnode_budget::{Budget, BudgetState};
 use clawnode_cluster::Storage;
 use clawnode_gateway::{HandlerResult, SessionRef};
 use clawnode_kernel::{Entity, EntityError, Service};
@@ -32,7 +29,8 @@ use super::{
     closing, forecast, notes,
     peers::{PeerState, Peers},
     scan::AccountScan,
-    sessions_read, view, wanted,
+    sessions_read::{self, ReadHolds},
+    view, wanted,
 };
 use crate::{config::nearest, node::overview::NodeInfo};
 
@@ -248,12 +246,18 @@ impl BudgetAnswers {
         processes: &[ProcessId],
     ) -> HandlerResult<ReconcileView> {
         let slices = closing::open_slices(state, processes);
-        let since = slices.iter().map(|it| begin(it.limit, it.window)).min().unwrap_or_default();
-        let read = sessions_read::holds(&self.sessions, key, processes, since).await?;
+        let since = slices.iter().map(|it| begin(it.limit, it.window)).min();
+        let read = match since {
+            Some(since) => sessions_read::holds(&self.sessions, key, processes, since).await?,
+            None => ReadHolds::default(),
+        };
         let closed = closing::closed(&slices, &read.used, read.unread > 0);
         let mut reports: BTreeMap<ProcessId, Vec<SliceReport>> = BTreeMap::new();
         for (slice, report) in &closed {
             reports.entry(slice.process).or_default().push(*report);
+        }
+        for process in processes {
+            reports.entry(*process).or_insert_with(|| vec![closing::nothing_out()]);
         }
         let input = |(process, reports)| BudgetInput::Report { process, reports };
         let inputs: Vec<BudgetInput> = reports.into_iter().map(input).collect();
@@ -266,16 +270,14 @@ impl BudgetAnswers {
         })
     }
 
-    /// The dead processes of a node that have parts of an account.
+    /// The dead processes of a node that have parts of an account, or wait for them.
     fn gone(
         &self,
         key: &AccountKey,
         state: &BudgetState,
         node: &str,
     ) -> HandlerResult<Vec<ProcessId>> {
-        let windows = state.books.iter().flat_map(LimitBook::windows);
-        let slices = windows.flat_map(|window| &window.slices);
-        let holders: BTreeSet<ProcessId> = slices.map(|slice| slice.process).collect();
+        let holders = closing::with_parts(state);
         let is_meant = |process: &ProcessId| {
             let name = self.peers.name(*process);
             process.to_string() == node || name.is_some_and(|name| name.as_str() == node)

@@ -3,9 +3,9 @@
 //! A call is sent only after the append that has its holds (BUD-1), so no spending of a dead process is
 //! missing in the journals. A call without an outcome counts whole: it may have been billed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use clawnode_budget::BudgetState;
+use clawnode_budget::{BudgetState, account::LimitBook};
 use clawnode_proto::{
     Attempt, CallId, ProcessId,
     budget::{
@@ -98,6 +98,22 @@ pub(super) fn closed(
         (ClosedSlice { process, limit, counted, spent }, report)
     };
     slices.iter().map(close).collect()
+}
+
+/// The last report of a process without a slice. It is about none: the numbers of slices begin with 1. What the
+/// process asked for before it died gets nothing from then on.
+pub(super) const fn nothing_out() -> SliceReport {
+    let (number, window, seq) = (0, WindowNumber(0), SliceReport::LAST);
+    let (spent, held, returned, over, closed) = (0, 0, 0, 0, true);
+    SliceReport { number, window, seq, spent, held, returned, over, closed }
+}
+
+/// The processes that have a part of an account, or wait for one: an ask is granted, also if its process has died.
+pub(super) fn with_parts(state: &BudgetState) -> BTreeSet<ProcessId> {
+    let windows = state.books.iter().flat_map(LimitBook::windows);
+    let slices = windows.flat_map(|window| &window.slices).map(|slice| slice.process);
+    let asks = state.asks.iter().filter(|ask| ask.may_get()).map(|ask| ask.process);
+    slices.chain(asks).collect()
 }
 
 // === impl SessionHolds ===
@@ -281,6 +297,25 @@ mod tests {
         let open = open_slices(&account.state, &[PROCESS]);
         let closed = closed(&open, &used(vec![held(1, 1, PROCESS, 100)]), false);
         assert_eq!((closed[0].0.counted, closed[0].1.spent), (40, 40));
+    }
+
+    #[test]
+    fn what_a_dead_process_without_a_slice_asked_for_is_not_granted_once_it_is_closed() {
+        let mut account = TestAccount::with(&[usd(400)]);
+        account.ask(OTHER, 1, 300);
+        account.ask(PROCESS, 1, 200);
+        assert_eq!(with_parts(&account.state), BTreeSet::from([PROCESS, OTHER]));
+        assert_eq!(open_slices(&account.state, &[PROCESS]), []);
+        account.report(PROCESS, nothing_out());
+        account.report(OTHER, SliceReport { spent: 100, closed: true, ..report(1) });
+        assert_eq!(open_slices(&account.state, &[PROCESS]), [], "it would be lost");
+        assert!(with_parts(&account.state).is_empty());
+        account.ask(OTHER, 2, 100);
+        assert_eq!(
+            with_parts(&account.state),
+            BTreeSet::from([OTHER]),
+            "others are not held up by it"
+        );
     }
 
     #[test]
