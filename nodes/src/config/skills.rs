@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use clawnode_proto::limits::SKILLS;
 use serde::{Deserialize, Serialize};
 
-use super::{AgentSection, ConfigError, context::ContextFault, validate::Checks};
+use super::{AgentSection, context::ContextFault};
 
 /// Folders of skills of one node: each is looked at every few seconds.
-const FOLDERS: usize = 16;
+pub(super) const SKILL_FOLDERS: usize = 16;
 
 /// `[skills]`: instructions that agents read when they need them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,16 +27,5 @@ impl AgentSection {
             let what = format!("{} names or patterns, at most {SKILLS}", self.skills.len());
             ("skills", what, "use patterns such as `deploy-*`".to_owned())
         })
-    }
-}
-
-impl Checks<'_> {
-    pub(super) fn skills(&self) -> Result<(), ConfigError> {
-        let count = self.config.skills.folders.len();
-        if count <= FOLDERS {
-            return Ok(());
-        }
-        let what = format!("{count} folders, at most {FOLDERS}");
-        self.fail(&["skills", "folders"], what, "put several skills into one folder")
     }
 }

@@ -17,6 +17,7 @@ use super::{
     options::Config,
     prices,
     schema_source::SchemaSource,
+    skills::SKILL_FOLDERS,
     tools::ToolTimeout,
     tree::ConfigNode,
 };
@@ -455,6 +456,15 @@ impl Checks<'_> {
             self.some_time(&["plugins", &path, "timeout"], it.timeout)?;
         }
         Ok(())
+    }
+
+    fn skills(&self) -> Result<(), ConfigError> {
+        let count = self.config.skills.folders.len();
+        if count <= SKILL_FOLDERS {
+            return Ok(());
+        }
+        let what = format!("{count} folders, at most {SKILL_FOLDERS}");
+        self.fail(&["skills", "folders"], what, "put several skills into one folder")
     }
 
     fn bindings(&self) -> Result<(), ConfigError> {
