@@ -1,0 +1,1 @@
+//! Stores: they find what memories and conversations say about a text.
