@@ -24,31 +24,31 @@ pub struct SaidMessage<'a> {
     pub text: &'a str,
 }
 
-/// The passages of messages of one session, in order. The first one has this position, and each further one the next, so
-/// that passages are neighbours across messages. Messages without words have none.
+/// The passages of messages of one session, in order. The first message has this position, and each further one the next,
+/// so that messages are neighbours, however many passages they have. Messages without words have none.
 pub fn passages(
     session: EntityId,
     first_position: u64,
     messages: &[SaidMessage<'_>],
 ) -> Vec<Document> {
-    let parts = messages.iter().flat_map(|message| {
-        (0_u32..).zip(cut(message.text)).map(move |(part, text)| (message, part, text))
-    });
-    let document = |(position, (message, part, text)): (u64, (&SaidMessage<'_>, u32, &str))| {
-        let id = DocumentId { entity: session, event: message.event, part };
-        Document {
-            id,
-            kind: DocumentKind::Passage,
-            text: text.to_owned(),
-            speaker: message.speaker.map(str::to_owned),
-            position: Some(position),
-            at: message.at,
-            importance: IMPORTANCE,
-            trust: message.trust,
-            embedding: None,
-        }
+    let parts = messages.iter().map(|message| (message, cut(message.text)));
+    let parts = (first_position..).zip(parts.filter(|(_, parts)| !parts.is_empty()));
+    let document = |position, message: &SaidMessage<'_>, part, text: &str| Document {
+        id: DocumentId { entity: session, event: message.event, part },
+        kind: DocumentKind::Passage,
+        text: text.to_owned(),
+        speaker: message.speaker.map(str::to_owned),
+        position: Some(position),
+        at: message.at,
+        importance: IMPORTANCE,
+        trust: message.trust,
+        embedding: None,
     };
-    (first_position..).zip(parts).map(document).collect()
+    let documents = parts.map(|(position, (message, parts))| {
+        let numbered = (0_u32..).zip(parts);
+        numbered.map(move |(part, text)| document(position, message, part, text))
+    });
+    documents.flatten().collect()
 }
 
 /// Parts of `text` of at most [`PASSAGE_WORDS`] words and [`DOCUMENT_CHARS`] characters, as they are in it. A word that is
@@ -139,7 +139,7 @@ mod tests {
         );
         let places: Vec<(u64, u32, Option<u64>)> =
             found.iter().map(|it| (it.id.event, it.id.part, it.position)).collect();
-        assert_eq!(places, [(3, 0, Some(7)), (3, 1, Some(8)), (5, 0, Some(9))]);
+        assert_eq!(places, [(3, 0, Some(7)), (3, 1, Some(7)), (5, 0, Some(8))]);
         assert_eq!(found[1].speaker.as_deref(), Some("Ada"));
         assert_eq!((found[1].trust, found[2].trust), (MemoryTrust::Person, MemoryTrust::Agent));
     }

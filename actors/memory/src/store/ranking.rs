@@ -27,7 +27,12 @@ pub(super) struct Hit {
 struct Searched<'a> {
     index: &'a ScopeIndex,
     admitted: Vec<bool>,
+    admits_all: bool,
+    /// What the length of a document counts, in BM25; so much that nothing else counts if it is not admitted.
+    norms: Vec<f64>,
     bm25: Vec<f64>,
+    /// The score of the document itself.
+    own: Vec<f64>,
     /// The scaled similarity.
     meaning: Vec<f64>,
     /// The best score at each position.
@@ -53,9 +58,12 @@ pub(super) fn rank(
     let mut all: Vec<Searched<'_>> =
         indexes.iter().map(|index| Searched::new(index, query)).collect();
     let mut whole = Whole::of(&all);
+    for searched in &mut all {
+        searched.measure(whole);
+    }
     for (word, rarity) in rarest(&all, query, whole) {
         for searched in &mut all {
-            searched.add(word, rarity, whole);
+            searched.add(word, rarity);
         }
     }
     let bm25 = all.iter().flat_map(|searched| &searched.bm25);
@@ -116,7 +124,7 @@ fn best(all: &[Searched<'_>], whole: Whole, k: usize) -> Vec<Hit> {
     let mut totals: Vec<(f64, usize, u32)> = Vec::new();
     for (index, searched) in all.iter().enumerate() {
         for (number, entry) in (0_u32..).zip(searched.index.entries()) {
-            let total = searched.total(number, entry, whole);
+            let total = searched.total(number, entry);
             if total > 0.0 {
                 totals.push((total, index, number));
             }
@@ -170,8 +178,10 @@ impl<'a> Searched<'a> {
         let admits =
             |entry: &IndexEntry| entry.place.is_some() && query.admits(entry.kind, entry.trust);
         let admitted: Vec<bool> = index.entries().iter().map(admits).collect();
+        let admits_all = admitted.iter().all(|admitted| *admitted);
         let bm25 = vec![0.0; admitted.len()];
-        Self { index, admitted, bm25, meaning: Vec::new(), best: Vec::new() }
+        let [norms, own, meaning, best] = [const { Vec::new() }; 4];
+        Self { index, admitted, admits_all, norms, bm25, own, meaning, best }
     }
 
     fn entries(&self) -> impl Iterator<Item = (&IndexEntry, bool)> {
@@ -182,21 +192,32 @@ impl<'a> Searched<'a> {
         self.admitted.get(at(number)).copied().unwrap_or_default()
     }
 
+    /// Finds out what the lengths of documents count.
+    fn measure(&mut self, whole: Whole) {
+        let norm = |(entry, admitted): (&IndexEntry, bool)| {
+            let norm = score::norm(f64::from(entry.length), whole.mean_length);
+            if admitted { norm } else { f64::INFINITY }
+        };
+        self.norms = self.entries().map(norm).collect();
+    }
+
     /// How many documents have a word.
     fn having(&self, word: u64) -> u32 {
-        let postings = self.index.postings(word).iter();
-        let having = postings.filter(|posting| self.is_admitted(posting.number)).count();
+        let postings = self.index.postings(word);
+        let having = if self.admits_all {
+            postings.len()
+        } else {
+            postings.iter().filter(|posting| self.is_admitted(posting.number)).count()
+        };
         u32::try_from(having).unwrap_or(u32::MAX)
     }
 
     /// Adds what a word counts to the documents that have it.
-    fn add(&mut self, word: u64, rarity: f64, whole: Whole) {
+    fn add(&mut self, word: u64, rarity: f64) {
         for Posting { number, times } in self.index.postings(word) {
-            let Some(entry) = self.index.entries().get(at(*number)) else { continue };
-            let Some(bm25) = self.bm25.get_mut(at(*number)) else { continue };
-            if self.admitted.get(at(*number)) == Some(&true) {
-                let (times, length) = (f64::from(*times), f64::from(entry.length));
-                *bm25 += score::bm25(rarity, times, length, whole.mean_length);
+            let number = at(*number);
+            if let (Some(bm25), Some(norm)) = (self.bm25.get_mut(number), self.norms.get(number)) {
+                *bm25 += score::bm25(rarity, f64::from(*times), *norm);
             }
         }
     }
@@ -211,20 +232,26 @@ impl<'a> Searched<'a> {
         whole.has_vectors.then(meaning)
     }
 
-    fn own(&self, number: u32, whole: Whole) -> f64 {
-        score::own(self.words(number, whole), self.meaning(number, whole))
+    fn own(&self, number: u32) -> f64 {
+        self.own.get(at(number)).copied().unwrap_or_default()
     }
 
-    /// Finds the best score at each position, for the neighbours.
+    /// Finds the score of each document itself, and the best at each position, for the neighbours.
     fn find_best(&mut self, whole: Whole) {
         let mut best = vec![0.0; self.index.positions().len()];
+        let mut own = Vec::with_capacity(self.admitted.len());
         for (number, (entry, admitted)) in (0_u32..).zip(self.entries()) {
-            let best = entry.rank.filter(|_| admitted).and_then(|rank| best.get_mut(at(rank)));
-            if let Some(best) = best {
-                *best = f64::max(*best, self.own(number, whole));
+            let score = if admitted {
+                score::own(self.words(number, whole), self.meaning(number, whole))
+            } else {
+                0.0
+            };
+            own.push(score);
+            if let Some(best) = entry.rank.and_then(|rank| best.get_mut(at(rank))) {
+                *best = f64::max(*best, score);
             }
         }
-        self.best = best;
+        (self.own, self.best) = (own, best);
     }
 
     /// What the documents at the positions before and after add.
@@ -241,11 +268,11 @@ impl<'a> Searched<'a> {
         score::NEIGHBOUR * (before + after)
     }
 
-    fn total(&self, number: u32, entry: &IndexEntry, whole: Whole) -> f64 {
+    fn total(&self, number: u32, entry: &IndexEntry) -> f64 {
         if !self.is_admitted(number) {
             return 0.0;
         }
-        let fits = self.own(number, whole) + self.neighbours(entry);
+        let fits = self.own(number) + self.neighbours(entry);
         fits * score::factor(entry.trust, entry.importance)
     }
 
@@ -256,7 +283,7 @@ impl<'a> Searched<'a> {
             meaning: self.meaning(number, whole),
             neighbours: self.neighbours(entry),
             factor: score::factor(entry.trust, entry.importance),
-            total: self.total(number, entry, whole),
+            total: self.total(number, entry),
         }
     }
 }

@@ -40,10 +40,14 @@ pub fn rarity(all: f64, found: f64) -> f64 {
     ((all - found + 0.5) / (found + 0.5)).ln_1p()
 }
 
-/// What one word adds to a document of so many words that has it so many times.
-pub fn bm25(rarity: f64, times: f64, length: f64, mean_length: f64) -> f64 {
-    let norm = 1.0 - B + B * length / mean_length.max(1.0);
-    rarity * times * (K1 + 1.0) / (times + K1 * norm)
+/// What the length of a document counts: more for long ones.
+pub fn norm(length: f64, mean_length: f64) -> f64 {
+    K1 * (1.0 - B + B * length / mean_length.max(1.0))
+}
+
+/// What one word adds to a document with this [`norm`] that has it so many times.
+pub fn bm25(rarity: f64, times: f64, norm: f64) -> f64 {
+    rarity * times * (K1 + 1.0) / (times + norm)
 }
 
 /// The score of a document itself.
@@ -92,8 +96,8 @@ mod tests {
     fn rare_words_in_short_documents_count_most() {
         assert!(rarity(100.0, 1.0) > rarity(100.0, 50.0));
         assert!(rarity(1.0, 1.0) > 0.0, "a word that all have still counts");
-        let (short, long) = (bm25(1.0, 1.0, 5.0, 10.0), bm25(1.0, 1.0, 20.0, 10.0));
+        let (short, long) = (bm25(1.0, 1.0, norm(5.0, 10.0)), bm25(1.0, 1.0, norm(20.0, 10.0)));
         assert!(short > long);
-        assert!(bm25(1.0, 9.0, 10.0, 10.0) < 2.2, "repeating a word does not help for ever");
+        assert!(bm25(1.0, 9.0, norm(10.0, 10.0)) < 2.2, "repeating a word does not help for ever");
     }
 }
