@@ -43,7 +43,7 @@ pub struct DocumentId {
 pub enum DocumentKind {
     /// A point of a memory, of this layer.
     Point(MemoryLayer),
-    /// A part of what was said in a conversation.
+    /// A part of a message in a conversation.
     Passage,
 }
 

@@ -117,7 +117,7 @@ impl Records {
         }
     }
 
-    /// The next record; none at the end of what was wholly written.
+    /// The next record; none after the last one that was wholly written.
     pub(super) fn next(&mut self) -> Result<Option<(RecordPlace, Record)>, FileError> {
         let (offset, left) = (self.offset, self.bytes.saturating_sub(self.offset));
         if left < HEAD {
@@ -141,7 +141,7 @@ impl Records {
         Ok(Some((RecordPlace { offset, bytes }, record)))
     }
 
-    /// Bytes of what was wholly written so far.
+    /// Bytes of the records that were read so far.
     pub(super) fn read_bytes(&self) -> u64 {
         self.offset
     }

@@ -35,7 +35,7 @@ pub struct LocalStore {
 // === impl LocalStore ===
 
 impl LocalStore {
-    /// Opens the store in this folder, which belongs to it alone, and makes the folder. `model` is the name of what makes
+    /// Opens the store in this folder, which belongs to it alone, and makes the folder. `model` is the name of the model of
     /// its vectors and how many numbers they have; another model has other files.
     pub fn open(folder: &Path, model: Option<(&str, usize)>) -> Result<Self, StoreError> {
         let name = match model {

@@ -153,7 +153,7 @@ fn separation(with: &[f64], without: &[f64]) -> f64 {
     count(more.sum::<usize>()) / count(with.len() * without.len()).max(1.0)
 }
 
-/// The messages of what was found, each at its best place.
+/// The messages that were found, each at its best place.
 fn messages(found: &[FoundDocument]) -> Vec<u64> {
     let mut seen = BTreeSet::new();
     let numbers = found.iter().map(|found| found.document.id.event);

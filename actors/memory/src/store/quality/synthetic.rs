@@ -202,7 +202,7 @@ struct Writing {
     said: Vec<(&'static str, String)>,
     /// Questions, with the places in `said` that answer them.
     questions: Vec<(QuestionSort, String, Vec<usize>)>,
-    /// The places of what was true before, and of what is now.
+    /// The places of messages that were true before, and of those that replace them.
     updates: Vec<(usize, usize)>,
 }
 
