@@ -23,6 +23,8 @@ impl Kind {
     pub const SESSION: Self = Self::of("session");
     /// An account, which limits spending.
     pub const BUDGET: Self = Self::of("budget");
+    /// A memory: what an agent knows of one peer or in general, or what agents share.
+    pub const MEMORY: Self = Self::of("memory");
     /// What is meant where nothing tells the kind: once there were sessions only.
     pub const UNTOLD: Self = Self::SESSION;
 

@@ -41,6 +41,7 @@ pub mod limits;
 pub mod llm;
 pub mod mcp;
 pub mod media;
+pub mod memory;
 pub mod methods;
 pub mod model;
 mod model_call;

@@ -24,6 +24,7 @@ const CRATES: &[Crate] = &[
     Crate { folder: "actors/wasm", name: "wasm", may: &[] },
     Crate { folder: "actors/kernel", name: "kernel", may: &["proto", "cluster"] },
     Crate { folder: "actors/budget", name: "budget", may: &["proto", "cluster", "kernel"] },
+    Crate { folder: "actors/memory", name: "memory", may: &["proto", "cluster", "kernel"] },
     Crate { folder: "actors/guard", name: "guard", may: &["proto", "cluster"] },
     Crate { folder: "actors/tool", name: "tool", may: &["proto", "cluster", "kernel", "guard"] },
     Crate {
@@ -53,6 +54,7 @@ const CRATES: &[Crate] = &[
             "nats",
             "kernel",
             "budget",
+            "memory",
             "guard",
             "tool",
             "executors",
@@ -88,6 +90,7 @@ const ONLY: &[(&str, &[&str])] = &[
             "sim",
             "kernel",
             "budget",
+            "memory",
             "guard",
             "tool",
             "executors",

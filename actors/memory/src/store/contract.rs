@@ -1,0 +1,146 @@
+//! What every store does, and how it fails.
+
+use std::{fmt, path::PathBuf};
+
+use async_trait::async_trait;
+
+use super::document::{
+    DOCUMENT_CHARS, Document, DocumentBatch, DocumentId, FoundDocument, QUERY_SCOPES, RecallQuery,
+    SCOPE_DOCUMENTS, SPEAKER_CHARS, StoreScope,
+};
+
+/// A place that finds documents. The suite `conformance` says in code what each has to do.
+#[async_trait]
+pub trait MemoryStore: Send + Sync + fmt::Debug {
+    /// Adds documents of a scope. The same batch twice is as good as once. A document that was masked stays away.
+    async fn put(&self, scope: &StoreScope, batch: DocumentBatch) -> Result<(), StoreError>;
+
+    /// Removes documents, also from the disk, and remembers that they may not come back: those that were forgotten, and
+    /// those that something newer supersedes.
+    async fn mask(&self, scope: &StoreScope, ids: &[DocumentId]) -> Result<(), StoreError>;
+
+    /// The `k` documents of these scopes that fit best, best first, in the same order each time. Nothing of any other
+    /// scope has a part in it (MEM-1).
+    async fn search(
+        &self,
+        scopes: &[StoreScope],
+        query: &RecallQuery,
+        k: usize,
+    ) -> Result<RecallAnswer, StoreError>;
+
+    /// The event of the entity's journal up to which the scope is filled; 0 if it is empty. What comes after it has to
+    /// be put.
+    async fn upto(&self, scope: &StoreScope) -> Result<u64, StoreError>;
+
+    /// Removes a scope with everything in it, also what was masked.
+    async fn drop(&self, scope: &StoreScope) -> Result<(), StoreError>;
+}
+
+/// What a search found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RecallAnswer {
+    /// Best first.
+    pub found: Vec<FoundDocument>,
+    /// Scopes whose index was damaged. They are empty now, and have to be put from the beginning.
+    pub damaged: Vec<StoreScope>,
+}
+
+/// Why a store did not do it.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Events between were never put. Nothing was added; put from `upto` on.
+    #[error(
+        "the store has `{scope}` up to event {upto}, and this batch begins after {after}; put what is between first"
+    )]
+    Behind {
+        /// Which scope.
+        scope: StoreScope,
+        /// The event up to which it is filled.
+        upto: u64,
+        /// The event after which the batch begins.
+        after: u64,
+    },
+    /// The index of a scope was damaged and is removed. Put the scope from its first event on.
+    #[error(
+        "the index of `{scope}` was damaged ({detail}) and is removed; build it again from its journal"
+    )]
+    Damaged {
+        /// Which scope.
+        scope: StoreScope,
+        /// How that showed.
+        detail: String,
+    },
+    /// A document is empty, or too long. Nothing of its batch was added.
+    #[error("document `{id}` has {what}: {found}; it may have 1 to {limit}")]
+    Malformed {
+        /// Which document.
+        id: DocumentId,
+        /// What is wrong, with its unit.
+        what: &'static str,
+        /// How many there are.
+        found: usize,
+        /// How many there may be.
+        limit: usize,
+    },
+    /// A vector of another model.
+    #[error(
+        "a vector has {found} numbers, and the model of this store has {expected}; an index is of one model, build another for another"
+    )]
+    Dimensions {
+        /// Numbers of the vector.
+        found: usize,
+        /// Numbers of the store's vectors; 0 if it has none.
+        expected: usize,
+    },
+    /// A scope has as many documents as it may. Nothing was added.
+    #[error(
+        "`{scope}` has {SCOPE_DOCUMENTS} documents, and no more fit; consolidate or forget some of them first"
+    )]
+    Full {
+        /// Which scope.
+        scope: StoreScope,
+    },
+    /// More scopes than a search may name.
+    #[error("a search names {found} scopes, and {QUERY_SCOPES} are the limit")]
+    Scopes {
+        /// How many.
+        found: usize,
+    },
+    /// The file of a scope cannot be read or written.
+    #[error("cannot use the index `{}`; check its disk and permissions", path.display())]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The process ends.
+    #[error("the store is closed, because this process ends")]
+    Closed,
+}
+
+impl StoreError {
+    /// Refuses a document that no store may hold.
+    pub fn check(document: &Document, dimensions: usize) -> Result<(), Self> {
+        let chars = document.text.chars().count();
+        let malformed =
+            |what, found, limit| Err(Self::Malformed { id: document.id, what, found, limit });
+        if !(1..=DOCUMENT_CHARS).contains(&chars) {
+            return malformed("characters of text", chars, DOCUMENT_CHARS);
+        }
+        let speaker = document.speaker.as_ref().map_or(1, |name| name.chars().count());
+        if !(1..=SPEAKER_CHARS).contains(&speaker) {
+            return malformed("characters in the name of its speaker", speaker, SPEAKER_CHARS);
+        }
+        match &document.embedding {
+            Some(vector) => Self::check_dimensions(vector, dimensions),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses a vector that is not of the store's model.
+    pub fn check_dimensions(vector: &[f32], expected: usize) -> Result<(), Self> {
+        let found = vector.len();
+        if found == expected { Ok(()) } else { Err(Self::Dimensions { found, expected }) }
+    }
+}

@@ -1,0 +1,219 @@
+//! The store in this process: a file for each scope, and an index in memory for the scopes that were used last.
+//!
+//! The files are a projection of journals, so a write waits for no disk, except one that removes something: what was
+//! masked or dropped is gone from the files when the call returns. Each method of [`MemoryStore`] has a twin that blocks
+//! (`put_now`, …), for callers without a runtime.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, btree_map},
+    fs::{self, File},
+    io,
+    path::Path,
+    sync::{Arc, RwLockReadGuard},
+};
+
+use async_trait::async_trait;
+
+use super::{
+    contract::{MemoryStore, RecallAnswer, StoreError},
+    document::{
+        Document, DocumentBatch, DocumentId, FoundDocument, QUERY_SCOPES, RecallQuery, StoreScope,
+    },
+    file::{self, FileError},
+    index::{ScopeIndex, at},
+    ranking::{self, Hit},
+    resident::{ResidentScope, ScopeFolder, failed},
+    vectors,
+};
+
+/// The store in this process. Its clones are one store.
+#[derive(Clone, Debug)]
+pub struct LocalStore {
+    shared: Arc<ScopeFolder>,
+}
+
+// === impl LocalStore ===
+
+impl LocalStore {
+    /// Opens the store in this folder, which belongs to it alone, and makes the folder. `model` is the name of the model of
+    /// its vectors and how many numbers they have; another model has other files.
+    pub fn open(folder: &Path, model: Option<(&str, usize)>) -> Result<Self, StoreError> {
+        let name = match model {
+            None => "words".to_owned(),
+            Some((name, dimensions)) => {
+                let hash = blake3::hash(format!("{name}\0{dimensions}").as_bytes()).to_hex();
+                format!("model-{}", hash.chars().take(32).collect::<String>())
+            }
+        };
+        let folder = folder.join(name);
+        let made = fs::create_dir_all(&folder).and_then(|()| fs::read_dir(&folder));
+        for entry in made.map_err(|source| failed(&folder, source))?.flatten() {
+            // What a process left that died while it wrote a file again.
+            if entry.path().extension().is_some_and(|it| it == "new") {
+                fs::remove_file(entry.path()).map_err(|source| failed(&entry.path(), source))?;
+            }
+        }
+        let dimensions = model.map_or(0, |(_, dimensions)| dimensions);
+        Ok(Self { shared: Arc::new(ScopeFolder::new(folder, dimensions)) })
+    }
+
+    /// As [`MemoryStore::put`]; blocks.
+    pub fn put_now(&self, scope: &StoreScope, batch: &DocumentBatch) -> Result<(), StoreError> {
+        for document in &batch.documents {
+            StoreError::check(document, self.shared.dimensions)?;
+        }
+        let resident = self.shared.resident(scope);
+        resident.exclusive(self.shared.dimensions)?.put(batch)
+    }
+
+    /// As [`MemoryStore::mask`]; blocks.
+    pub fn mask_now(&self, scope: &StoreScope, ids: &[DocumentId]) -> Result<(), StoreError> {
+        let resident = self.shared.resident(scope);
+        resident.exclusive(self.shared.dimensions)?.mask(ids)
+    }
+
+    /// As [`MemoryStore::search`]; blocks.
+    pub fn search_now(
+        &self,
+        scopes: &[StoreScope],
+        query: &RecallQuery,
+        k: usize,
+    ) -> Result<RecallAnswer, StoreError> {
+        let asked: BTreeSet<&StoreScope> = scopes.iter().collect();
+        if asked.len() > QUERY_SCOPES {
+            return Err(StoreError::Scopes { found: asked.len() });
+        }
+        if let Some(vector) = &query.embedding {
+            StoreError::check_dimensions(vector, self.shared.dimensions)?;
+        }
+        let mut damaged = BTreeSet::new();
+        let residents: Vec<Arc<ResidentScope>> =
+            asked.iter().map(|scope| self.shared.resident(scope)).collect();
+        for resident in &residents {
+            match resident.loaded(self.shared.dimensions) {
+                Err(StoreError::Damaged { scope, .. }) => {
+                    damaged.insert(scope);
+                }
+                other => other?,
+            }
+        }
+        let (mut found, broken) = find(&residents, query, k)?;
+        for resident in residents.iter().filter(|it| broken.contains(&it.scope)) {
+            resident.remove()?;
+            damaged.insert(resident.scope.clone());
+        }
+        // MEM-1: what is not asked for is not given, whatever an index says.
+        found.retain(|found| asked.contains(&found.scope) && !damaged.contains(&found.scope));
+        Ok(RecallAnswer { found, damaged: damaged.into_iter().collect() })
+    }
+
+    /// As [`MemoryStore::upto`]; blocks. The scope of a damaged file is filled up to 0.
+    pub fn upto_now(&self, scope: &StoreScope) -> Result<u64, StoreError> {
+        let resident = self.shared.resident(scope);
+        match resident.exclusive(self.shared.dimensions) {
+            Ok(mut exclusive) => Ok(exclusive.index().upto),
+            Err(StoreError::Damaged { .. }) => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// As [`MemoryStore::drop`]; blocks.
+    pub fn drop_now(&self, scope: &StoreScope) -> Result<(), StoreError> {
+        self.shared.resident(scope).remove()
+    }
+
+    async fn work<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let store = self.clone();
+        let worked = tokio::task::spawn_blocking(move || work(&store)).await;
+        worked.unwrap_or(Err(StoreError::Closed))
+    }
+}
+
+#[async_trait]
+impl MemoryStore for LocalStore {
+    async fn put(&self, scope: &StoreScope, batch: DocumentBatch) -> Result<(), StoreError> {
+        let scope = scope.clone();
+        self.work(move |store| store.put_now(&scope, &batch)).await
+    }
+
+    async fn mask(&self, scope: &StoreScope, ids: &[DocumentId]) -> Result<(), StoreError> {
+        let (scope, ids) = (scope.clone(), ids.to_vec());
+        self.work(move |store| store.mask_now(&scope, &ids)).await
+    }
+
+    async fn search(
+        &self,
+        scopes: &[StoreScope],
+        query: &RecallQuery,
+        k: usize,
+    ) -> Result<RecallAnswer, StoreError> {
+        let (scopes, query) = (scopes.to_vec(), query.clone());
+        self.work(move |store| store.search_now(&scopes, &query, k)).await
+    }
+
+    async fn upto(&self, scope: &StoreScope) -> Result<u64, StoreError> {
+        let scope = scope.clone();
+        self.work(move |store| store.upto_now(&scope)).await
+    }
+
+    async fn drop(&self, scope: &StoreScope) -> Result<(), StoreError> {
+        let scope = scope.clone();
+        self.work(move |store| store.drop_now(&scope)).await
+    }
+}
+
+/// Ranks the documents of these scopes and reads those that fit best. Names the scopes whose files turn out damaged.
+fn find(
+    residents: &[Arc<ResidentScope>],
+    query: &RecallQuery,
+    k: usize,
+) -> Result<(Vec<FoundDocument>, BTreeSet<StoreScope>), StoreError> {
+    let guards: Vec<(&ResidentScope, RwLockReadGuard<'_, Option<ScopeIndex>>)> =
+        residents.iter().map(|resident| (resident.as_ref(), resident.read())).collect();
+    let loaded: Vec<(&ResidentScope, &ScopeIndex)> =
+        guards.iter().filter_map(|(resident, guard)| Some((*resident, guard.as_ref()?))).collect();
+    let indexes: Vec<&ScopeIndex> = loaded.iter().map(|(_, index)| *index).collect();
+    let vector = query.embedding.as_deref().map(vectors::in_bytes);
+    let hits = ranking::rank(&indexes, query, vector.as_deref(), k);
+    let (mut found, mut broken) = (Vec::with_capacity(hits.len()), BTreeSet::new());
+    let mut files: BTreeMap<usize, File> = BTreeMap::new();
+    for hit in hits {
+        let Some((resident, index)) = loaded.get(hit.index) else { continue };
+        match read(resident, index, hit, &mut files) {
+            Ok(document) => {
+                let scope = resident.scope.clone();
+                found.push(FoundDocument { scope, document, score: hit.score });
+            }
+            Err(FileError::Damaged(_)) => {
+                broken.insert(resident.scope.clone());
+            }
+            Err(FileError::Io(source)) => return Err(failed(&resident.path, source)),
+        }
+    }
+    Ok((found, broken))
+}
+
+/// Reads the document of a hit. A file that is gone is as bad as a damaged one.
+fn read(
+    resident: &ResidentScope,
+    index: &ScopeIndex,
+    hit: Hit,
+    files: &mut BTreeMap<usize, File>,
+) -> Result<Document, FileError> {
+    let entry = index.entries().get(at(hit.number));
+    let lost = || FileError::Damaged("its file lacks a document".to_owned());
+    let (entry, place) = entry.and_then(|entry| Some((entry, entry.place?))).ok_or_else(lost)?;
+    if let btree_map::Entry::Vacant(vacant) = files.entry(hit.index) {
+        match File::open(&resident.path) {
+            Ok(file) => vacant.insert(file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(lost()),
+            Err(error) => return Err(FileError::Io(error)),
+        };
+    }
+    let file = files.get_mut(&hit.index).ok_or_else(lost)?;
+    let document = file::document(file, place)?;
+    if document.id == entry.id { Ok(document) } else { Err(lost()) }
+}
