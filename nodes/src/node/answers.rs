@@ -24,6 +24,7 @@ use clawnode_proto::{
     context_view::{ContextPlace, ContextView},
     execute::ExecutionView,
     kill_switch::{PanicView, SwitchList},
+    ledger::{LedgerShow, LedgerView},
     limits::MORE_STEPS,
     mcp::{McpList, McpServerView},
     model::{ModelList, ModelParams, ModelTest, ModelView},
@@ -44,7 +45,7 @@ use super::{
     backend::{NodeBackend, idempotency_key, named, store},
     delete, health,
     orders::{self, NodeOrder},
-    policy, reload, runaways, scheduler, session_filter,
+    policy, scheduler, session_filter,
 };
 
 /// The answer of methods that return nothing else.
@@ -53,15 +54,7 @@ const DONE: DoneView = DoneView { ok: true };
 #[async_trait]
 impl Answers for NodeBackend {
     async fn status(&self, _: &RequestCaller, _: Nothing) -> HandlerResult<StatusView> {
-        let mut status = self.overview.status().await;
-        let alive = self.overview.alive();
-        status.warnings.extend(health::warnings(&alive, &self.needs()));
-        status.warnings.extend(reload::warnings(&alive));
-        status.warnings.splice(0..0, runaways::warnings(self.agents.paused()));
-        status.warnings.extend(self.budgets.warnings().await);
-        // An operator's stop comes before everything else.
-        status.warnings.splice(0..0, self.switch.warnings());
-        Ok(status)
+        Ok(self.status_view().await)
     }
 
     async fn nodes_list(&self, _: &RequestCaller, _: Nothing) -> HandlerResult<NodeList> {
@@ -210,6 +203,15 @@ impl Answers for NodeBackend {
         (session, at): (SessionRef, Option<ContextPlace>),
     ) -> HandlerResult<ContextView> {
         let found = self.sessions.context(session.id, at).await;
+        found.map_err(|error| named(&session, error))
+    }
+
+    async fn ledger_show(
+        &self,
+        _: &RequestCaller,
+        (session, wanted): (SessionRef, LedgerShow),
+    ) -> HandlerResult<LedgerView> {
+        let found = self.sessions.ledger(session.id, &wanted).await;
         found.map_err(|error| named(&session, error))
     }
 

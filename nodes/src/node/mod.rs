@@ -73,6 +73,7 @@ mod scheduler;
 pub mod serving;
 mod session_filter;
 pub mod status;
+mod status_answers;
 pub mod storage;
 pub mod tools;
 mod transfer;

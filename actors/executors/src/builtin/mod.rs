@@ -3,7 +3,9 @@
 mod basics;
 mod calculate;
 mod http_fetch;
+mod ledger;
 mod time;
 
 pub use basics::Basics;
 pub use http_fetch::HttpFetch;
+pub use ledger::Ledger;
