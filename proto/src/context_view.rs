@@ -110,6 +110,19 @@ pub struct ContextPart {
     /// The messages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub messages: Vec<Message>,
+    /// The model calls of the turn that entries of the work ledger take the place of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stubs: Vec<ContextStub>,
+}
+
+/// Model calls of a turn that the model is shown as entries of the work ledger.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ContextStub {
+    /// The numbers of the first and the last of these calls in their turn, from 1.
+    pub calls: (u32, u32),
+    /// The number of the entry that closed them.
+    pub entry: u64,
 }
 
 /// What a part of a request is.

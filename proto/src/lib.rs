@@ -37,6 +37,7 @@ pub mod kernel;
 pub mod kill_switch;
 mod kind;
 pub mod lane;
+pub mod ledger;
 pub mod limits;
 pub mod llm;
 pub mod mcp;

@@ -202,6 +202,16 @@ limits! {
         BAD_CALLS: u32 = 2, "calls";
         /// Steps that `chat.continue` gives to a turn.
         MORE_STEPS: u32 = 25, "steps";
+        /// The text of one entry of a work ledger.
+        LEDGER_ENTRY_CHARS: usize = 2_000, "characters";
+        /// Entries of a work ledger that the state of a session keeps. Older ones are in its archives.
+        LEDGER_ENTRIES: usize = 1_000, "entries";
+        /// Text of these entries together, unless the last one alone has more.
+        LEDGER_BYTES: usize = 256 << 10, "bytes";
+        /// What one call of `ledger_read` shows. It is in the append that records the call.
+        LEDGER_READ_BYTES: usize = 6 << 10, "bytes";
+        /// Calls of `ledger_append` and `ledger_read` in one reply. Each is three events of one append.
+        LEDGER_CALLS: usize = 16, "calls";
         /// Rules of one agent.
         POLICY_RULES: usize = 64, "rules";
         /// Commands in `[tools.run_command] read_only`.

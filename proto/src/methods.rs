@@ -25,6 +25,7 @@ pub mod types {
         context_view::{ContextView, SessionsContext},
         execute::{ExecuteParams, ExecutionParams, ExecutionView},
         kill_switch::{PanicView, SwitchList},
+        ledger::{LedgerShow, LedgerView},
         mcp::{McpList, McpServerView},
         model::{ModelList, ModelParams, ModelTest, ModelView},
         model_route::RouteView,
@@ -128,6 +129,10 @@ macro_rules! methods {
             /// What a model was shown by a call of a session, part by part, and why. It reads the whole journal.
             SessionsContext sessions_context = "sessions.context": SessionsContext => ContextView
                 [Get "/v1/sessions/{session}/context".asked(&[("at", Text)])];
+            /// The work ledger of a session: what its agent wrote down. Entries that left the state of the session
+            /// are read from its archives.
+            LedgerShow ledger_show = "ledger.show": LedgerShow => LedgerView
+                [Get "/v1/sessions/{session}/ledger".asked(LEDGER)];
             /// Streams a session's frames from a cursor on.
             SessionsResume = "sessions.resume": SessionsResume => AcceptedView;
             /// All data of a session, to keep elsewhere.

@@ -27,6 +27,7 @@ pub use crate::{
 pub use crate::{
     execute::{Plan, StepPlanned},
     hook::{ModelHooked, ToolHooked},
+    ledger::LedgerEntry,
 };
 
 /// What may be sent to a session.
@@ -139,6 +140,8 @@ grammar! {
         StepPlanned(StepPlanned) = "step_planned", required;
         /// A tool call begins. From here on, it may have had an effect.
         ToolAsked(ToolAsked) = "tool_asked", required;
+        /// An agent writes something into its work ledger.
+        LedgerEntry(LedgerEntry) = "ledger_entry", required;
         /// A tool call has ended, or was refused. clawnode never runs it again.
         ToolDone(ToolDone) = "tool_done", required, progress;
         /// It is unknown whether a tool call had an effect. clawnode never runs it again.

@@ -11,6 +11,7 @@ use clawnode_proto::{
         PanicParams, SessionParams, SessionsHistory, SessionsList,
     },
     context_view::SessionsContext,
+    ledger::LedgerShow,
     limits,
     usage::{Day, UsageAuditParams, UsageCallsParams},
 };
@@ -56,6 +57,8 @@ pub mod given {
     /// At most so many events after this one.
     pub type JournalShow = (SessionRef, Option<Cursor>, usize);
     pub type JournalVerify = Option<SessionRef>;
+    /// The session, and which entries.
+    pub type LedgerShow = (SessionRef, types::LedgerShow);
     /// At most so many rows after this one.
     pub type ListParams = (Option<Cursor>, usize);
     /// The server, the tool, and the digest of the approved tool.
@@ -149,6 +152,17 @@ impl Judge<given::SessionsHistory> for SessionsHistory {
 impl Judge<given::SessionsContext> for SessionsContext {
     fn judge(self) -> Result<given::SessionsContext, ErrorBody> {
         Ok((parse("session", &self.session)?, self.at))
+    }
+}
+
+impl Judge<given::LedgerShow> for LedgerShow {
+    fn judge(self) -> Result<given::LedgerShow, ErrorBody> {
+        match self.last {
+            Some(last) if !(1..=PAGE_MAX).contains(&last) => {
+                Err(invalid(format!("`last` is {last}, not 1 to {PAGE_MAX}")))
+            }
+            _ => Ok((parse("session", &self.session)?, self)),
+        }
     }
 }
 

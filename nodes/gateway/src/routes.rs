@@ -55,6 +55,8 @@ const LOGS: &[(&str, QueryKind)] = &[
     ("limit", Number),
     ("wait_ms", Number),
 ];
+/// What `ledger.show` is asked for with.
+const LEDGER: &[(&str, QueryKind)] = &[("type", Text), ("last", Number), ("before", Number)];
 /// What `events.list` is asked for with.
 const EVENTS: &[(&str, QueryKind)] = &[("cursor", Text), ("limit", Number), ("wait_ms", Number)];
 

@@ -7,8 +7,8 @@ use super::top;
 use super::{
     agents, approvals, backup, budget, chat, config, doctor, events, execute,
     flags::{GlobalFlags, RoleArg},
-    guide, hooks, import, jobs, journal, manual, mcp, models, node, panic, parked, providers,
-    quarantine, sessions, skills, tools, tree, up, usage, verify,
+    guide, hooks, import, jobs, journal, ledger, manual, mcp, models, node, panic, parked,
+    providers, quarantine, sessions, skills, tools, tree, up, usage, verify,
 };
 
 /// What `--help` ends with.
@@ -152,6 +152,9 @@ pub(super) enum Command {
     /// Show, verify, replay and repair journals
     #[command(subcommand)]
     Journal(journal::JournalCommand),
+    /// Show what the agent of a session wrote down while it worked
+    #[command(subcommand)]
+    Ledger(ledger::LedgerCommand),
     /// Write everything in the data directory to a file
     Backup(backup::BackupArgs),
     /// Restore a backup into an empty data directory

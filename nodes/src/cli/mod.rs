@@ -28,6 +28,7 @@ mod job_tables;
 mod jobs;
 mod journal;
 mod kind;
+mod ledger;
 mod link;
 mod listing;
 mod manual;

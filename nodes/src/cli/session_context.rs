@@ -5,7 +5,8 @@ use clawnode_proto::{
     api::calls,
     context::{ContextMode, ContextSettings},
     context_view::{
-        ContextGap, ContextPart, ContextPartKind, ContextPlace, ContextView, SessionsContext,
+        ContextGap, ContextPart, ContextPartKind, ContextPlace, ContextStub, ContextView,
+        SessionsContext,
     },
     llm::Role,
 };
@@ -71,6 +72,7 @@ fn shown(out: Output, view: &ContextView, brief: bool) -> String {
     lines.push(String::new());
     lines.push(out.table(&["part", "tokens", "as before", "why"], view.parts.iter().map(row)));
     lines.extend(view.left_out.iter().map(left_out));
+    lines.extend(view.parts.iter().flat_map(stubs));
     if !brief {
         lines.extend(view.parts.iter().flat_map(text));
     }
@@ -126,6 +128,19 @@ fn left_out(gap: &ContextGap) -> String {
         None => clean(&gap.what),
     };
     format!("left out: {turns}, because {}", clean(&gap.why))
+}
+
+/// The model calls of a turn that entries of the ledger take the place of.
+fn stubs(part: &ContextPart) -> Vec<String> {
+    let stub = |stub: &ContextStub| {
+        let calls = match stub.calls {
+            (first, last) if first == last => format!("call {first}"),
+            (first, last) => format!("calls {first} to {last}"),
+        };
+        let (entry, name) = (stub.entry, name(part));
+        format!("ledger: entry {entry} closed {calls} of {name}, and is shown in their place")
+    };
+    part.stubs.iter().map(stub).collect()
 }
 
 /// A part as the model read it.
@@ -193,6 +208,7 @@ mod tests {
             text: None,
             tools: Vec::new(),
             messages: vec![Message::text(Role::User, Text::from(said))],
+            stubs: Vec::new(),
         }
     }
 
@@ -250,5 +266,9 @@ mod tests {
         let view = ContextView { verified: false, ..view(Vec::new()) };
         assert!(head(&view).join("\n").contains("another request"));
         assert_eq!(left_out(&view.left_out[0]), "left out: turns 1 to 4, because of no room");
+        let mut part = part(ContextPartKind::Turn, Some(2), "b");
+        part.stubs.push(ContextStub { calls: (1, 4), entry: 7 });
+        let told = "ledger: entry 7 closed calls 1 to 4 of turn 2, and is shown in their place";
+        assert_eq!(stubs(&part), [told]);
     }
 }

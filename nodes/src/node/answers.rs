@@ -22,6 +22,7 @@ use clawnode_proto::{
     context_view::{ContextPlace, ContextView},
     execute::ExecutionView,
     kill_switch::{PanicView, SwitchList},
+    ledger::{LedgerShow, LedgerView},
     limits::MORE_STEPS,
     mcp::{McpList, McpServerView},
     model::{ModelList, ModelParams, ModelTest, ModelView},
@@ -195,6 +196,15 @@ impl Answers for NodeBackend {
         (session, at): (SessionRef, Option<ContextPlace>),
     ) -> HandlerResult<ContextView> {
         let found = self.sessions.context(session.id, at).await;
+        found.map_err(|error| named(&session, error))
+    }
+
+    async fn ledger_show(
+        &self,
+        _: &RequestCaller,
+        (session, wanted): (SessionRef, LedgerShow),
+    ) -> HandlerResult<LedgerView> {
+        let found = self.sessions.ledger(session.id, &wanted).await;
         found.map_err(|error| named(&session, error))
     }
 

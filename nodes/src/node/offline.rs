@@ -12,6 +12,7 @@ use clawnode_proto::{
     EntityId, ErrorBody, ErrorCode,
     api::{Call, JournalShow, JournalVerify, ListParams, Method, SessionParams, SessionsHistory},
     context_view::SessionsContext,
+    ledger::LedgerShow,
     offline::{ReplayRow, ReplayView},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -62,8 +63,8 @@ impl DataDirectory {
         all.map_err(|error| ErrorBody::new(error.code(), error.to_string()))
     }
 
-    /// Answers `sessions.list`, `sessions.history`, `sessions.context`, `sessions.export`, `journal.show`,
-    /// `journal.verify`, `quarantine.list`, `quarantine.show` and `parked.list` with the same
+    /// Answers `sessions.list`, `sessions.history`, `sessions.context`, `ledger.show`, `sessions.export`,
+    /// `journal.show`, `journal.verify`, `quarantine.list`, `quarantine.show` and `parked.list` with the same
     /// documents as a node; any other method is `unsupported`.
     pub async fn call<C: Call>(&self, _: C, params: &C::Params) -> Result<C::Answer, ErrorBody> {
         let answer = self.answer(C::METHOD, json(params)?).await?;
@@ -89,6 +90,12 @@ impl DataDirectory {
                 let SessionsContext { session, at } = read(params)?;
                 let session = reference(&session)?;
                 let found = self.sessions.context(session.id, at).await;
+                json(found.map_err(|error| named(&session, error))?)
+            }
+            Method::LedgerShow => {
+                let wanted: LedgerShow = read(params)?;
+                let session = reference(&wanted.session)?;
+                let found = self.sessions.ledger(session.id, &wanted).await;
                 json(found.map_err(|error| named(&session, error))?)
             }
             Method::SessionsExport => {

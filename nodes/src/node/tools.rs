@@ -8,7 +8,7 @@ use clawnode_actors::{
 };
 use clawnode_cluster::{Clock, Peek, membership::Members};
 use clawnode_executors::{
-    Basics, HttpFetch, SkillTools, Workspace, WorkspaceOptions,
+    Basics, HttpFetch, Ledger, SkillTools, Workspace, WorkspaceOptions,
     sandbox::{self, Commands, ContainerOwner, Docker, ProcessOptions, Processes, Steps},
     ssh, workspace,
 };
@@ -76,6 +76,7 @@ pub fn catalogue(
     plugins: &NodePlugins,
 ) -> Vec<ToolSpec> {
     let mut specs = Basics::new(Arc::clone(clock)).tools();
+    specs.extend(Ledger.tools());
     specs.extend(SkillTools::new(SkillShelf::default(), config.node.name.clone()).tools());
     specs.extend(HttpFetch::new(Egress::new(config.egress.clone())).tools());
     let elsewhere = WorkspaceOptions::new(std::path::PathBuf::new());
@@ -165,6 +166,7 @@ pub async fn open(
     let (config, env, switch_gate) = (&loaded.config, loaded.env(), &base.switch_gate);
     let mut executors: Vec<Arc<dyn Executor>> = vec![
         Arc::new(Basics::new(Arc::clone(&base.clock))),
+        Arc::new(Ledger),
         Arc::new(SkillTools::new(skills.clone(), config.node.name.clone())),
         Arc::new(HttpFetch::new(Egress::new(config.egress.clone()).behind(switch_gate.clone()))),
     ];

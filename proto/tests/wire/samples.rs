@@ -34,6 +34,7 @@ use clawnode_proto::{
     },
     kill_switch::{KillSwitch, SwitchRecord, SwitchScope},
     lane::Lane,
+    ledger::{EntryType, LedgerEntry},
     llm::{
         FailureClass, Message, ModelFailure, ModelRef, PromptTooLong, Role, Sampling, StopReason,
         Text, Usage, UsageRecord,
@@ -791,6 +792,14 @@ pub(crate) fn session_events() -> Vec<SessionEvent> {
         }),
         Settled { turn, usage: usage(), lost_attempts: 1, cost: None }.into(),
         ToolAsked { turn, call: tool, tool: name("time_now"), by_client: false }.into(),
+        LedgerEntry {
+            turn,
+            call: tool,
+            number: 7,
+            entry: EntryType::Finding,
+            text: "noon is at 12:00".to_owned(),
+        }
+        .into(),
         tool_done(None),
         tool_done(Some(ToolOutcome::done("12:00"))),
         tool_done(Some(ToolOutcome::failed(ToolFailure::Invalid, "no"))),

@@ -20,10 +20,22 @@ const fn kind(readme: &'static str, steps: &'static [Step]) -> Scene {
 const WRITES: Step = Step::new(CONFIGURE, "", "");
 
 /// Pages whose tools need no more than this machine.
-pub const KINDS: [Scene; 8] = [
+pub const KINDS: [Scene; 9] = [
     kind(
         "docs/guide/tools/builtin.md",
         &[WRITES, Step::new(CALL, "", "shows 'Europe/Berlin'; shows '`calculate` said: 42'")],
+    ),
+    kind(
+        "docs/guide/tools/ledger.md",
+        &[
+            WRITES,
+            Step::new(
+                CALL,
+                "",
+                "shows 'written as entry 1'; shows '#1 finding: The tests need a database.'; \
+                 shows '1 of 1 entries'",
+            ),
+        ],
     ),
     kind(
         "docs/guide/tools/files.md",

@@ -15,6 +15,7 @@ mod keeping;
 mod lanes;
 mod last_cents;
 mod leaving;
+mod ledger;
 mod lists;
 mod openapi;
 mod panic;

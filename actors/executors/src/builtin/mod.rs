@@ -3,9 +3,11 @@
 mod basics;
 mod calculate;
 mod http_fetch;
+mod ledger;
 mod skills;
 mod time;
 
 pub use basics::Basics;
 pub use http_fetch::HttpFetch;
+pub use ledger::Ledger;
 pub use skills::{ACTIVATE_SKILL, DISCOVER_SKILLS, SkillTools};

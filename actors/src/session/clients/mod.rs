@@ -15,6 +15,7 @@ pub(in crate::session) mod follow;
 pub(in crate::session) mod follow_from;
 pub(in crate::session) mod frame_listeners;
 pub(in crate::session) mod inspect;
+pub mod ledger;
 pub mod listing;
 pub(in crate::session) mod pages;
 pub(in crate::session) mod parts;

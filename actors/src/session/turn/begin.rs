@@ -77,6 +77,7 @@ impl SessionState {
             lane: message.lane,
             trace,
             steps: Vec::new(),
+            nudges: Vec::new(),
             plan: None,
             skills: Vec::new(),
             judged: None,

@@ -33,7 +33,7 @@ type AnyStep = (usize, Vec<(usize, usize)>);
 
 /// A conversation, and the settings that its next request is made by.
 #[derive(Clone, Debug)]
-struct Case {
+pub(super) struct Case {
     rules: ContextRules,
     /// The size of each turn's message, and its steps. The last turn runs.
     turns: Vec<(usize, Vec<AnyStep>)>,
@@ -42,12 +42,12 @@ struct Case {
     system: usize,
     has_tools: bool,
     is_auto: bool,
-    tokens: u32,
+    pub(super) tokens: u32,
     recent_turns: u32,
     window_tokens: u32,
 }
 
-fn cases() -> impl Strategy<Value = Case> {
+pub(super) fn cases() -> impl Strategy<Value = Case> {
     let tool = (0_usize..400, 0_usize..3_000);
     let step = (0_usize..2_000, prop::collection::vec(tool, 0..3));
     let turn = (1_usize..2_000, prop::collection::vec(step, 0..4));
@@ -90,6 +90,7 @@ fn tool_call(call: CallId, at: usize, (arguments, result): (usize, usize)) -> To
         approval: None,
         brought: None,
         end: Some(ToolEnd::Known { outcome: ToolOutcome::done("y".repeat(result)) }),
+        entry: None,
     }
 }
 
@@ -114,7 +115,7 @@ fn step(turn: TurnId, at: usize, (reply, tools): &AnyStep) -> Step {
 }
 
 impl Case {
-    fn profile(&self) -> Profile {
+    pub(super) fn profile(&self) -> Profile {
         let model = "sim/model".parse().unwrap();
         let mut options = AgentOptions::new("main".parse().unwrap(), model);
         if self.has_tools {
@@ -129,7 +130,7 @@ impl Case {
         options.profile()
     }
 
-    fn state(&self) -> SessionState {
+    pub(super) fn state(&self) -> SessionState {
         let mut state = SessionState::default();
         for (at, (said, steps)) in self.turns.iter().enumerate() {
             let id = TurnId::from_u128(at as u128 + 1);
@@ -154,7 +155,7 @@ impl Case {
 }
 
 /// Whether each call of a tool is answered in the message after it, and nothing else is answered.
-fn are_tools_paired(messages: &[Message]) -> bool {
+pub(super) fn are_tools_paired(messages: &[Message]) -> bool {
     let mut asked: Vec<&str> = Vec::new();
     for message in messages {
         let answered: Vec<&str> = message.tool_replies.iter().map(|it| it.id.as_str()).collect();

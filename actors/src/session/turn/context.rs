@@ -173,6 +173,7 @@ pub(super) fn draft(
     }
     current.splice(..0, turn.told_skills());
     current.extend(turn.joining().iter().map(|(_, steer)| joining(steer)));
+    current.extend(turn.nudge(&profile.tools));
     // However much it may think: the conversation needs room too.
     let thoughts = sampling.reasoning.map_or(0, Reasoning::budget).min(window_tokens / 4);
     let reply = sampling.max_tokens.map_or(REPLY_TOKENS, u64::from) + u64::from(thoughts);

@@ -31,6 +31,7 @@ pub struct ContextReader {
 
 /// A request as it was sent, and by what it was made.
 struct Sent<'a> {
+    state: &'a SessionState,
     profile: &'a Profile,
     draft: Draft,
     /// Whether the budget of its context held.
@@ -82,7 +83,7 @@ impl ContextReader {
             return;
         }
         let is_bounded = draft(state, profile, turn, None).is_bounded;
-        let sent = Sent { profile, draft: made, is_bounded };
+        let sent = Sent { state, profile, draft: made, is_bounded };
         let common = before.as_ref().map_or(0, |before| sent.common_messages(before));
         let is_begun_alike = before.as_ref().is_some_and(|before| sent.begins_like(before));
         let request = &sent.draft.request;
@@ -196,6 +197,7 @@ impl Sent<'_> {
                 number: turn.and_then(number_of),
                 repeated: at <= common,
                 messages: messages.to_vec(),
+                stubs: turn.and_then(|id| self.state.turn(id)).map_or_else(Vec::new, Turn::stubs),
                 ..part(kind, tokens(messages), &why)
             });
         }
@@ -284,6 +286,7 @@ fn part(kind: ContextPartKind, tokens: u64, why: &str) -> ContextPart {
         text: None,
         tools: Vec::new(),
         messages: Vec::<Message>::new(),
+        stubs: Vec::new(),
     }
 }
 

@@ -77,6 +77,7 @@ impl SessionState {
                 }
             }
             SessionEvent::StepPlanned(planned) => self.planned(planned, head.ts),
+            SessionEvent::LedgerEntry(entry) => self.written(head, entry),
             event @ (SessionEvent::ToolHooked(_)
             | SessionEvent::ApprovalAsked(_)
             | SessionEvent::ApprovalGiven(_)
@@ -255,6 +256,10 @@ impl SessionState {
             }
             None => {
                 let index = u32::try_from(running.steps.len()).unwrap_or(u32::MAX);
+                let tools = self.profile.as_ref().map_or(&[][..], |profile| &profile.tools);
+                if running.nudge(tools).is_some() {
+                    running.nudges.push(index);
+                }
                 let steers = std::mem::take(&mut running.steers);
                 for (_, steer) in steers {
                     running.hear(index, steer.content, steer.attachments);
@@ -342,7 +347,9 @@ impl SessionState {
                 held.attempt
             )));
         }
-        let messages = turn.messages_running().len() + turn.joining().len();
+        let tools = self.profile.as_ref().map_or(&[][..], |profile| &profile.tools);
+        let added = turn.joining().len() + usize::from(turn.nudge(tools).is_some());
+        let messages = turn.messages_running().len() + added;
         Ok(Some(Box::new(HeldAttempt::of(&held, messages, begun.dropped_turns))))
     }
 
@@ -374,12 +381,13 @@ impl SessionState {
                 approval: None,
                 brought: None,
                 end: None,
+                entry: None,
             });
         }
     }
 
     /// A tool call of the running turn that has no end.
-    fn waiting_tool(&mut self, call: CallId) -> Result<&mut ToolCall, Violation> {
+    pub(super) fn waiting_tool(&mut self, call: CallId) -> Result<&mut ToolCall, Violation> {
         let tools = self.open.front_mut().map(|turn| &mut turn.steps);
         let tool = tools
             .into_iter()

@@ -2,16 +2,20 @@
 //!
 //! `fold` takes the journal's events into `state`; `kind` decides what comes next, in `effect`s. `tools`,
 //! `approval`, `client`, `hooks`, `clock`, `plan`, `give_way` and `ending` are parts of that decision. `context` makes what the
-//! model sees, `tool_frames` what clients see of tools, `prepare` what an effect needs, and `settle` what
+//! model sees of turns as `told` tells them, `tool_frames` what clients see of tools, `prepare` what an effect needs, and `settle` what
 //! becomes of a tool call's job. `measure` says how large a request is, `dropping`, `bounded` and `attachments` how much of
 //! the conversation it shows, `response` whether a reply fits its schema, `routing` which model is asked, `terms` and `held`
 //! what a call may cost, and has cost, and `next_needs` so of one that is not made yet. `begin` says how turns begin,
-//! `kept` which ones a state keeps, `skills` which skills they have. `recorded` tells who looks at a journal from outside
-//! what it says, and `explain` what a model was shown, and why.
+//! `kept` which ones a state keeps, `skills` which skills they have. `ledger` has what an agent wrote down of its work, and
+//! `blocks` what a model is shown of that. `recorded` tells who looks at a journal from outside what it says, and `explain`
+//! what a model was shown, and why.
 
 pub mod approval;
 mod attachments;
 mod begin;
+mod blocks;
+#[cfg(test)]
+mod blocks_tests;
 mod bounded;
 #[cfg(test)]
 mod bounded_tests;
@@ -29,6 +33,7 @@ pub mod held;
 pub mod hooks;
 pub mod kept;
 pub mod kind;
+pub(in crate::session) mod ledger;
 pub mod measure;
 #[cfg(test)]
 mod model_tests;
@@ -46,5 +51,6 @@ pub mod state;
 mod terms;
 #[cfg(test)]
 mod terms_tests;
+mod told;
 pub mod tool_frames;
 pub mod tools;

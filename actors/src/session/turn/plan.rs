@@ -71,6 +71,7 @@ impl ToolCall {
             late: None,
             brought: None,
             end: None,
+            entry: None,
         }
     }
 

@@ -348,7 +348,8 @@ fn added(
         }
     }
     added = added.saturating_add(most(&turn.messages_running(), from));
-    let joining: Vec<Message> = turn.joining().iter().map(|(_, steer)| joining(steer)).collect();
+    let joining = turn.joining().iter().map(|(_, steer)| joining(steer));
+    let joining: Vec<Message> = joining.chain(turn.nudge(&request.tools)).collect();
     Some(added.saturating_add(most(&joining, 0)))
 }
 

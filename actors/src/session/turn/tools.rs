@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     approval::ApprovalState,
     hooks::{self, HookFate, ToolJudged},
+    ledger::{EntryMark, LedgerCall, SessionLedger, is_of_ledger},
     state::{Step, StepEnd, Turn},
 };
 
@@ -57,6 +58,9 @@ pub struct ToolCall {
     pub brought: Option<ToolEnd>,
     /// How it ended.
     pub end: Option<ToolEnd>,
+    /// The entry that it wrote into the work ledger.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entry: Option<EntryMark>,
 }
 
 /// A tool call that was begun.
@@ -190,7 +194,7 @@ impl ToolCall {
 
 /// What comes next of the last reply of `turn`, whose tools are not all done with.
 pub(in crate::session) fn next(
-    session: &SessionKey,
+    (session, ledger): (&SessionKey, &SessionLedger),
     profile: &Profile,
     turn: &Turn,
     step: &Step,
@@ -206,7 +210,7 @@ pub(in crate::session) fn next(
     }
     let events = match over {
         Some(over) => give_up(turn, step, &over),
-        None => begin(session, profile, turn, step),
+        None => begin((session, ledger), profile, turn, step),
     };
     if !events.is_empty() {
         return NextCalls::Record(events);
@@ -256,11 +260,17 @@ fn give_up(turn: &Turn, step: &Step, over: &TimeLimit) -> Vec<SessionEvent> {
 
 /// Begins as many of the calls that wait as may run at a time; people are asked about those that
 /// need it, and those that never will run are ended.
-fn begin(session: &SessionKey, profile: &Profile, turn: &Turn, step: &Step) -> Vec<SessionEvent> {
+fn begin(
+    (session, ledger): (&SessionKey, &SessionLedger),
+    profile: &Profile,
+    turn: &Turn,
+    step: &Step,
+) -> Vec<SessionEvent> {
     let most = usize::try_from(profile.max_parallel_tools.max(1)).unwrap_or(usize::MAX);
     let runs = |tool: &&ToolCall| tool.is_open() && !tool.is_of_client();
     let mut open = step.tools.iter().filter(runs).count();
     let mut events = Vec::new();
+    let mut has_written = false;
     for (index, tool) in step.tools.iter().enumerate() {
         if tool.asked.is_some() || tool.end.is_some() {
             continue;
@@ -277,6 +287,12 @@ fn begin(session: &SessionKey, profile: &Profile, turn: &Turn, step: &Step) -> V
                 let (call, tool) = (tool.call, spec.name);
                 events.push(ToolAsked { turn: turn.id, call, tool, by_client: true }.into());
             }
+            // One at a time: each of them reads what those before it have written.
+            Ok((Callee::Agent(spec), Permitted::Yes)) if is_of_ledger(spec) => {
+                if !std::mem::replace(&mut has_written, true) {
+                    events.extend(ledger.decide(ledger_call(profile, turn, step, (index, spec))));
+                }
+            }
             Ok((Callee::Agent(spec), Permitted::Yes)) if open < most => {
                 open += 1;
                 let (call, tool) = (tool.call, spec.name.clone());
@@ -291,6 +307,20 @@ fn begin(session: &SessionKey, profile: &Profile, turn: &Turn, step: &Step) -> V
         }
     }
     events
+}
+
+/// The call of this place, whose tool the session itself ends.
+fn ledger_call<'a>(
+    profile: &Profile,
+    turn: &Turn,
+    step: &'a Step,
+    (index, spec): (usize, &'a ToolSpec),
+) -> LedgerCall<'a> {
+    let is_one = |tool: &&ToolCall| profile.tool(&tool.using.name).is_some_and(is_of_ledger);
+    let earlier = step.tools.iter().take(index).filter(is_one).count();
+    let (turn, arguments) = (turn.id, step.tools.get(index).map_or("", ToolCall::arguments));
+    let call = step.tools.get(index).map_or(step.call, |tool| tool.call);
+    LedgerCall { turn, call, spec, arguments, earlier }
 }
 
 /// The tool that a call names, by who runs it.
