@@ -33,7 +33,6 @@ use crate::{
         mcp::McpServers,
         operate::Operations,
         panic,
-        plugins::NodePlugins,
         reload::Reloaded,
         status::NodeStatus,
         tools::{self, NodeTools, ToolParts},
@@ -98,7 +97,7 @@ impl Opened {
         let runner_parts = RunnerParts {
             storage: base.storage.clone(),
             agents: agents.clone(),
-            hooks,
+            hooks: hooks.clone(),
             models: Arc::new(models.clone()),
             available: tools.available(),
             job_wait: config.tools.job_wait,
