@@ -300,7 +300,7 @@ fn a_journal_of_an_earlier_build_that_granted_to_a_process_that_was_gone_is_read
     assert_eq!(committed(&state), 600);
     assert_eq!(Budget::advance(&state), [], "the others wait until that is closed, too");
     accepts(&mut state, last(2));
-    assert_eq!(amounts(&Budget::advance(&state)), [(1, 600)]);
+    assert_eq!(amounts(&Budget::advance(&state)), [(2, 600)]);
 }
 
 #[test]
