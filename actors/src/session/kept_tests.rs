@@ -291,7 +291,8 @@ fn turns_leave_once_no_request_shows_them() {
         usual_turn(&mut run, n);
         is_long |= left_out(&run) > 0;
         assert_eq!(is_long, left_out(&run) > 0, "a long history stays long: turn {n}");
-        let (kept, gone) = (state(&run).closed.len(), state(&run).earlier.turns as usize);
+        let kept = state(&run).closed.len();
+        let gone = usize::try_from(state(&run).earlier.turns).unwrap();
         assert!(gone <= left_out(&run), "turn {n}");
         let is_rest = gone == left_out(&run) || kept == KEPT_RECENT_TURNS;
         assert!(gone == 0 || is_rest, "turn {n}: {gone} have left, {kept} stay");
