@@ -190,6 +190,10 @@ opaque_id!(
     FileId, "file"
 );
 opaque_id!(
+    /// A point of a memory: the hash of the event that it was learned from.
+    MemoryPointId, "point"
+);
+opaque_id!(
     /// One timer of an entity.
     TimerId, "tmr"
 );
@@ -311,6 +315,24 @@ impl TimerId {
     pub fn of_window(account: EntityId, due: Timestamp) -> Self {
         let parts: [&[u8]; 2] = [&account.as_u128().to_be_bytes(), &due.0.to_be_bytes()];
         Self(derive("clawnode window timer id v1", &parts))
+    }
+}
+
+impl TimerId {
+    /// The timer that consolidates a memory.
+    pub fn of_memory(memory: EntityId, due: Timestamp) -> Self {
+        let parts: [&[u8]; 2] = [&memory.as_u128().to_be_bytes(), &due.0.to_be_bytes()];
+        Self(derive("clawnode memory timer id v1", &parts))
+    }
+}
+
+impl MemoryPointId {
+    /// The id of the point that is the `part`th of those that an event of this entity gave: the same event gives
+    /// the same ids.
+    pub fn derive(entity: EntityId, event: u64, part: u32) -> Self {
+        let parts: [&[u8]; 3] =
+            [&entity.as_u128().to_be_bytes(), &event.to_be_bytes(), &part.to_be_bytes()];
+        Self(derive("clawnode memory point id v1", &parts))
     }
 }
 

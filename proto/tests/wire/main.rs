@@ -9,6 +9,7 @@
 mod budget;
 mod evolution;
 mod goldens;
+mod memory;
 mod record;
 mod samples;
 
