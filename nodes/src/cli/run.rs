@@ -14,7 +14,8 @@ use super::{
     args::{Cli, Command},
     backup, budget, chat, config,
     context::CliContext,
-    doctor, events, execute, guide, hooks, import, jobs, journal, manual, mcp, models, node, nodes,
+    doctor, events, execute, guide, hooks, import, jobs, journal, manual, mcp, memory, models,
+    node, nodes,
     output::Output,
     panic, parked, partitions, providers, quarantine, sessions, shape, status, tools, tree, up,
     usage, verify,
@@ -150,6 +151,7 @@ async fn perform(command: Command, context: &CliContext) -> Result<Exit, Failure
         Command::Partitions => partitions::run(context).await,
         Command::Usage(args) => usage::run(args, context).await,
         Command::Budget(command) => budget::run(command, context).await,
+        Command::Memory(command) => Box::pin(memory::run(command, context)).await,
         Command::Tree(args) => tree::run(args, context).await,
         Command::Events(args) => events::run(args, context).await,
         #[cfg(feature = "tui")]

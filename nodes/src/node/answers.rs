@@ -7,44 +7,34 @@ use clawnode_gateway::{
     Answers, Checked, CleanFilter, ExecuteRequest, HandlerResult, JobFilter, LogFilter,
     RequestCaller, SessionRef,
 };
-use clawnode_kernel::EntityError;
 use clawnode_proto::{
-    AgentName, CallId, Cursor, Digest, ErrorBody, ErrorCode, ExecutionId, JobId, McpServerName,
-    TurnId,
-    agents::{AgentDetail, AgentList, AgentView},
-    api::{
-        EventsParams, Method, NodeParams, NodesDrain, Nothing, PanicClear, PanicParams, ParkedDrop,
-        PolicyCheck, SessionsList, TreeParams,
-    },
-    archive::{ArchiveStats, CleanView, JobList, JobView, LogView},
-    budget::{
-        AccountView, BudgetAllowParams, BudgetExplainView, BudgetList, BudgetParams,
-        BudgetReconcileParams, BudgetSetParams, ReconcileView,
-    },
-    context_view::{ContextPlace, ContextView},
-    execute::ExecutionView,
-    kill_switch::{PanicView, SwitchList},
+    AgentName, CallId, Cursor, Digest, ExecutionId, JobId, McpServerName, TurnId,
+    api::Method,
+    context_view::ContextPlace,
     limits::MORE_STEPS,
-    mcp::{McpList, McpServerView},
-    model::{ModelList, ModelParams, ModelTest, ModelView},
-    model_route::RouteView,
-    overview::{FeedView, NodeList, PartitionList, TreeView},
-    policy::{Approval, Decision},
-    provider::{DiagnoseParams, DiagnoseView, ProvidersView},
-    usage::{Day, UsageAudit, UsageCalls, UsageCallsParams, UsageParams, UsageView},
-    view::{
-        ApprovalList, ContinuedView, DoneView, EventList, HistoryView, NodeView, ParkedList,
-        PolicyView, QuarantineDone, QuarantineList, QuarantineView, SessionList, StatusView,
-        VerifyView,
+    methods::types::{
+        AccountView, AgentDetail, AgentList, AgentView, Approval, ApprovalList, ArchiveStats,
+        BudgetAllowParams, BudgetExplainView, BudgetList, BudgetParams, BudgetReconcileParams,
+        BudgetSetParams, CleanView, ContextView, ContinuedView, DiagnoseParams, DiagnoseView,
+        DoneView, EventList, EventsParams, ExecutionView, FeedView, HistoryView, JobList, JobView,
+        LogView, McpList, McpServerView, MemoryForgetParams, MemoryForgetView, MemoryList,
+        MemoryParams, MemoryPoints, MemoryPutParams, MemoryPutView, MemoryShowParams, MemoryStats,
+        ModelList, ModelParams, ModelTest, ModelView, NodeList, NodeParams, NodeView, NodesDrain,
+        Nothing, PanicClear, PanicParams, PanicView, ParkedDrop, ParkedList, PartitionList,
+        PolicyCheck, PolicyView, ProvidersView, QuarantineDone, QuarantineList, QuarantineView,
+        ReconcileView, RouteView, SessionList, SessionsList, StatusView, SwitchList, TreeParams,
+        TreeView, UsageAudit, UsageCalls, UsageCallsParams, UsageParams, UsageView, VerifyView,
     },
+    policy::Decision,
+    usage::Day,
 };
 use serde_json::Value;
 
 use super::{
     backend::{NodeBackend, idempotency_key, named, store},
     delete, health,
-    orders::{self, NodeOrder},
-    policy, reload, runaways, scheduler, session_filter,
+    orders::NodeOrder,
+    policy, scheduler, session_filter,
 };
 
 /// The answer of methods that return nothing else.
@@ -53,15 +43,7 @@ const DONE: DoneView = DoneView { ok: true };
 #[async_trait]
 impl Answers for NodeBackend {
     async fn status(&self, _: &RequestCaller, _: Nothing) -> HandlerResult<StatusView> {
-        let mut status = self.overview.status().await;
-        let alive = self.overview.alive();
-        status.warnings.extend(health::warnings(&alive, &self.needs()));
-        status.warnings.extend(reload::warnings(&alive));
-        status.warnings.splice(0..0, runaways::warnings(self.agents.paused()));
-        status.warnings.extend(self.budgets.warnings().await);
-        // An operator's stop comes before everything else.
-        status.warnings.splice(0..0, self.switch.warnings());
-        Ok(status)
+        Ok(self.warned_status().await)
     }
 
     async fn nodes_list(&self, _: &RequestCaller, _: Nothing) -> HandlerResult<NodeList> {
@@ -146,6 +128,46 @@ impl Answers for NodeBackend {
         session: SessionRef,
     ) -> HandlerResult<BudgetExplainView> {
         self.budgets.explain(&session, |error| named(&session, error)).await
+    }
+
+    async fn memory_list(
+        &self,
+        _: &RequestCaller,
+        (after, limit): (Option<Cursor>, usize),
+    ) -> HandlerResult<MemoryList> {
+        self.memories.list(after.as_ref(), limit).await
+    }
+
+    async fn memory_show(
+        &self,
+        _: &RequestCaller,
+        Checked(params): Checked<MemoryShowParams>,
+    ) -> HandlerResult<MemoryPoints> {
+        self.memories.show(&params).await
+    }
+
+    async fn memory_put(
+        &self,
+        _: &RequestCaller,
+        Checked(params): Checked<MemoryPutParams>,
+    ) -> HandlerResult<MemoryPutView> {
+        self.memories.put(params).await
+    }
+
+    async fn memory_forget(
+        &self,
+        _: &RequestCaller,
+        it: MemoryForgetParams,
+    ) -> HandlerResult<MemoryForgetView> {
+        self.memories.forget(it).await
+    }
+
+    async fn memory_stats(
+        &self,
+        _: &RequestCaller,
+        it: MemoryParams,
+    ) -> HandlerResult<MemoryStats> {
+        self.memories.stats(it.memory).await
     }
 
     async fn usage_calls(
@@ -279,13 +301,7 @@ impl Answers for NodeBackend {
         _: &RequestCaller,
         session: SessionRef,
     ) -> HandlerResult<RouteView> {
-        let options = |agent: &AgentName| self.agents.options(agent);
-        let found = self.sessions.next_route(session.id, options).await;
-        let unknown = || {
-            ErrorBody::new(ErrorCode::NotFound, "the session's agent is not in the configuration")
-                .hint("`clawnode agents list` shows the agents there are")
-        };
-        found.map_err(|error| named(&session, error))?.ok_or_else(unknown)
+        self.next_route(session).await
     }
 
     async fn mcp_list(&self, _: &RequestCaller, _: Nothing) -> HandlerResult<McpList> {
@@ -370,16 +386,7 @@ impl Answers for NodeBackend {
     }
 
     async fn parked_drop(&self, _: &RequestCaller, params: ParkedDrop) -> HandlerResult<DoneView> {
-        let ParkedDrop { letter } = params;
-        if self.overview.is_worker() {
-            self.sessions.entities().drop_letter(&letter).await?;
-            return Ok(DONE);
-        }
-        let nodes = self.overview.nodes().nodes;
-        if orders::drop_letter(self.sessions.storage(), &nodes, &letter).await? {
-            return Ok(DONE);
-        }
-        Err(EntityError::NoLetter(letter).into())
+        self.drop_letter(params.letter).await.map(|()| DONE)
     }
 
     async fn approvals_list(
@@ -485,11 +492,5 @@ impl Answers for NodeBackend {
     ) -> HandlerResult<ContinuedView> {
         let turn = self.sessions.go_on(session.id, turn).await?;
         Ok(ContinuedView { turn, steps: MORE_STEPS })
-    }
-}
-
-impl NodeBackend {
-    async fn order(&self, node: &str, order: NodeOrder) -> HandlerResult<NodeView> {
-        orders::give(self.sessions.storage(), &self.overview.nodes().nodes, node, order).await
     }
 }

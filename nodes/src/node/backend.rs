@@ -45,6 +45,7 @@ use super::{
     embeddings::Embeddings,
     executions::Executions,
     mcp::McpRequests,
+    memories::MemoryAnswers,
     model_answers::ModelAnswers,
     overview::{NodeInfo, Overview},
     panic::PanicControl,
@@ -62,6 +63,7 @@ pub struct NodeBackend {
     pub(super) mcp: McpRequests,
     pub(super) archive: ArchiveRequests,
     pub(super) budgets: BudgetAnswers,
+    pub(super) memories: MemoryAnswers,
     models: CurrentModels,
     embeddings: Embeddings,
 }
@@ -83,6 +85,7 @@ impl NodeBackend {
         let embeddings = Embeddings::new(embedder, storage, heard, Arc::clone(&heartbeat_source));
         let archive = ArchiveRequests::new(sessions.clone(), members, heartbeat_source);
         let budgets = BudgetAnswers::new(sessions.clone(), agents.clone(), node.clone());
+        let memories = MemoryAnswers::new(sessions.clone(), agents.clone(), node.clone());
         let overview = Overview::new(node, sessions.clone());
         Self {
             sessions,
@@ -93,6 +96,7 @@ impl NodeBackend {
             mcp,
             archive,
             budgets,
+            memories,
             models,
             embeddings,
         }

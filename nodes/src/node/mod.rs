@@ -11,7 +11,8 @@
 //! | `serving` | sets up the gateway |
 //! | `backend`, `answers`, `agent_answers`, `usage_answers` | the gateway's requests about sessions; a handler for each method |
 //! | `accounts` | accounts for people: what is spent, by whom, and changes of limits |
-//! | `count`, `delete`, `executions`, `archive`, `policy`, `scheduler`, `session_filter` | longer answers |
+//! | `memories` | performs effects of memories; shows and changes memories for people |
+//! | `longer_answers`, `count`, `delete`, `executions`, `archive`, `policy`, `scheduler`, `session_filter` | longer answers |
 //! | `version_check`, `status`, `load` | heartbeats: what this process is, does, and how busy it is |
 //! | `scan` | places the worker, and looks after the inputs of processes that died |
 //! | `reload` | follows the configuration's files |
@@ -53,7 +54,9 @@ pub mod hooks;
 pub mod import;
 pub mod kinds;
 pub mod load;
+mod longer_answers;
 pub mod mcp;
+pub mod memories;
 mod model_answers;
 pub mod models;
 pub mod observe;

@@ -17,7 +17,7 @@ serve
 "#;
 
 /// Each guide, by its page.
-pub const GUIDES: [Scene; 13] = [
+pub const GUIDES: [Scene; 14] = [
     Scene {
         readme: "docs/guide/attachments.md",
         folder: FOLDER,
@@ -81,6 +81,22 @@ pub const GUIDES: [Scene; 13] = [
             "serve; printf 'hello\\nand on\\n' | clawnode chat --session default:cli:local:ada >/dev/null",
             "shows 'running turn 2'; shows 'user: hello'; shows 'only here'",
         )],
+    },
+    Scene {
+        readme: "docs/guide/memories.md",
+        folder: FOLDER,
+        steps: &[
+            Step::new(
+                "clawnode memory list",
+                "serve",
+                "shows superseded; shows 'Tea is at five.'; shows shared/handbook; shows '1 added'",
+            ),
+            Step::new(
+                "clawnode memory forget default/all --all",
+                "",
+                "shows 'is not recalled any more'; shows '`default/all` is deleted, with 1 live point'",
+            ),
+        ],
     },
     Scene {
         readme: "docs/guide/budgets.md",

@@ -16,6 +16,7 @@ mod lanes;
 mod last_cents;
 mod leaving;
 mod lists;
+mod memories;
 mod openapi;
 mod panic;
 mod providers;
