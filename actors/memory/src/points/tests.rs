@@ -181,6 +181,21 @@ fn mem_3_a_source_that_is_told_again_adds_nothing_wherever_its_point_is() {
     assert_eq!(book.replayed(), book.state);
 }
 
+/// C23, at the memory: its owner or the teller dies after a point was journaled, and the point is told again.
+#[test]
+fn c23_a_point_that_is_told_again_after_a_crash_is_added_once() {
+    let mut book = Book::new();
+    let points = vec![told(1, "a", MemoryTrust::Person)];
+    let first = book.accept(MemoryInput::Put { points: points.clone() });
+    book.state = codec::decode(&codec::encode(&book.replayed()).unwrap()).unwrap();
+    assert_eq!(book.state.answer(first), None, "it is not recorded yet");
+    let again = book.accept(MemoryInput::Put { points });
+    let events = book.decide();
+    assert!(matches!(events[..], [MemoryEvent::Added(_)]), "{events:?}");
+    assert_eq!(book.state.answer(first).unwrap().added, [source(1).point()]);
+    assert_eq!(book.state.answer(again).unwrap().known, [source(1).point()]);
+}
+
 #[test]
 fn a_later_point_about_the_same_supersedes_what_is_trusted_no_more() {
     use MemoryTrust::{Agent, Operator, Person, Tool};
