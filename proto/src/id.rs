@@ -62,7 +62,7 @@ fn parse_base32(text: &str) -> Option<u128> {
 }
 
 /// Hashes length-prefixed parts under a domain, so that no two lists of parts collide.
-fn derive(domain: &'static str, parts: &[&[u8]]) -> u128 {
+pub(crate) fn derive(domain: &'static str, parts: &[&[u8]]) -> u128 {
     let mut hasher = blake3::Hasher::new_derive_key(domain);
     for part in parts {
         hasher.update(&(part.len() as u64).to_be_bytes());
@@ -315,24 +315,6 @@ impl TimerId {
     pub fn of_window(account: EntityId, due: Timestamp) -> Self {
         let parts: [&[u8]; 2] = [&account.as_u128().to_be_bytes(), &due.0.to_be_bytes()];
         Self(derive("clawnode window timer id v1", &parts))
-    }
-}
-
-impl TimerId {
-    /// The timer that consolidates a memory.
-    pub fn of_memory(memory: EntityId, due: Timestamp) -> Self {
-        let parts: [&[u8]; 2] = [&memory.as_u128().to_be_bytes(), &due.0.to_be_bytes()];
-        Self(derive("clawnode memory timer id v1", &parts))
-    }
-}
-
-impl MemoryPointId {
-    /// The id of the point that is the `part`th of those that an event of this entity gave: the same event gives
-    /// the same ids.
-    pub fn derive(entity: EntityId, event: u64, part: u32) -> Self {
-        let parts: [&[u8]; 3] =
-            [&entity.as_u128().to_be_bytes(), &event.to_be_bytes(), &part.to_be_bytes()];
-        Self(derive("clawnode memory point id v1", &parts))
     }
 }
 

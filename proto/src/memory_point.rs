@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     grammar,
-    id::MemoryPointId,
+    id::{EntityId, MemoryPointId, TimerId, derive},
     limits::{MEMORY_NAME_CHARS, MEMORY_TEXT_CHARS},
     memory::{MemoryLayer, MemorySource, MemoryTrust},
     timestamp::Timestamp,
@@ -225,6 +225,28 @@ impl MemorySource {
     /// The id of the point that it gives.
     pub fn point(&self) -> MemoryPointId {
         MemoryPointId::derive(self.entity, self.event, self.part)
+    }
+}
+
+// === impl MemoryPointId ===
+
+impl MemoryPointId {
+    /// The id of the point that is the `part`th of those that an event of this entity gave: the same event gives
+    /// the same ids.
+    pub fn derive(entity: EntityId, event: u64, part: u32) -> Self {
+        let parts: [&[u8]; 3] =
+            [&entity.as_u128().to_be_bytes(), &event.to_be_bytes(), &part.to_be_bytes()];
+        Self::from_u128(derive("clawnode memory point id v1", &parts))
+    }
+}
+
+// === impl TimerId ===
+
+impl TimerId {
+    /// The timer that consolidates a memory.
+    pub fn of_memory(memory: EntityId, due: Timestamp) -> Self {
+        let parts: [&[u8]; 2] = [&memory.as_u128().to_be_bytes(), &due.0.to_be_bytes()];
+        Self::from_u128(derive("clawnode memory timer id v1", &parts))
     }
 }
 

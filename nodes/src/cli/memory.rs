@@ -204,8 +204,6 @@ pub(super) async fn run(command: MemoryCommand, context: &CliContext) -> Result<
     Ok(Exit::Ok)
 }
 
-// === Reading ===
-
 async fn read_all(context: &CliContext) -> Result<MemoryList, Failure> {
     let client = context.client().await?;
     let mut all = MemoryList::default();

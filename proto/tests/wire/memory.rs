@@ -1,4 +1,4 @@
-//! The bytes of the events that memories record, of what they are sent, and of how the bucket lists them.
+//! The bytes of the events that memories record, of their inputs, and of how the bucket lists them.
 
 use clawnode_proto::{
     EntityId, MemoryPointId, Timestamp,
@@ -80,7 +80,7 @@ fn memories() {
     insta::assert_snapshot!(golden + &all(&layers) + &all(&trusts));
 }
 
-/// An id that changed would have what is told again added again (MEM-3).
+/// An id that changed would add a source that comes again a second time (MEM-3).
 #[test]
 fn mem_3_ids_of_points_follow_from_their_sources_for_ever() {
     let ids: Vec<String> = [0, 1].map(|part| source(part).point().to_string()).to_vec();

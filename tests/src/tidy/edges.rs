@@ -90,6 +90,7 @@ const ONLY: &[(&str, &[&str])] = &[
             "sim",
             "kernel",
             "budget",
+            "memory",
             "guard",
             "tool",
             "executors",

@@ -59,7 +59,8 @@ async fn a_memory_keeps_what_it_accepted_and_forgets_what_it_is_asked_to() -> Ou
     // What is superseded and forgotten comes back by no means, the other stays.
     let ended = home.run(&["memory", "forget", MEMORY, &rome.to_string()]).await?;
     assert!(ended.out.contains("stays in the journal of `default/all`"), "{ended:?}");
-    assert_eq!(texts(&points(&client, MEMORY, true).await?), ["Ada lives in Bonn."]);
+    let all = points(&client, MEMORY, true).await?;
+    assert_eq!(texts(&all), ["Ada lives in Bonn."], "MEM-4");
     let ended = home.run(&["memory", "forget", MEMORY, &rome.to_string()]).await?;
     assert!(ended.code == 1 && ended.err.contains("has no point"), "{ended:?}");
     let verified = home.run(&["journal", "verify"]).await?;

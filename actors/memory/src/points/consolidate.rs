@@ -9,8 +9,8 @@ use clawnode_proto::{
 };
 
 use super::{
+    kept::KeptPoint,
     same::said,
-    state::KeptPoint,
     weight::{is_kept, weight},
 };
 

@@ -16,6 +16,7 @@
 //! Not here: finding points by a text (`store`), and what a conversation learns.
 
 mod consolidate;
+mod kept;
 mod kind;
 #[cfg(test)]
 mod properties;
@@ -25,6 +26,7 @@ mod state;
 mod tests;
 mod weight;
 
+pub use kept::KeptPoint;
 pub use kind::{Memory, MemoryEffect, MemoryJob};
-pub use state::{KeptPoint, MemoryState, PastPoint, PutAnswer};
+pub use state::{MemoryState, PastPoint, PutAnswer};
 pub use weight::weight;

@@ -122,7 +122,7 @@ fn taken(book: &mut Book, step: Step) -> Vec<MemoryEvent> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 10, failure_persistence: None, ..Default::default() })]
 
-    /// MEM-3, MEM-4 and the limits hold at every prefix, in whatever order points come, are told again and are
+    /// MEM-3, MEM-4 and the limits hold at every prefix, in whatever order points come, come again and are
     /// forgotten, and however clocks jump; and the journal is all there is.
     #[test]
     fn mem_3_and_mem_4_hold_at_every_prefix(

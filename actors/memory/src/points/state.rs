@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     consolidate::{self, Room},
+    kept::KeptPoint,
     same::is_about_same,
     weight::is_kept,
 };
@@ -52,15 +53,6 @@ pub struct MemoryState {
     /// How many points were masked.
     masked: u64,
     doomed: bool,
-}
-
-/// A live point.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeptPoint {
-    /// Its id.
-    pub id: MemoryPointId,
-    /// The point.
-    pub point: MemoryPoint,
 }
 
 /// A point that is not live any more.
@@ -190,7 +182,7 @@ impl MemoryState {
         self.wanted.iter().any(masks)
     }
 
-    /// Whether the source of this point was told before.
+    /// Whether the source of this point is known.
     fn knows(&self, id: MemoryPointId) -> bool {
         let waits = |it: &WantedChange| matches!(it, WantedChange::Put(_, point) if point.id == id);
         self.live.iter().any(|it| it.id == id)

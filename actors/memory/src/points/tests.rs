@@ -181,7 +181,7 @@ fn mem_3_a_source_that_is_told_again_adds_nothing_wherever_its_point_is() {
     assert_eq!(book.replayed(), book.state);
 }
 
-/// C23, at the memory: its owner or the teller dies after a point was journaled, and the point is told again.
+/// C23, at the memory: its owner or the teller dies after a point was journaled, and the point comes again.
 #[test]
 fn c23_a_point_that_is_told_again_after_a_crash_is_added_once() {
     let mut book = Book::new();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clawnode_proto::{Timestamp, memory::MemoryTrust, memory_point::MemoryPoint};
 
-/// In this time the weight of what an agent or a tool said halves.
+/// In this time the weight of a point that an agent or a tool said halves.
 const HALF_LIFE: Duration = Duration::from_hours(30 * 24);
 /// Thousandths of an importance.
 const UNIT: u64 = 1_000;
