@@ -62,7 +62,7 @@ fn parse_base32(text: &str) -> Option<u128> {
 }
 
 /// Hashes length-prefixed parts under a domain, so that no two lists of parts collide.
-fn derive(domain: &'static str, parts: &[&[u8]]) -> u128 {
+pub(crate) fn derive(domain: &'static str, parts: &[&[u8]]) -> u128 {
     let mut hasher = blake3::Hasher::new_derive_key(domain);
     for part in parts {
         hasher.update(&(part.len() as u64).to_be_bytes());
@@ -188,6 +188,10 @@ opaque_id!(
 opaque_id!(
     /// An uploaded file of a session.
     FileId, "file"
+);
+opaque_id!(
+    /// A point of a memory: the hash of the event that it was learned from.
+    MemoryPointId, "point"
 );
 opaque_id!(
     /// One timer of an entity.

@@ -43,6 +43,8 @@ pub mod llm;
 pub mod mcp;
 pub mod media;
 pub mod memory;
+pub mod memory_point;
+pub mod memory_view;
 pub mod methods;
 pub mod model;
 mod model_call;
@@ -89,8 +91,8 @@ pub use event::{Grammar, Head, Sealed, Tail};
 pub use frame::{Frame, FrameBody, FrameKey};
 pub use id::{
     AgentName, Attempt, CallId, Capability, Digest, EntityId, Epoch, EventId, ExecutionId, FileId,
-    HookName, IdempotencyKey, Incarnation, InputId, JobId, Kind, McpServerName, NodeName,
-    Partition, Position, ProcessId, Seq, SessionKey, SshHostName, SwitchId, TimerId, ToolName,
-    TurnId,
+    HookName, IdempotencyKey, Incarnation, InputId, JobId, Kind, McpServerName, MemoryPointId,
+    NodeName, Partition, Position, ProcessId, Seq, SessionKey, SshHostName, SwitchId, TimerId,
+    ToolName, TurnId,
 };
 pub use timestamp::Timestamp;

@@ -124,6 +124,28 @@ limits! {
         /// The numbers of one vector.
         EMBED_DIMENSIONS: usize = 8_192, "numbers";
     }
+    "Memories" {
+        /// Live points of one memory. Consolidation makes room for further ones.
+        MEMORY_POINTS: usize = 2_000, "points";
+        /// Text of the live points of one memory.
+        MEMORY_BYTES: usize = 2 << 20, "bytes";
+        /// The text of one point.
+        MEMORY_TEXT_CHARS: usize = 1_000, "characters";
+        /// The subject, the predicate or the object of one point.
+        MEMORY_NAME_CHARS: usize = 200, "characters";
+        /// Points that one request adds to a memory. All of them are one input.
+        MEMORY_PUT_POINTS: usize = 64, "points";
+        /// Text of the points of one such request. With its events it fits into one append.
+        MEMORY_PUT_BYTES: usize = 128 << 10, "bytes";
+        /// Points that were superseded, joined or archived and that a memory still shows. Older ones are in its
+        /// journal only.
+        MEMORY_PAST_POINTS: usize = 500, "points";
+        /// Text of these points together.
+        MEMORY_PAST_BYTES: usize = 512 << 10, "bytes";
+        /// Points that left a memory and whose sources add nothing when they come again. Older ones would be
+        /// added again, after 7 days.
+        MEMORY_GONE: usize = 10_000, "points";
+    }
     "Entities and the cluster" {
         /// Claims without progress after which an entity is quarantined.
         CLAIMS_WITHOUT_PROGRESS: u32 = 5, "claims";

@@ -43,7 +43,7 @@ pub enum MemoryLayer {
     Semantic,
     /// How something is to be done.
     Procedural,
-    /// Who somebody is to somebody.
+    /// How people and things relate to each other.
     Social,
     /// What has happened.
     Episode,
@@ -66,6 +66,7 @@ pub enum MemoryTrust {
 
 /// The time at which something was learned, and where.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MemorySource {
     /// The entity whose journal says it: a session, or the memory itself.
     pub entity: EntityId,

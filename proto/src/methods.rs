@@ -27,6 +27,10 @@ pub mod types {
         kill_switch::{PanicView, SwitchList},
         ledger::{LedgerShow, LedgerView},
         mcp::{McpList, McpServerView},
+        memory_view::{
+            MemoryForgetParams, MemoryForgetView, MemoryList, MemoryParams, MemoryPoints,
+            MemoryPutParams, MemoryPutView, MemoryShowParams, MemoryStats,
+        },
         model::{ModelList, ModelParams, ModelTest, ModelView},
         model_route::RouteView,
         overview::{FeedView, NodeList, PartitionList, StatsView, TreeView},
@@ -104,6 +108,22 @@ macro_rules! methods {
             /// Which limits hold for the next call of a session, and whether it could be made now.
             BudgetExplain budget_explain = "budget.explain": SessionParams => BudgetExplainView
                 [Get "/v1/sessions/{session}/budget"];
+            /// The memories of agents, with how much each has, in pages.
+            MemoryList memory_list = "memory.list": ListParams => MemoryList
+                [Get "/v1/memory".asked(PAGE)];
+            /// The points of a memory, in pages.
+            MemoryShow memory_show = "memory.show": MemoryShowParams => MemoryPoints
+                [Get "/v1/memory/points".asked(POINTS)];
+            /// Adds points to a memory. A source that it knows adds nothing.
+            MemoryPut memory_put = "memory.put": MemoryPutParams => MemoryPutView
+                [Post "/v1/memory/points"
+                    .with(Object(r#"{"memory":"default/all","points":[{"text":"Tea is at four."}]}"#))];
+            /// Masks a point of a memory, or deletes the memory with its journal.
+            MemoryForget memory_forget = "memory.forget": MemoryForgetParams => MemoryForgetView
+                [Delete "/v1/memory/points".asked(&[("memory", Text), ("point", Text), ("all", Flag)])];
+            /// How much a memory has, and may have.
+            MemoryStats memory_stats = "memory.stats": MemoryParams => MemoryStats
+                [Get "/v1/memory/stats".asked(&[("memory", Text)])];
             /// The attempts at model calls, newest first, in pages. It reads journals, which takes a while.
             UsageCalls usage_calls = "usage.calls": UsageCallsParams => UsageCalls
                 [Get "/v1/usage/calls".asked(USAGE_CALLS)];

@@ -54,13 +54,32 @@ impl schemars::JsonSchema for AccountKey {
     }
 }
 
+impl schemars::JsonSchema for MemoryKey {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "MemoryKey".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "type": "string",
+            "pattern": "^([^/]+/all|[^/]+/peer/[^:]+:[^:]+:[^:]+|shared/[^/]+)$",
+            "examples": ["default/all"],
+        })
+    }
+}
+
 use crate::{
     budget::AccountKey,
     frame::FrameKey,
     id::{
-        CallId, Digest, EntityId, EventId, ExecutionId, FileId, InputId, JobId, Kind, ProcessId,
-        SwitchId, TimerId, TurnId,
+        CallId, Digest, EntityId, EventId, ExecutionId, FileId, InputId, JobId, Kind,
+        MemoryPointId, ProcessId, SwitchId, TimerId, TurnId,
     },
+    memory::MemoryKey,
     reasoning::Reasoning,
 };
 
@@ -75,6 +94,7 @@ texts! {
     InputId = "^in_[0-9a-z]{26}$";
     JobId = "^job_[0-9a-z]{26}$";
     Kind = "^[a-z0-9_]+$";
+    MemoryPointId = "^point_[0-9a-z]{26}$";
     SwitchId = "^latch_[0-9a-z]{26}$";
     ProcessId = "^proc_[0-9a-z]{26}$";
     TimerId = "^tmr_[0-9a-z]{26}$";

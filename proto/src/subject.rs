@@ -22,6 +22,8 @@ pub const LETTER_KEYS: &str = "letter.";
 pub const APPROVAL_KEYS: &str = "approval.";
 /// Keys of the bucket with the limits of accounts begin with this.
 pub const BUDGET_KEYS: &str = "budget.";
+/// Keys of the bucket that list memories begin with this.
+pub const MEMORY_KEYS: &str = "memory.";
 /// Keys of the bucket with calls that wait for a provider begin with this.
 pub const OUTAGE_KEYS: &str = "outage.";
 /// Keys of the bucket with the states of jobs begin with this.
@@ -274,6 +276,11 @@ pub fn outage_key(call: CallId) -> String {
 /// The key of the bucket with the limits of an account, by its entity.
 pub fn budget_key(account: EntityId) -> String {
     format!("{BUDGET_KEYS}{account}")
+}
+
+/// The key of the bucket that lists a memory, by its entity.
+pub fn memory_key(memory: EntityId) -> String {
+    format!("{MEMORY_KEYS}{memory}")
 }
 
 /// The key of the bucket with what is known of an MCP server's tools.

@@ -5,4 +5,9 @@
 
 #![forbid(unsafe_code)]
 
+pub mod points;
+mod runner;
 pub mod store;
+
+pub use points::Memory;
+pub use runner::MemoryRunner;

@@ -13,6 +13,7 @@ use clawnode_proto::{
     context_view::SessionsContext,
     ledger::LedgerShow,
     limits,
+    memory_view::{MemoryPutParams, MemoryShowParams},
     usage::{Day, UsageAuditParams, UsageCallsParams},
 };
 use serde::de::DeserializeOwned;
@@ -64,6 +65,8 @@ pub mod given {
     /// The server, the tool, and the digest of the approved tool.
     pub type McpApprove = (McpServerName, Option<String>, Option<String>);
     pub type McpParams = McpServerName;
+    pub type MemoryPutParams = Checked<types::MemoryPutParams>;
+    pub type MemoryShowParams = Checked<types::MemoryShowParams>;
     pub type PanicClear = Checked<types::PanicClear>;
     pub type PanicParams = Checked<types::PanicParams>;
     pub type SessionParams = SessionRef;
@@ -175,6 +178,22 @@ impl Judge<Checked<SessionsList>> for SessionsList {
 impl Judge<Checked<UsageCallsParams>> for UsageCallsParams {
     fn judge(self) -> Result<Checked<Self>, ErrorBody> {
         Ok(Checked(Self { limit: Some(rows(self.limit)?), ..self }))
+    }
+}
+
+impl Judge<Checked<MemoryShowParams>> for MemoryShowParams {
+    fn judge(self) -> Result<Checked<Self>, ErrorBody> {
+        Ok(Checked(Self { limit: Some(rows(self.limit)?), ..self }))
+    }
+}
+
+impl Judge<Checked<MemoryPutParams>> for MemoryPutParams {
+    fn judge(self) -> Result<Checked<Self>, ErrorBody> {
+        let (given, most) = (self.points.len(), limits::MEMORY_PUT_POINTS);
+        if !(1..=most).contains(&given) {
+            return Err(invalid(format!("`points` has {given} points, not 1 to {most}")));
+        }
+        Ok(Checked(self))
     }
 }
 

@@ -34,6 +34,9 @@ const SESSIONS: &[(&str, QueryKind)] = &[
     ("since", Text),
     ("stateless", Flag),
 ];
+/// What `memory.show` is asked for with.
+const POINTS: &[(&str, QueryKind)] =
+    &[("memory", Text), ("all", Flag), ("cursor", Text), ("limit", Number)];
 /// What `usage.calls` is asked for with.
 const USAGE_CALLS: &[(&str, QueryKind)] = &[("since", Text), ("cursor", Text), ("limit", Number)];
 /// What `jobs.list` is asked for with.

@@ -7,7 +7,7 @@ use super::top;
 use super::{
     agents, approvals, backup, budget, chat, config, doctor, events, execute,
     flags::{GlobalFlags, RoleArg},
-    guide, hooks, import, jobs, journal, ledger, manual, mcp, models, node, panic, parked,
+    guide, hooks, import, jobs, journal, ledger, manual, mcp, memory, models, node, panic, parked,
     providers, quarantine, sessions, skills, tools, tree, up, usage, verify,
 };
 
@@ -102,6 +102,9 @@ pub(super) enum Command {
     /// Limit what is spent; show what is spent, by whom, and what waits
     #[command(subcommand)]
     Budget(budget::BudgetCommand),
+    /// Show what agents remember; add, forget, export and import points
+    #[command(subcommand)]
+    Memory(memory::MemoryCommand),
     /// Show the tasks of every process of the cluster as a tree
     Tree(tree::TreeArgs),
     /// Show recent events of the cluster, and follow new ones

@@ -33,6 +33,7 @@ mod link;
 mod listing;
 mod manual;
 mod mcp;
+mod memory;
 mod model_route;
 mod models;
 mod node;

@@ -15,8 +15,8 @@ use super::{
     args::{Cli, Command},
     backup, budget, chat, config,
     context::CliContext,
-    doctor, events, execute, guide, hooks, import, jobs, journal, ledger, manual, mcp, models,
-    node, nodes,
+    doctor, events, execute, guide, hooks, import, jobs, journal, ledger, manual, mcp, memory,
+    models, node, nodes,
     output::Output,
     panic, parked, partitions, providers, quarantine, sessions, shape, skills, status, tools, tree,
     up, usage, verify,
@@ -153,6 +153,7 @@ fn perform(command: Command, context: &CliContext) -> LocalBoxFuture<'_, Result<
         Command::Partitions => Box::pin(partitions::run(context)),
         Command::Usage(args) => Box::pin(usage::run(args, context)),
         Command::Budget(command) => Box::pin(budget::run(command, context)),
+        Command::Memory(command) => Box::pin(memory::run(command, context)),
         Command::Tree(args) => Box::pin(tree::run(args, context)),
         Command::Events(args) => Box::pin(events::run(args, context)),
         #[cfg(feature = "tui")]

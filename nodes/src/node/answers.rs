@@ -9,33 +9,25 @@ use clawnode_gateway::{
 };
 use clawnode_proto::{
     AgentName, CallId, Cursor, Digest, ExecutionId, JobId, McpServerName, TurnId,
-    agents::{AgentDetail, AgentList, AgentView},
-    api::{
-        EventsParams, Method, NodeParams, NodesDrain, Nothing, PanicClear, PanicParams, ParkedDrop,
-        PolicyCheck, SessionsList, TreeParams,
-    },
-    archive::{ArchiveStats, CleanView, JobList, JobView, LogView},
-    budget::{
-        AccountView, BudgetAllowParams, BudgetExplainView, BudgetList, BudgetParams,
-        BudgetReconcileParams, BudgetSetParams, ReconcileView,
-    },
-    context_view::{ContextPlace, ContextView},
-    execute::ExecutionView,
-    kill_switch::{PanicView, SwitchList},
-    ledger::{LedgerShow, LedgerView},
+    api::Method,
+    context_view::ContextPlace,
     limits::MORE_STEPS,
-    mcp::{McpList, McpServerView},
-    model::{ModelList, ModelParams, ModelTest, ModelView},
-    model_route::RouteView,
-    overview::{FeedView, NodeList, PartitionList, TreeView},
-    policy::{Approval, Decision},
-    provider::{DiagnoseParams, DiagnoseView, ProvidersView},
-    usage::{Day, UsageAudit, UsageCalls, UsageCallsParams, UsageParams, UsageView},
-    view::{
-        ApprovalList, ContinuedView, DoneView, EventList, HistoryView, NodeView, ParkedList,
-        PolicyView, QuarantineDone, QuarantineList, QuarantineView, SessionList, StatusView,
-        VerifyView,
+    methods::types::{
+        AccountView, AgentDetail, AgentList, AgentView, Approval, ApprovalList, ArchiveStats,
+        BudgetAllowParams, BudgetExplainView, BudgetList, BudgetParams, BudgetReconcileParams,
+        BudgetSetParams, CleanView, ContextView, ContinuedView, DiagnoseParams, DiagnoseView,
+        DoneView, EventList, EventsParams, ExecutionView, FeedView, HistoryView, JobList, JobView,
+        LedgerShow, LedgerView, LogView, McpList, McpServerView, MemoryForgetParams,
+        MemoryForgetView, MemoryList, MemoryParams, MemoryPoints, MemoryPutParams, MemoryPutView,
+        MemoryShowParams, MemoryStats, ModelList, ModelParams, ModelTest, ModelView, NodeList,
+        NodeParams, NodeView, NodesDrain, Nothing, PanicClear, PanicParams, PanicView, ParkedDrop,
+        ParkedList, PartitionList, PolicyCheck, PolicyView, ProvidersView, QuarantineDone,
+        QuarantineList, QuarantineView, ReconcileView, RouteView, SessionList, SessionsList,
+        StatusView, SwitchList, TreeParams, TreeView, UsageAudit, UsageCalls, UsageCallsParams,
+        UsageParams, UsageView, VerifyView,
     },
+    policy::Decision,
+    usage::Day,
 };
 use serde_json::Value;
 
@@ -137,6 +129,46 @@ impl Answers for NodeBackend {
         session: SessionRef,
     ) -> HandlerResult<BudgetExplainView> {
         self.budgets.explain(&session, |error| named(&session, error)).await
+    }
+
+    async fn memory_list(
+        &self,
+        _: &RequestCaller,
+        (after, limit): (Option<Cursor>, usize),
+    ) -> HandlerResult<MemoryList> {
+        self.memories.list(after.as_ref(), limit).await
+    }
+
+    async fn memory_show(
+        &self,
+        _: &RequestCaller,
+        Checked(params): Checked<MemoryShowParams>,
+    ) -> HandlerResult<MemoryPoints> {
+        self.memories.show(&params).await
+    }
+
+    async fn memory_put(
+        &self,
+        _: &RequestCaller,
+        Checked(params): Checked<MemoryPutParams>,
+    ) -> HandlerResult<MemoryPutView> {
+        self.memories.put(params).await
+    }
+
+    async fn memory_forget(
+        &self,
+        _: &RequestCaller,
+        it: MemoryForgetParams,
+    ) -> HandlerResult<MemoryForgetView> {
+        self.memories.forget(it).await
+    }
+
+    async fn memory_stats(
+        &self,
+        _: &RequestCaller,
+        it: MemoryParams,
+    ) -> HandlerResult<MemoryStats> {
+        self.memories.stats(it.memory).await
     }
 
     async fn usage_calls(

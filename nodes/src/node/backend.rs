@@ -48,6 +48,7 @@ use super::{
     embeddings::Embeddings,
     executions::Executions,
     mcp::McpRequests,
+    memories::MemoryAnswers,
     model_answers::ModelAnswers,
     overview::{NodeInfo, Overview},
     panic::PanicControl,
@@ -66,6 +67,7 @@ pub struct NodeBackend {
     pub(super) mcp: McpRequests,
     pub(super) archive: ArchiveRequests,
     pub(super) budgets: BudgetAnswers,
+    pub(super) memories: MemoryAnswers,
     models: CurrentModels,
     embeddings: Embeddings,
     remote_files: RemoteFiles,
@@ -88,6 +90,7 @@ impl NodeBackend {
         let embeddings = Embeddings::new(embedder, storage, heard, Arc::clone(&heartbeat_source));
         let archive = ArchiveRequests::new(sessions.clone(), members, heartbeat_source);
         let budgets = BudgetAnswers::new(sessions.clone(), agents.clone(), node.clone());
+        let memories = MemoryAnswers::new(sessions.clone(), agents.clone(), node.clone());
         let overview = Overview::new(node, sessions.clone());
         let gate = agents.switch_gate().clone();
         let remote_files = RemoteFiles::new(&EgressOptions::default(), gate);
@@ -100,6 +103,7 @@ impl NodeBackend {
             mcp,
             archive,
             budgets,
+            memories,
             models,
             embeddings,
             remote_files,

@@ -10,9 +10,10 @@ use clawnode_kernel::{
     Entities, KnownKinds, MachineOptions,
     driver::{AddKind as _, Kinds},
 };
+use clawnode_memory::Memory;
 use ractor::SpawnErr;
 
-use super::{base::NodeBase, budgets};
+use super::{base::NodeBase, budgets, memories};
 
 macro_rules! kinds {
     ($base:ident, $parts:ident: $( $kind:ty => $runner:expr; )*) => {
@@ -51,6 +52,7 @@ kinds! { base, parts:
     // A kind, and what performs the effects of its entities.
     Session => sessions(base, parts).await?;
     Budget => budgets::runner(base, parts);
+    Memory => memories::runner(base, parts);
 }
 
 /// Runs the effects of sessions, and looks after the jobs of dead workers.

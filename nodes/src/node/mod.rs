@@ -12,6 +12,7 @@
 //! | `backend`, `answers` | the gateway's requests about sessions; a handler for each method |
 //! | `session_answers`, `agent_answers`, `cluster_answers`, … | what handlers answer, by noun |
 //! | `accounts` | accounts for people: what is spent, by whom, and changes of limits |
+//! | `memories` | performs effects of memories; shows and changes memories for people |
 //! | `count`, `delete`, `executions`, `archive`, `policy`, `scheduler`, `session_filter` | longer answers |
 //! | `version_check`, `status`, `load` | heartbeats: what this process is, does, and how busy it is |
 //! | `scan` | places the worker, and looks after the inputs of processes that died |
@@ -56,6 +57,7 @@ pub mod import;
 pub mod kinds;
 pub mod load;
 pub mod mcp;
+pub mod memories;
 mod model_answers;
 pub mod models;
 pub mod observe;

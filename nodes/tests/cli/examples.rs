@@ -89,6 +89,7 @@ fn known(word: String) -> String {
     let id = |kind: &str| format!("{kind}_{}", "0".repeat(26));
     match word.as_str() {
         "CALL" => id("call"),
+        "POINT" => id("point"),
         "JOB" => id("job"),
         "EXECUTION" => id("exe"),
         "LETTER" | "report.html" => "x".to_owned(),
@@ -137,6 +138,7 @@ async fn examples_of_commands_work() {
         }
         let home = Home::new();
         home.announce(&node);
+        home.write("points.jsonl", "{\"text\": \"Tea is at four.\"}\n");
         home.write("plan.json", r#"{"execution_spec": {"steps": [{"action": "calculate"}]}}"#);
         let places = Arc::clone(&places);
         running.spawn(async move {

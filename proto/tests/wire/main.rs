@@ -10,6 +10,7 @@ mod budget;
 mod context;
 mod evolution;
 mod goldens;
+mod memory;
 mod record;
 mod samples;
 

@@ -17,7 +17,7 @@ serve
 "#;
 
 /// Each guide, by its page.
-pub const GUIDES: [Scene; 14] = [
+pub const GUIDES: [Scene; 15] = [
     Scene {
         readme: "docs/guide/attachments.md",
         folder: FOLDER,
@@ -88,6 +88,22 @@ pub const GUIDES: [Scene; 14] = [
         steps: &[
             Step::new("mkdir -p skills", "", "shows 'release-notes'; shows 'valid: '"),
             Step::new("printf '%s\\n' '/tool activate_skill", "", "shows 'Leave refactorings out'"),
+        ],
+    },
+    Scene {
+        readme: "docs/guide/memories.md",
+        folder: FOLDER,
+        steps: &[
+            Step::new(
+                "clawnode memory list",
+                "serve",
+                "shows superseded; shows 'Tea is at five.'; shows shared/handbook; shows '1 added'",
+            ),
+            Step::new(
+                "clawnode memory forget default/all --all",
+                "",
+                "shows 'is not recalled any more'; shows '`default/all` is deleted, with 1 live point'",
+            ),
         ],
     },
     Scene {

@@ -17,7 +17,7 @@ use crate::support::{Operator, PATIENCE, Result, User, now};
 
 /// A subject of the topology, as the document names it, and the stream that keeps it, if one does.
 /// A name between braces is the credential's own user.
-const SUBJECTS: [(&str, Option<&str>); 28] = [
+const SUBJECTS: [(&str, Option<&str>); 29] = [
     ("cn.j.0.ses_x", Some("CN_JOURNAL")),
     ("cn.in.0.ses_x", Some("CN_INBOX")),
     ("cn.job.exec.job_x", Some("CN_JOBS")),
@@ -33,6 +33,7 @@ const SUBJECTS: [(&str, Option<&str>); 28] = [
     ("cn.kv.latch.all", Some("CN_BUCKET")),
     ("cn.kv.letter.x", Some("CN_BUCKET")),
     ("cn.kv.mcp.x", Some("CN_BUCKET")),
+    ("cn.kv.memory.x", Some("CN_BUCKET")),
     ("cn.kv.outage.x", Some("CN_BUCKET")),
     ("cn.kv.probation.x", Some("CN_BUCKET")),
     ("cn.kv.ssh.x", Some("CN_BUCKET")),

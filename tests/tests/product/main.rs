@@ -17,6 +17,7 @@ mod last_cents;
 mod leaving;
 mod ledger;
 mod lists;
+mod memories;
 mod openapi;
 mod panic;
 mod providers;

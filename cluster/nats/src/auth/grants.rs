@@ -15,8 +15,8 @@ use clawnode_proto::{
     node::NodeRole,
     subject::{
         AGENT_KEYS, APPROVAL_KEYS, ARCHIVE_KEYS, BUDGET_KEYS, FILE_KEYS, JOB_KEYS, LATCH_KEYS,
-        LETTER_KEYS, MCP_KEYS, OUTAGE_KEYS, PROBATION_KEYS, Prefix, SSH_KEYS, STORE_KEYS,
-        USAGE_KEYS,
+        LETTER_KEYS, MCP_KEYS, MEMORY_KEYS, OUTAGE_KEYS, PROBATION_KEYS, Prefix, SSH_KEYS,
+        STORE_KEYS, USAGE_KEYS,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -215,6 +215,8 @@ impl RoleGrants {
         self.publish(prefix.bucket(&format!("{OUTAGE_KEYS}*")));
         // The tools of an MCP server, written by the node that runs it.
         self.publish(prefix.bucket(&format!("{MCP_KEYS}*")));
+        // Which memories there are, for operators.
+        self.publish(prefix.bucket(&format!("{MEMORY_KEYS}*")));
         // The key of an SSH host, written by the first node that connects to it.
         self.publish(prefix.bucket(&format!("{SSH_KEYS}*")));
         // The stores of plugins: the keys of each, and their values.

@@ -1,0 +1,169 @@
+//! The kind `memory`: what follows from the state of a memory.
+
+use std::convert::Infallible;
+
+use clawnode_cluster::Timer;
+use clawnode_kernel::{Begun, EffectKind, EntityKind, Violation};
+use clawnode_proto::{
+    Head, IdempotencyKey, Input, Kind, TimerId, Timestamp, TurnId, codec,
+    memory::MemoryKey,
+    memory_point::{MemoryEvent, MemoryInput},
+    memory_view::ListedMemory,
+};
+use serde_json::Value;
+
+use super::MemoryState;
+
+/// Events that one look at the state may decide, and bytes of text in them: they go into one append, with the input
+/// that brought them. What is left is decided in the next look.
+const DECIDED_MOST: (usize, usize) = (16, 96 << 10);
+
+/// The memory entity kind.
+#[derive(Debug)]
+pub struct Memory;
+
+/// What must be under way for a memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MemoryEffect {
+    /// A timer for the daily consolidation.
+    Timer(Timestamp),
+    /// The bucket lists the memory, which began with this event.
+    List(u64),
+}
+
+/// What that takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MemoryJob {
+    /// Stored.
+    Timer(Timer),
+    /// Stored, unless it is there.
+    List(ListedMemory),
+}
+
+impl Memory {
+    /// An input for this memory.
+    pub fn input(
+        memory: &MemoryKey,
+        name: IdempotencyKey,
+        sent: Timestamp,
+        body: &MemoryInput,
+    ) -> Result<Input, codec::CodecError> {
+        Input::new(Self::KIND, &memory.to_string(), name, sent, body)
+    }
+}
+
+impl EntityKind for Memory {
+    const KIND: Kind = Kind::MEMORY;
+    type State = MemoryState;
+    type Event = MemoryEvent;
+    type Effect = MemoryEffect;
+    type Want = Infallible;
+    type Grant = ();
+    type Job = MemoryJob;
+    type Outcome = Infallible;
+
+    fn born(state: &mut MemoryState, key: &str) -> Result<(), Violation> {
+        key.parse::<MemoryKey>().map_err(|error| Violation(error.to_string()))?;
+        key.clone_into(&mut state.key);
+        Ok(())
+    }
+
+    fn fold(state: &mut MemoryState, head: &Head, event: &MemoryEvent) -> Result<(), Violation> {
+        state.fold(head.ts, event)
+    }
+
+    fn accept(state: &mut MemoryState, head: &Head, input: &Input) -> Result<(), Violation> {
+        let body = codec::decode(&input.body).map_err(|error| Violation(error.to_string()))?;
+        state.accept((head.n.0, head.ts), input.id, body);
+        Ok(())
+    }
+
+    fn emitted(_: &mut MemoryState, _: TurnId) {}
+
+    fn deleted(state: &mut MemoryState) {
+        *state = MemoryState::default();
+    }
+
+    fn doomed(state: &MemoryState) -> bool {
+        state.is_doomed()
+    }
+
+    fn understands(input: &Input) -> bool {
+        let key = input.key.parse::<MemoryKey>();
+        input.order.is_some() || key.is_ok() && codec::decode::<MemoryInput>(&input.body).is_ok()
+    }
+
+    /// What is forgotten in a memory that is not there is forgotten.
+    fn begins(input: &Input) -> bool {
+        matches!(codec::decode(&input.body), Ok(MemoryInput::Put { .. }))
+    }
+
+    fn admits(state: &MemoryState, _: &Input) -> bool {
+        state.admits()
+    }
+
+    fn advance(state: &MemoryState) -> Vec<MemoryEvent> {
+        let Some(first) = state.next() else { return Vec::new() };
+        if !state.wants_more() && matches!(first, MemoryEvent::Added(_)) {
+            return vec![first];
+        }
+        let mut next = state.clone();
+        let (mut bytes, mut events) = (0, vec![first]);
+        while let Some(event) = events.last().filter(|_| events.len() < DECIDED_MOST.0) {
+            bytes += text_bytes(event);
+            if next.fold(state.now, event).is_err() || bytes > DECIDED_MOST.1 {
+                break;
+            }
+            let Some(event) = next.next() else { break };
+            events.push(event);
+        }
+        events
+    }
+
+    fn decide(state: &MemoryState) -> Vec<MemoryEffect> {
+        let timer = state.due().map(MemoryEffect::Timer);
+        timer.into_iter().chain(state.listed().map(MemoryEffect::List)).collect()
+    }
+
+    fn class(_: &MemoryEffect) -> EffectKind {
+        EffectKind::Publish
+    }
+
+    fn want(_: &MemoryState, _: &MemoryEffect, _: Option<&()>) -> Option<Infallible> {
+        None
+    }
+
+    fn begin(_: &MemoryState, _: &MemoryEffect, (): &()) -> Option<Begun<MemoryEvent, MemoryJob>> {
+        None
+    }
+
+    fn prepare(state: &MemoryState, effect: &MemoryEffect, _: bool) -> Option<MemoryJob> {
+        match *effect {
+            MemoryEffect::List(_) => state.listing().map(MemoryJob::List),
+            MemoryEffect::Timer(due) => {
+                let memory: MemoryKey = state.key.parse().ok()?;
+                let id = TimerId::of_memory(state.entity(), due);
+                let fired = MemoryInput::TimerFired { due };
+                let input = Self::input(&memory, IdempotencyKey::of_timer(id), due, &fired).ok()?;
+                Some(MemoryJob::Timer(Timer { id, due, input }))
+            }
+        }
+    }
+
+    fn refuse(_: &MemoryState, _: &MemoryEffect, outcome: Infallible) -> Vec<MemoryEvent> {
+        match outcome {}
+    }
+
+    fn conclude(_: &MemoryState, _: &MemoryEffect, outcome: Infallible) -> Vec<MemoryEvent> {
+        match outcome {}
+    }
+
+    fn view(input: &Input) -> Value {
+        let input: Option<MemoryInput> = codec::decode(&input.body).ok();
+        serde_json::to_value(input).unwrap_or_default()
+    }
+}
+
+fn text_bytes(event: &MemoryEvent) -> usize {
+    if let MemoryEvent::Added(added) = event { added.point.content.bytes() } else { 0 }
+}

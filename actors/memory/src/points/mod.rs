@@ -1,0 +1,32 @@
+//! A memory: a kind of entities with the points that an agent, or several, learned.
+//!
+//! Inputs come from people (`Put`, `Forget`, `Delete`) and from a timer a day after something was added. What is
+//! decided is an event: a point is added, and may supersede others; points are masked; consolidation takes points
+//! out of the live ones.
+//!
+//! Time is the time of events, so it never goes back, and a timer that has fired says that it was due.
+//!
+//! Invariants
+//! - MEM-3 one source event gives one point: telling it again adds nothing.
+//! - MEM-4 what is masked or superseded is not shown as live after that event.
+//! - A memory has at most 2,000 live points with 2 MiB of text. What a person or an operator said leaves only when
+//!   they forget it, or when something that is trusted as much supersedes it or says the same.
+//!
+//! On crash: nothing is lost; the next owner decides what the journal says.
+//! Not here: finding points by a text (`store`), and what a conversation learns.
+
+mod consolidate;
+mod kept;
+mod kind;
+#[cfg(test)]
+mod properties;
+mod same;
+mod state;
+#[cfg(test)]
+mod tests;
+mod weight;
+
+pub use kept::KeptPoint;
+pub use kind::{Memory, MemoryEffect, MemoryJob};
+pub use state::{MemoryState, PastPoint, PutAnswer};
+pub use weight::weight;

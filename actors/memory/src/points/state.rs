@@ -1,0 +1,404 @@
+//! The state of a memory, and what its events and inputs change in it.
+
+use std::{collections::VecDeque, time::Duration};
+
+use clawnode_kernel::Violation;
+use clawnode_proto::{
+    EntityId, InputId, Kind, MemoryPointId, Timestamp,
+    limits::{
+        MEMORY_BYTES, MEMORY_GONE, MEMORY_PAST_BYTES, MEMORY_PAST_POINTS, MEMORY_POINTS,
+        MEMORY_PUT_POINTS,
+    },
+    memory::{MemoryKey, MemorySource},
+    memory_point::{
+        LearnedPoint, MemoryEvent, MemoryInput, MemoryPoint, PointAdded, PointRefusal,
+        PointRefused, PointsConsolidated, PointsMasked,
+    },
+    memory_view::{ListedMemory, MemoryLayers, MemoryStats, PointState},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    consolidate::{self, Room},
+    kept::KeptPoint,
+    same::is_about_same,
+    weight::is_kept,
+};
+
+/// How long after a point was added the memory is consolidated.
+const CONSOLIDATED_AFTER: Duration = Duration::from_hours(24);
+/// Answers to `Put` that are kept for those who ask for them. A repeat of an older one has no lists.
+const ANSWERS_KEPT: usize = 64;
+
+/// The state of a memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryState {
+    /// The memory's readable key.
+    pub key: String,
+    /// The time of events, and of timers that have fired.
+    pub now: Timestamp,
+    /// The event of its first input, since which it is listed. 0 before that.
+    born: u64,
+    /// In the order in which they were added.
+    live: Vec<KeptPoint>,
+    /// What left the live points and was not forgotten, the oldest first.
+    past: VecDeque<PastPoint>,
+    /// The ids of points that are in neither, so that their sources add nothing again, the oldest first.
+    gone: VecDeque<MemoryPointId>,
+    /// What is to be recorded.
+    wanted: VecDeque<WantedChange>,
+    answers: VecDeque<PutAnswer>,
+    /// When the first point was added since the last consolidation.
+    changed: Option<Timestamp>,
+    /// How many points were masked.
+    masked: u64,
+    doomed: bool,
+}
+
+/// A point that is not live any more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PastPoint {
+    /// Its id.
+    pub id: MemoryPointId,
+    /// The point.
+    pub point: MemoryPoint,
+    /// Why it is not live.
+    pub state: PointState,
+    /// The point that took its place.
+    pub superseded_by: Option<MemoryPointId>,
+}
+
+/// What became of the points of one input.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PutAnswer {
+    /// Which input.
+    pub input: InputId,
+    /// Those that were added.
+    pub added: Vec<MemoryPointId>,
+    /// Those whose sources were known.
+    pub known: Vec<MemoryPointId>,
+    /// Those that were not added.
+    pub refused: Vec<PointRefused>,
+}
+
+/// What is to be recorded, in the order of inputs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum WantedChange {
+    Put(InputId, KeptPoint),
+    Mask(PointsMasked),
+    Consolidate,
+}
+
+// === impl MemoryState ===
+
+impl MemoryState {
+    /// The points that may be recalled, in the order in which they were added. What a person has forgotten is not
+    /// among them, also before the event that masks it (MEM-4).
+    pub fn live(&self) -> impl Iterator<Item = &KeptPoint> {
+        self.live.iter().filter(|it| !self.is_to_be_masked(it.id))
+    }
+
+    /// The points that were superseded, joined or archived, the oldest first, as far as they are kept.
+    pub fn past(&self) -> impl Iterator<Item = &PastPoint> {
+        self.past.iter().filter(|it| !self.is_to_be_masked(it.id))
+    }
+
+    /// What became of the points of an input. Absent until all of it is recorded, and once it is old.
+    pub fn answer(&self, input: InputId) -> Option<&PutAnswer> {
+        let answer = self.answers.iter().find(|it| it.input == input);
+        answer.filter(|_| !self.is_waiting(input))
+    }
+
+    /// Whether a part of an input is not recorded yet.
+    pub fn is_waiting(&self, input: InputId) -> bool {
+        self.wanted.iter().any(|it| matches!(it, WantedChange::Put(by, _) if *by == input))
+    }
+
+    /// The event of its first input. A memory that was deleted and has begun again has a later one.
+    pub const fn began(&self) -> u64 {
+        self.born
+    }
+
+    /// Whether what is wanted leaves room for another input.
+    pub(super) fn admits(&self) -> bool {
+        self.wanted.len() < MEMORY_PUT_POINTS
+    }
+
+    /// Whether more than one thing is to be recorded.
+    pub(super) fn wants_more(&self) -> bool {
+        self.wanted.len() > 1
+    }
+
+    /// Whether it is to be deleted.
+    pub(super) const fn is_doomed(&self) -> bool {
+        self.doomed
+    }
+
+    /// The event since which it is listed, if it is.
+    pub(super) fn listed(&self) -> Option<u64> {
+        (self.born > 0 && !self.doomed).then_some(self.born)
+    }
+
+    /// How the bucket lists it.
+    pub(super) fn listing(&self) -> Option<ListedMemory> {
+        self.key.parse().ok().map(|memory| ListedMemory { memory })
+    }
+
+    /// When it is consolidated next.
+    pub(super) fn due(&self) -> Option<Timestamp> {
+        self.changed.filter(|_| !self.doomed).map(|changed| changed.plus(CONSOLIDATED_AFTER))
+    }
+
+    /// The entity that it is the state of.
+    pub(super) fn entity(&self) -> EntityId {
+        EntityId::derive(Kind::MEMORY, &self.key)
+    }
+
+    /// How much it has.
+    pub fn stats(&self, memory: MemoryKey) -> MemoryStats {
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let size = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
+        let Room { points, bytes } = Room::of(self.live());
+        let mut layers = MemoryLayers::default();
+        self.live().for_each(|it| layers.count(it.point.content.layer));
+        MemoryStats {
+            entity: memory.entity(),
+            memory,
+            points: number(points),
+            points_most: number(MEMORY_POINTS),
+            bytes: size(bytes),
+            bytes_most: size(MEMORY_BYTES),
+            kept: number(self.live().filter(|it| is_kept(it.point.content.trust)).count()),
+            layers,
+            past: number(self.past().count()),
+            masked: self.masked,
+            consolidates: self.due(),
+        }
+    }
+
+    fn is_to_be_masked(&self, id: MemoryPointId) -> bool {
+        let masks =
+            |it: &WantedChange| matches!(it, WantedChange::Mask(it) if it.points.contains(&id));
+        self.wanted.iter().any(masks)
+    }
+
+    /// Whether the source of this point is known.
+    fn knows(&self, id: MemoryPointId) -> bool {
+        let waits = |it: &WantedChange| matches!(it, WantedChange::Put(_, point) if point.id == id);
+        self.live.iter().any(|it| it.id == id)
+            || self.past.iter().any(|it| it.id == id)
+            || self.gone.contains(&id)
+            || self.wanted.iter().any(waits)
+    }
+
+    // === Inputs ===
+
+    /// Takes an input that was journaled as this event.
+    pub(super) fn accept(&mut self, (n, at): (u64, Timestamp), id: InputId, input: MemoryInput) {
+        self.now = self.now.max(at);
+        if self.born == 0 {
+            self.born = n;
+        }
+        match input {
+            MemoryInput::Put { points } => self.put((n, at), id, points),
+            MemoryInput::Forget { points, by } => {
+                self.wanted.push_back(WantedChange::Mask(PointsMasked { points, by }));
+            }
+            MemoryInput::Delete {} => self.doomed = true,
+            // It says that a day has passed, whatever clock the owner has.
+            MemoryInput::TimerFired { due } if self.due() == Some(due) => {
+                self.now = self.now.max(due);
+                self.changed = None;
+                self.wanted.push_back(WantedChange::Consolidate);
+            }
+            MemoryInput::TimerFired { .. } => {}
+        }
+    }
+
+    fn put(&mut self, (n, at): (u64, Timestamp), input: InputId, points: Vec<LearnedPoint>) {
+        let entity = self.entity();
+        let (mut known, mut refused) = (Vec::new(), Vec::new());
+        for (part, LearnedPoint { content, source }) in (0..).zip(points) {
+            let own = MemorySource { entity, event: n, part, at };
+            let point = MemoryPoint { content, source: source.unwrap_or(own) };
+            let id = point.id();
+            if self.knows(id) {
+                known.push(id);
+            } else if point.content.check().is_err() {
+                refused.push(PointRefused { point: id, reason: PointRefusal::Invalid });
+            } else {
+                self.wanted.push_back(WantedChange::Put(input, KeptPoint { id, point }));
+            }
+        }
+        self.answers.push_back(PutAnswer { input, added: Vec::new(), known, refused });
+        if self.answers.len() > ANSWERS_KEPT {
+            self.answers.pop_front();
+        }
+    }
+
+    // === Events ===
+
+    /// Takes an event.
+    pub(super) fn fold(&mut self, at: Timestamp, event: &MemoryEvent) -> Result<(), Violation> {
+        self.now = self.now.max(at);
+        match event {
+            MemoryEvent::Added(added) => self.is_added(added),
+            MemoryEvent::Refused(refused) => {
+                let input = self.recorded(refused.point)?;
+                if let Some(answer) = self.answer_mut(input) {
+                    answer.refused.push(refused.clone());
+                }
+                Ok(())
+            }
+            MemoryEvent::Masked(masked) => {
+                self.are_masked(masked);
+                Ok(())
+            }
+            MemoryEvent::Consolidated(consolidated) => self.is_consolidated(consolidated),
+        }
+    }
+
+    fn is_added(&mut self, PointAdded { point, supersedes }: &PointAdded) -> Result<(), Violation> {
+        let id = point.id();
+        let input = self.recorded(id)?;
+        if self.knows(id) {
+            return Err(Violation(format!("the source of `{id}` gives a second point (MEM-3)")));
+        }
+        for old in supersedes {
+            let found = self.live.iter().find(|it| it.id == *old);
+            let may = found.is_some_and(|it| it.point.content.trust <= point.content.trust);
+            if !may {
+                return Err(Violation(format!("`{id}` cannot supersede `{old}`")));
+            }
+        }
+        for old in supersedes {
+            self.leaves(*old, PointState::Superseded, Some(id));
+        }
+        self.live.push(KeptPoint { id, point: point.clone() });
+        let takes = Room::of(&self.live);
+        if !takes.fits(Room::MOST) {
+            return Err(Violation(format!("it has more than a memory may have: {takes:?}")));
+        }
+        self.changed.get_or_insert(self.now);
+        if let Some(answer) = self.answer_mut(input) {
+            answer.added.push(id);
+        }
+        Ok(())
+    }
+
+    fn are_masked(&mut self, masked: &PointsMasked) {
+        let is_it = |it: &WantedChange| matches!(it, WantedChange::Mask(it) if it == masked);
+        if let Some(at) = self.wanted.iter().position(is_it) {
+            self.wanted.remove(at);
+        }
+        for id in &masked.points {
+            let before = self.live.len() + self.past.len();
+            self.live.retain(|it| it.id != *id);
+            self.past.retain(|it| it.id != *id);
+            if self.live.len() + self.past.len() < before {
+                self.masked += 1;
+                self.forgets(*id);
+            }
+        }
+    }
+
+    fn is_consolidated(&mut self, it: &PointsConsolidated) -> Result<(), Violation> {
+        if it.daily {
+            let is_it = |it: &WantedChange| *it == WantedChange::Consolidate;
+            let at = self.wanted.iter().position(is_it);
+            let at = at.ok_or_else(|| Violation("no consolidation was due".to_owned()))?;
+            self.wanted.remove(at);
+        }
+        let trust = |state: &Self, id: MemoryPointId| {
+            let found = state.live.iter().find(|it| it.id == id);
+            found.map(|it| it.point.content.trust)
+        };
+        for joined in &it.joined {
+            let (point, into) = (trust(self, joined.point), trust(self, joined.into));
+            let may = point.is_some() && point <= into && joined.point != joined.into;
+            if !may {
+                let (point, into) = (joined.point, joined.into);
+                return Err(Violation(format!("`{point}` cannot join `{into}`")));
+            }
+            self.leaves(joined.point, PointState::Joined, Some(joined.into));
+        }
+        for id in &it.archived {
+            if trust(self, *id).is_none_or(is_kept) {
+                return Err(Violation(format!("`{id}` cannot be archived")));
+            }
+            self.leaves(*id, PointState::Archived, None);
+        }
+        Ok(())
+    }
+
+    /// The wish for a point is recorded; the input that it came with.
+    fn recorded(&mut self, id: MemoryPointId) -> Result<InputId, Violation> {
+        let at = self
+            .wanted
+            .iter()
+            .position(|it| matches!(it, WantedChange::Put(_, point) if point.id == id));
+        match at.and_then(|at| self.wanted.remove(at)) {
+            Some(WantedChange::Put(input, _)) => Ok(input),
+            _ => Err(Violation(format!("the point `{id}` was not asked for"))),
+        }
+    }
+
+    fn answer_mut(&mut self, input: InputId) -> Option<&mut PutAnswer> {
+        self.answers.iter_mut().find(|it| it.input == input)
+    }
+
+    /// A live point becomes one that is only shown.
+    fn leaves(
+        &mut self,
+        id: MemoryPointId,
+        state: PointState,
+        superseded_by: Option<MemoryPointId>,
+    ) {
+        let Some(at) = self.live.iter().position(|it| it.id == id) else { return };
+        let KeptPoint { id, point } = self.live.remove(at);
+        self.past.push_back(PastPoint { id, point, state, superseded_by });
+        let bytes = |it: &PastPoint| it.point.content.bytes();
+        let mut taken: usize = self.past.iter().map(bytes).sum();
+        while self.past.len() > MEMORY_PAST_POINTS || taken > MEMORY_PAST_BYTES {
+            let Some(oldest) = self.past.pop_front() else { break };
+            taken = taken.saturating_sub(bytes(&oldest));
+            self.forgets(oldest.id);
+        }
+    }
+
+    /// Only the id of a point is kept.
+    fn forgets(&mut self, id: MemoryPointId) {
+        self.gone.push_back(id);
+        if self.gone.len() > MEMORY_GONE {
+            self.gone.pop_front();
+        }
+    }
+
+    // === What follows ===
+
+    /// What is decided now.
+    pub(super) fn next(&self) -> Option<MemoryEvent> {
+        Some(match self.wanted.front()? {
+            WantedChange::Mask(masked) => masked.clone().into(),
+            WantedChange::Consolidate => consolidate::daily(&self.live, self.now).into(),
+            WantedChange::Put(_, wanted) => self.decides(wanted),
+        })
+    }
+
+    /// A point is added, others leave for it first, or it is refused.
+    fn decides(&self, KeptPoint { id, point }: &KeptPoint) -> MemoryEvent {
+        let is_superseded = |it: &&KeptPoint| {
+            let is_trusted = it.point.content.trust <= point.content.trust;
+            is_trusted && is_about_same(&it.point, point)
+        };
+        let (superseded, rest): (Vec<_>, Vec<_>) = self.live.iter().partition(is_superseded);
+        let needs = Room { points: 1, bytes: point.content.bytes() };
+        let most = Room::MOST.less(needs);
+        if Room::of(rest.iter().copied()).fits(most) {
+            let supersedes = superseded.iter().map(|it| it.id).collect();
+            return PointAdded { point: point.clone(), supersedes }.into();
+        }
+        let full = || PointRefused { point: *id, reason: PointRefusal::Full }.into();
+        consolidate::room(rest, most, self.now).map_or_else(full, MemoryEvent::from)
+    }
+}

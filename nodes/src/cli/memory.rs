@@ -1,0 +1,546 @@
+//! `memory`: what agents remember; points that people add, see and forget.
+
+use std::{
+    fs::File,
+    io::{BufRead, BufReader, Read, Write as _},
+    path::{Path, PathBuf},
+};
+
+use clap::{Args, Subcommand};
+use clawnode_proto::{
+    ErrorCode, MemoryPointId,
+    api::{ListParams, calls},
+    limits::{MEMORY_PUT_BYTES, MEMORY_PUT_POINTS},
+    memory::{MemoryKey, MemoryLayer, MemoryTrust},
+    memory_point::PointRefusal,
+    memory_view::{
+        MemoryForgetParams, MemoryForgetView, MemoryList, MemoryParams, MemoryPointView,
+        MemoryPutParams, MemoryPutView, MemoryShowParams, MemoryStats, PointState, WantedPoint,
+    },
+};
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{
+    context::CliContext,
+    output::{Output, brief, clean, count, size, time},
+};
+use crate::{
+    client::{ClientError, NodeClient},
+    failure::{Exit, Failure},
+};
+
+/// Rows of one page: the most that a node gives.
+const PAGE: u32 = 1_000;
+/// Characters of a text in a table.
+const TEXT_SHOWN: usize = 100;
+/// A line of a file that is imported. A point is much shorter.
+const LINE_BYTES: usize = 64 << 10;
+/// The name of standard input.
+const STDIN: &str = "-";
+
+/// What `memory --help` ends with.
+const EXAMPLES: &str = "\
+A memory is `AGENT/all`, `AGENT/peer/CHANNEL:ACCOUNT:PEER` or `shared/NAME`. `forget` masks a point at once;
+its text stays in the journal of the memory until `forget --all` deletes the memory. A file of `export` has
+a point on each line; a point that a memory knows is not added again by `import`.
+
+Examples:
+  clawnode memory list
+  clawnode memory show default/all --all
+  clawnode memory put default/all 'Tea is at four.' --subject tea --predicate time --object 16:00
+  clawnode memory forget default/all POINT
+  clawnode memory forget default/all --all --yes
+  clawnode memory export default/all --file points.jsonl
+  clawnode memory import shared/handbook points.jsonl
+  clawnode memory stats default/all";
+
+/// `memory`.
+#[derive(Debug, Subcommand)]
+#[command(after_help = EXAMPLES)]
+pub(super) enum MemoryCommand {
+    /// List the memories, with how much each has
+    List,
+    /// Show the points of a memory, the first that were learned first
+    Show {
+        /// The memory
+        memory: MemoryKey,
+        /// Also show what was superseded, joined with another point, or archived
+        #[arg(long)]
+        all: bool,
+    },
+    /// Add a point to a memory
+    Put(MemoryPutArgs),
+    /// Mask points of a memory, or delete the memory
+    Forget(MemoryForgetArgs),
+    /// Write the points of a memory, one on each line, as JSON
+    Export {
+        /// The memory
+        memory: MemoryKey,
+        /// Also write what was superseded, joined with another point, or archived
+        #[arg(long)]
+        all: bool,
+        /// Write to this file, not to standard output; the file must not exist
+        #[arg(long, value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
+    /// Add the points of a file to a memory: those of an export, or lines with at least a `text`
+    Import {
+        /// The memory
+        memory: MemoryKey,
+        /// The file, or `-` for standard input
+        file: PathBuf,
+    },
+    /// Show how much a memory has, and may have
+    Stats {
+        /// The memory
+        memory: MemoryKey,
+    },
+}
+
+/// `memory put`.
+#[derive(Debug, Args)]
+pub(super) struct MemoryPutArgs {
+    /// The memory
+    memory: MemoryKey,
+    /// The sentence that a model is shown
+    text: String,
+    /// `semantic`, `procedural`, `social` or `episode` (default: semantic)
+    #[arg(long, value_name = "LAYER", value_parser = word::<MemoryLayer>)]
+    layer: Option<MemoryLayer>,
+    /// What it is about; it supersedes points with the same subject and predicate
+    #[arg(long, value_name = "TEXT", requires = "predicate")]
+    subject: Option<String>,
+    /// What it says of the subject
+    #[arg(long, value_name = "TEXT", requires = "subject")]
+    predicate: Option<String>,
+    /// The value that it gives
+    #[arg(long, value_name = "TEXT")]
+    object: Option<String>,
+    /// How much it matters, 1 to 10 (default: 5)
+    #[arg(long, value_name = "N")]
+    importance: Option<u8>,
+    /// How certain it is, in percent (default: 100)
+    #[arg(long, value_name = "PERCENT")]
+    confidence: Option<u8>,
+    /// Who said it: `operator`, `person`, `agent` or `tool` (default: operator)
+    #[arg(long, value_name = "WHO", value_parser = word::<MemoryTrust>)]
+    trust: Option<MemoryTrust>,
+    /// A name for this request: a repeat under the same name adds nothing
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+}
+
+/// `memory forget`.
+#[derive(Debug, Args)]
+pub(super) struct MemoryForgetArgs {
+    /// The memory
+    memory: MemoryKey,
+    /// The ids of the points
+    #[arg(value_name = "POINT", required_unless_present = "all", conflicts_with = "all")]
+    points: Vec<MemoryPointId>,
+    /// Delete the memory with its journal
+    #[arg(long)]
+    all: bool,
+    /// Confirm that the memory is deleted
+    #[arg(long, requires = "all")]
+    yes: bool,
+}
+
+/// What `memory import` did.
+#[derive(Debug, Default, Serialize)]
+struct ImportedPoints {
+    /// Points that were added.
+    added: usize,
+    /// Points that the memory knew.
+    known: usize,
+    /// Points for which there was no room.
+    refused: usize,
+    /// Lines with points that are not live any more.
+    skipped: usize,
+}
+
+/// `memory`.
+pub(super) async fn run(command: MemoryCommand, context: &CliContext) -> Result<Exit, Failure> {
+    let out = context.out;
+    match command {
+        MemoryCommand::List => {
+            out.document(&read_all(context).await?, |list| table(out, &list.memories))?;
+        }
+        MemoryCommand::Show { memory, all } => {
+            let points = points(&context.client().await?, &memory, all).await?;
+            out.document(&points, |points| shown(out, points))?;
+        }
+        MemoryCommand::Put(args) => {
+            let view = context.call(calls::MemoryPut, &put_params(args)).await?;
+            out.document(&view, put)?;
+        }
+        MemoryCommand::Forget(args) => return forget(args, context).await,
+        MemoryCommand::Export { memory, all, file } => {
+            let points = points(&context.client().await?, &memory, all).await?;
+            export(out, &points, file.as_deref())?;
+        }
+        MemoryCommand::Import { memory, file } => {
+            let view = import(&context.client().await?, &memory, &file).await?;
+            let words = |it: &ImportedPoints| {
+                let ImportedPoints { added, known, refused, skipped } = it;
+                format!(
+                    "{added} added, {known} known, {refused} refused, {skipped} not live any more"
+                )
+            };
+            out.document(&view, words)?;
+            if view.refused > 0 {
+                let what =
+                    format!("the memory `{memory}` is full: {} were not added", view.refused);
+                return Err(Failure::new(Exit::Failed, "conflict", what).hint(format!(
+                    "forget some of it: `clawnode memory show {memory}`, then `clawnode memory forget {memory} POINT`"
+                )));
+            }
+        }
+        MemoryCommand::Stats { memory } => {
+            let view = context.call(calls::MemoryStats, &MemoryParams { memory }).await?;
+            out.document(&view, |view| stats(out, view))?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+async fn read_all(context: &CliContext) -> Result<MemoryList, Failure> {
+    let client = context.client().await?;
+    let mut all = MemoryList::default();
+    loop {
+        let page = ListParams { cursor: all.next.take(), limit: Some(PAGE) };
+        let page = client.call(calls::MemoryList, &page).await?;
+        all.memories.extend(page.memories);
+        all.next = page.next;
+        if all.next.is_none() {
+            return Ok(all);
+        }
+    }
+}
+
+/// All points of a memory.
+async fn points(
+    client: &NodeClient,
+    memory: &MemoryKey,
+    all: bool,
+) -> Result<Vec<MemoryPointView>, Failure> {
+    let (mut points, mut cursor) = (Vec::new(), None);
+    loop {
+        let params = MemoryShowParams { memory: memory.clone(), all, cursor, limit: Some(PAGE) };
+        let page = client.call(calls::MemoryShow, &params).await?;
+        points.extend(page.points);
+        cursor = page.next;
+        if cursor.is_none() {
+            return Ok(points);
+        }
+    }
+}
+
+// === Changing ===
+
+fn put_params(args: MemoryPutArgs) -> MemoryPutParams {
+    let MemoryPutArgs {
+        memory,
+        text,
+        layer,
+        subject,
+        predicate,
+        object,
+        importance,
+        confidence,
+        trust,
+        key,
+    } = args;
+    let point = WantedPoint {
+        text,
+        layer,
+        subject,
+        predicate,
+        object,
+        confidence,
+        importance,
+        trust,
+        source: None,
+    };
+    MemoryPutParams { memory, points: vec![point], key }
+}
+
+async fn forget(args: MemoryForgetArgs, context: &CliContext) -> Result<Exit, Failure> {
+    let MemoryForgetArgs { memory, points, all, yes } = args;
+    if all && !yes {
+        let what = format!("`{memory}` was not deleted: its points would be lost");
+        return Err(Failure::new(Exit::Usage, "not_confirmed", what)
+            .hint("add `--yes` to delete it; `clawnode memory export` writes a copy"));
+    }
+    let client = context.client().await?;
+    let points: Vec<Option<MemoryPointId>> =
+        if all { vec![None] } else { points.into_iter().map(Some).collect() };
+    let mut views = Vec::new();
+    for point in points {
+        let params = MemoryForgetParams { memory: memory.clone(), point, all };
+        views.push(client.call(calls::MemoryForget, &params).await?);
+    }
+    context.out.document(&views, |views| {
+        let lines: Vec<String> = views.iter().map(forgotten).collect();
+        lines.join("\n")
+    })?;
+    Ok(Exit::Ok)
+}
+
+fn export(out: Output, points: &[MemoryPointView], file: Option<&Path>) -> Result<(), Failure> {
+    let Some(path) = file else {
+        return points.iter().try_for_each(|point| out.json_line(point));
+    };
+    let mut text = String::new();
+    for point in points {
+        let line = serde_json::to_string(point).map_err(|error| {
+            Failure::new(Exit::Failed, "internal", format!("cannot write JSON: {error}"))
+        })?;
+        text += &line;
+        text.push('\n');
+    }
+    // `create_new`: an export never replaces a file.
+    let written = File::create_new(path).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    });
+    written.map_err(|error| {
+        let what = format!("cannot write `{}`: {error}", path.display());
+        Failure::new(Exit::Failed, "local_file", what).hint("name another file")
+    })?;
+    out.aside(&format!("{} written to `{}`", count(points.len() as u64, "point"), path.display()));
+    Ok(())
+}
+
+async fn import(
+    client: &NodeClient,
+    memory: &MemoryKey,
+    path: &Path,
+) -> Result<ImportedPoints, Failure> {
+    let (lines, skipped) = wanted_lines(path)?;
+    let mut done = ImportedPoints { skipped, ..ImportedPoints::default() };
+    for points in batches(lines) {
+        let params = MemoryPutParams { memory: memory.clone(), points, key: None };
+        let asked = params.points.len();
+        match client.call(calls::MemoryPut, &params).await {
+            Ok(MemoryPutView { added, known, refused }) => {
+                done.added += added.len();
+                done.known += known.len();
+                done.refused += refused.len();
+            }
+            // Smaller points of a later batch may have room.
+            Err(ClientError::Answered(body)) if body.code == ErrorCode::Conflict => {
+                done.refused += asked;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(done)
+}
+
+/// The points of a file that are live, and how many others it has.
+fn wanted_lines(path: &Path) -> Result<(Vec<WantedPoint>, usize), Failure> {
+    let unread = |error: std::io::Error| {
+        let what = format!("cannot read `{}`: {error}", path.display());
+        Failure::new(Exit::Failed, "local_file", what)
+    };
+    let input: Box<dyn Read> = if path == Path::new(STDIN) {
+        Box::new(std::io::stdin())
+    } else {
+        Box::new(File::open(path).map_err(unread)?)
+    };
+    let (mut input, mut wanted, mut skipped) = (BufReader::new(input), Vec::new(), 0);
+    for number in 1.. {
+        let mut line = String::new();
+        let most = u64::try_from(LINE_BYTES).unwrap_or(u64::MAX);
+        input.by_ref().take(most).read_line(&mut line).map_err(unread)?;
+        if line.is_empty() {
+            break;
+        }
+        if line.trim().is_empty() {
+            continue;
+        }
+        match wanted_line(&line) {
+            Ok(Some(point)) => wanted.push(point),
+            Ok(None) => skipped += 1,
+            Err(problem) => {
+                let what = format!("line {number} of `{}`: {problem}", path.display());
+                return Err(Failure::new(Exit::Usage, "malformed", what)
+                    .hint("nothing was imported; a line is JSON with at least `text`"));
+            }
+        }
+    }
+    Ok((wanted, skipped))
+}
+
+/// A line of an export, or what a person wrote. Nothing if it says that its point is not live.
+fn wanted_line(line: &str) -> Result<Option<WantedPoint>, String> {
+    let value = clawnode_proto::json::read(line).map_err(|error| error.to_string())?;
+    if value.get("id").is_none() {
+        return serde_json::from_value(value).map(Some).map_err(|error| error.to_string());
+    }
+    let exported: MemoryPointView =
+        serde_json::from_value(value).map_err(|error| error.to_string())?;
+    Ok((exported.state == PointState::Live).then(|| exported.wanted()))
+}
+
+/// The points in the order of the file, as many as one request takes.
+fn batches(points: Vec<WantedPoint>) -> Vec<Vec<WantedPoint>> {
+    let bytes = |it: &WantedPoint| {
+        let names = [&it.subject, &it.predicate, &it.object];
+        it.text.len() + names.into_iter().flatten().map(String::len).sum::<usize>()
+    };
+    let (mut all, mut batch, mut taken) = (Vec::new(), Vec::new(), 0);
+    for point in points {
+        let next = bytes(&point);
+        if batch.len() == MEMORY_PUT_POINTS || taken + next > MEMORY_PUT_BYTES {
+            all.push(std::mem::take(&mut batch));
+            taken = 0;
+        }
+        taken += next;
+        batch.push(point);
+    }
+    all.push(batch);
+    all.retain(|batch| !batch.is_empty());
+    all
+}
+
+// === Tables ===
+
+fn table(out: Output, memories: &[MemoryStats]) -> String {
+    if memories.is_empty() {
+        return "no memories: add a point with `clawnode memory put default/all TEXT`".to_owned();
+    }
+    let row = |it: &MemoryStats| {
+        vec![
+            clean(&it.memory.to_string()),
+            format!("{} of {}", it.points, it.points_most),
+            format!("{} of {}", size(it.bytes), size(it.bytes_most)),
+            it.kept.to_string(),
+            it.past.to_string(),
+        ]
+    };
+    let head = ["memory", "points", "text", "said by people", "not live"];
+    out.table(&head, memories.iter().map(row))
+}
+
+fn shown(out: Output, points: &[MemoryPointView]) -> String {
+    if points.is_empty() {
+        return "no points".to_owned();
+    }
+    let row = |it: &MemoryPointView| {
+        vec![
+            it.id.to_string(),
+            time(it.source.at),
+            name(&it.layer),
+            name(&it.trust),
+            format!("{}.{}", it.weight / 1_000, it.weight / 100 % 10),
+            name(&it.state),
+            brief(&it.text, TEXT_SHOWN),
+        ]
+    };
+    let head = ["point", "learned", "layer", "trust", "weight", "state", "text"];
+    out.table(&head, points.iter().map(row))
+}
+
+fn stats(out: Output, it: &MemoryStats) -> String {
+    let layers = &it.layers;
+    let mut lines = vec![
+        table(out, std::slice::from_ref(it)),
+        String::new(),
+        format!(
+            "semantic {}, procedural {}, social {}, episode {}; masked so far: {}",
+            layers.semantic, layers.procedural, layers.social, layers.episode, it.masked
+        ),
+    ];
+    lines.extend(it.consolidates.map(|at| format!("consolidates at {}", time(at))));
+    lines.join("\n")
+}
+
+fn put(view: &MemoryPutView) -> String {
+    let added = view.added.iter().map(|id| format!("added {id}"));
+    let known = view.known.iter().map(|id| format!("{id} was known"));
+    let refused = view.refused.iter().map(|it| match it.reason {
+        PointRefusal::Full => format!("{} has no room", it.point),
+        PointRefusal::Invalid => format!("{} breaks a limit", it.point),
+    });
+    let lines: Vec<String> = added.chain(known).chain(refused).collect();
+    if lines.is_empty() { "this was done long ago".to_owned() } else { lines.join("\n") }
+}
+
+fn forgotten(view: &MemoryForgetView) -> String {
+    let MemoryForgetView { memory, forgotten, deleted, sources } = view;
+    let memory = clean(&memory.to_string());
+    let mut lines = vec![if *deleted {
+        let points = count(u64::from(*forgotten), "live point");
+        format!("`{memory}` is deleted, with {points} and its journal")
+    } else {
+        format!(
+            "the point is not recalled any more; its text stays in the journal of `{memory}` until \
+             `clawnode memory forget {memory} --all --yes`"
+        )
+    }];
+    lines.extend(sources.iter().map(|session| {
+        let session = clean(session);
+        format!("it was learned from `{session}`, which still has it: `clawnode sessions delete {session} --yes`")
+    }));
+    lines.join("\n")
+}
+
+/// A word of the wire, as the wire spells it.
+fn word<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    serde_json::from_value(text.into()).map_err(|error| error.to_string())
+}
+
+fn name(word: &impl Serialize) -> String {
+    let value = serde_json::to_value(word).unwrap_or_default();
+    value.as_str().unwrap_or("-").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_an_export_and_of_a_person_are_read() {
+        let written = wanted_line(r#"{"text": "Tea is at four.", "trust": "person"}"#);
+        let written = written.unwrap().unwrap();
+        assert_eq!((written.trust, written.source), (Some(MemoryTrust::Person), None));
+        let exported = |state: &str| {
+            format!(
+                r#"{{"id":"point_00000000000000000000000001","layer":"social","text":"a","confidence":90,
+                "importance":7,"weight":7000,"trust":"tool","state":"{state}",
+                "source":{{"entity":"ent_00000000000000000000000002","event":4,"part":1,"at":9}}}}"#
+            )
+        };
+        let live = wanted_line(&exported("live")).unwrap().unwrap();
+        assert_eq!((live.layer, live.trust), (Some(MemoryLayer::Social), Some(MemoryTrust::Tool)));
+        assert_eq!((live.confidence, live.importance), (Some(90), Some(7)));
+        let source = live.source.unwrap();
+        assert_eq!((source.event, source.part), (4, 1), "its id stays the same");
+        assert_eq!(wanted_line(&exported("superseded")), Ok(None));
+        assert!(wanted_line(r#"{"text": "a", "trsut": "tool"}"#).unwrap_err().contains("trsut"));
+        assert!(wanted_line(r#"{"text": "a", "text": "b"}"#).is_err(), "it says two things");
+    }
+
+    #[test]
+    fn a_file_becomes_requests_within_their_limits() {
+        let point = |bytes: usize| WantedPoint {
+            text: "x".repeat(bytes),
+            layer: None,
+            subject: None,
+            predicate: None,
+            object: None,
+            confidence: None,
+            importance: None,
+            trust: None,
+            source: None,
+        };
+        let sizes = |points: Vec<WantedPoint>| -> Vec<usize> {
+            batches(points).iter().map(Vec::len).collect()
+        };
+        assert_eq!(sizes(Vec::new()), [0; 0]);
+        assert_eq!(sizes(vec![point(1); 130]), [64, 64, 2]);
+        assert_eq!(sizes(vec![point(4_000); 40]), [32, 8]);
+    }
+}

@@ -1,0 +1,309 @@
+//! Answers the methods `memory.…`: reads journals of memories, and stores inputs for them.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use clawnode_actors::{agent::Agents, session::Sessions};
+use clawnode_gateway::HandlerResult;
+use clawnode_kernel::{Entity, EntityError, Service};
+use clawnode_memory::{Memory, points::MemoryState};
+use clawnode_proto::{
+    AgentName, Cursor, EntityId, ErrorBody, ErrorCode, IdempotencyKey, InputId,
+    api::Method,
+    codec,
+    limits::{MEMORY_BYTES, MEMORY_POINTS},
+    memory::MemoryKey,
+    memory_point::{MemoryInput, PointRefusal},
+    memory_view::{
+        ListedMemory, MemoryForgetParams, MemoryForgetView, MemoryList, MemoryPoints,
+        MemoryPutParams, MemoryPutView, MemoryShowParams, MemoryStats,
+    },
+    subject::MEMORY_KEYS,
+};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use tracing::warn;
+
+use super::view;
+use crate::{config::nearest, node::overview::NodeInfo};
+
+/// Journals that are read at the same time.
+const READS_MOST: usize = 16;
+/// Other journals that one answer names.
+const SOURCES_MOST: usize = 64;
+/// How long a change may take before the person is asked to look again: an owner may have to be found
+/// dead first.
+const CHANGED_WITHIN: Duration = Duration::from_secs(20);
+/// How often its end is looked for, at first and at most.
+const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
+
+/// The memories of a cluster, for people.
+#[derive(Clone, Debug)]
+pub struct MemoryAnswers {
+    sessions: Sessions,
+    agents: Agents,
+    node: NodeInfo,
+}
+
+// === impl MemoryAnswers ===
+
+impl MemoryAnswers {
+    /// At the node of these.
+    pub(in crate::node) const fn new(sessions: Sessions, agents: Agents, node: NodeInfo) -> Self {
+        Self { sessions, agents, node }
+    }
+
+    // === Looking ===
+
+    /// Answers `memory.list`.
+    pub(in crate::node) async fn list(
+        &self,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> HandlerResult<MemoryList> {
+        const LIST: Method = Method::MemoryList;
+        let after = after.map(|cursor| cursor.read::<MemoryKey>(LIST)).transpose()?;
+        let keys = self.keys().await?.into_iter();
+        let mut keys = keys.filter(|key| after.as_ref().is_none_or(|after| key > after));
+        let page: Vec<MemoryKey> = keys.by_ref().take(limit).collect();
+        let last = page.last().cloned().filter(|_| keys.next().is_some());
+        let next = last.map(|key| Cursor::new(LIST, key));
+        let read = |key: MemoryKey| async move {
+            match self.load(&key).await {
+                Err(failure) if failure.code != ErrorCode::Unavailable => {
+                    warn!(%key, failure = failure.message, "cannot read a memory");
+                    Ok(None)
+                }
+                memory => Ok::<_, ErrorBody>(memory?.map(|it| it.state.stats(key))),
+            }
+        };
+        let read = stream::iter(page.into_iter().map(read)).buffered(READS_MOST);
+        let memories = read.try_filter_map(|view| async move { Ok(view) }).try_collect().await?;
+        Ok(MemoryList { memories, next })
+    }
+
+    /// Answers `memory.show`.
+    pub(in crate::node) async fn show(
+        &self,
+        params: &MemoryShowParams,
+    ) -> HandlerResult<MemoryPoints> {
+        let memory = self.existing(&params.memory).await?;
+        Ok(view::page(&memory.state, params, self.sessions.now())?)
+    }
+
+    /// Answers `memory.stats`.
+    pub(in crate::node) async fn stats(&self, key: MemoryKey) -> HandlerResult<MemoryStats> {
+        Ok(self.existing(&key).await?.state.stats(key))
+    }
+
+    // === Changing ===
+
+    /// Answers `memory.put`.
+    pub(in crate::node) async fn put(
+        &self,
+        params: MemoryPutParams,
+    ) -> HandlerResult<MemoryPutView> {
+        let MemoryPutParams { memory: key, points, key: name } = params;
+        let points = view::learned(points)?;
+        if self.load(&key).await?.is_none() {
+            self.may_begin(&key)?;
+        }
+        let name = name.unwrap_or_else(|| ulid::Ulid::generate().to_string());
+        let input = self.store(&key, &name, &MemoryInput::Put { points }).await?;
+        let has_all =
+            |memory: &Entity<Memory>| memory.core.has(input) && !memory.state.is_waiting(input);
+        let state = self.changed(&key, has_all).await?;
+        let Some(answer) = state.answer(input) else {
+            // It is a repeat of a request that is long past.
+            return Ok(MemoryPutView::default());
+        };
+        let answer = answer.clone();
+        if answer.added.is_empty()
+            && answer.known.is_empty()
+            && answer.refused.iter().any(|it| it.reason == PointRefusal::Full)
+        {
+            return Err(full(&key));
+        }
+        let (added, known, refused) = (answer.added, answer.known, answer.refused);
+        Ok(MemoryPutView { added, known, refused })
+    }
+
+    /// Answers `memory.forget`.
+    pub(in crate::node) async fn forget(
+        &self,
+        params: MemoryForgetParams,
+    ) -> HandlerResult<MemoryForgetView> {
+        let MemoryForgetParams { memory: key, point, all } = params;
+        let state = match (point, all) {
+            (Some(_), false) | (None, true) => self.existing(&key).await?.state,
+            (None, false) | (Some(_), true) => {
+                let what = "say either which `point` to forget, or `all`";
+                return Err(ErrorBody::new(ErrorCode::InvalidParams, what));
+            }
+        };
+        let sources = self.named(view::sources(&state, &key, point)).await;
+        let live = state.live().count();
+        let name = ulid::Ulid::generate().to_string();
+        let Some(point) = point else {
+            self.store(&key, &name, &MemoryInput::Delete {}).await?;
+            // One that has begun again since is another one.
+            let is_gone = |memory: Option<Entity<Memory>>| {
+                memory.is_none_or(|it| it.state.began() != state.began()).then_some(())
+            };
+            self.awaited(&key, is_gone).await?;
+            let forgotten = u32::try_from(live).unwrap_or(u32::MAX);
+            return Ok(MemoryForgetView { memory: key, forgotten, deleted: true, sources });
+        };
+        let is_there = |state: &MemoryState| {
+            state.live().any(|it| it.id == point) || state.past().any(|it| it.id == point)
+        };
+        if !is_there(&state) {
+            let what = format!("the memory `{key}` has no point `{point}`");
+            return Err(ErrorBody::new(ErrorCode::NotFound, what)
+                .hint(format!("`clawnode memory show {key} --all` shows the points that it has")));
+        }
+        let by = format!("operator at {}", (self.node.heartbeat)().node);
+        let body = MemoryInput::Forget { points: vec![point], by };
+        let input = self.store(&key, &name, &body).await?;
+        let is_masked =
+            |memory: &Entity<Memory>| memory.core.has(input) && !is_there(&memory.state);
+        self.changed(&key, is_masked).await?;
+        Ok(MemoryForgetView { memory: key, forgotten: 1, deleted: false, sources })
+    }
+
+    /// Stores an input for a memory.
+    async fn store(
+        &self,
+        key: &MemoryKey,
+        name: &str,
+        body: &MemoryInput,
+    ) -> HandlerResult<InputId> {
+        let name: IdempotencyKey = format!("memory:{name}").parse().map_err(|error| {
+            ErrorBody::new(ErrorCode::InvalidParams, format!("parameter `key`: {error}"))
+        })?;
+        let input = Memory::input(key, name, self.sessions.now(), body)
+            .map_err(|error| ErrorBody::new(ErrorCode::Internal, error.to_string()))?;
+        self.sessions.storage().inbox.put(&input).await.map_err(EntityError::from)?;
+        Ok(input.id)
+    }
+
+    /// The memory once this is so.
+    async fn changed(
+        &self,
+        key: &MemoryKey,
+        is_so: impl Fn(&Entity<Memory>) -> bool,
+    ) -> HandlerResult<MemoryState> {
+        let find = |memory: Option<Entity<Memory>>| memory.filter(&is_so).map(|it| it.state);
+        self.awaited(key, find).await
+    }
+
+    /// Waits until something is found in a memory.
+    async fn awaited<T>(
+        &self,
+        key: &MemoryKey,
+        find: impl Fn(Option<Entity<Memory>>) -> Option<T>,
+    ) -> HandlerResult<T> {
+        let done = async {
+            let mut wait = LOOK_AGAIN.0;
+            loop {
+                match self.load(key).await {
+                    Ok(memory) => {
+                        if let Some(found) = find(memory) {
+                            return Ok(found);
+                        }
+                    }
+                    Err(failure) if failure.code == ErrorCode::Unavailable => {}
+                    Err(failure) => return Err(failure),
+                }
+                tokio::time::sleep(wait).await;
+                wait = LOOK_AGAIN.1.min(wait * 2);
+            }
+        };
+        tokio::time::timeout(CHANGED_WITHIN, done).await.unwrap_or_else(|_elapsed| {
+            let what = format!("the change of `{key}` is stored, and has no effect yet");
+            Err(ErrorBody::new(ErrorCode::Unavailable, what).hint(format!(
+                "a worker makes it: see `clawnode status`, then `clawnode memory show {key}`"
+            )))
+        })
+    }
+
+    /// Refuses the memory of an agent that the configuration does not have.
+    fn may_begin(&self, key: &MemoryKey) -> HandlerResult<()> {
+        let (MemoryKey::Agent(agent) | MemoryKey::Peer { agent, .. }) = key else { return Ok(()) };
+        let names = self.agents.names();
+        if names.contains(agent) {
+            return Ok(());
+        }
+        let near = nearest(agent.as_str(), names.iter().map(AgentName::as_str));
+        let meant = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
+        let what = format!("the configuration has no agent `{agent}`");
+        Err(ErrorBody::new(ErrorCode::NotFound, what)
+            .hint(format!("{meant}`clawnode agents list` shows the agents there are")))
+    }
+
+    // === Reading ===
+
+    /// The memory as its journal has it; nothing if it has none.
+    async fn load(&self, key: &MemoryKey) -> HandlerResult<Option<Entity<Memory>>> {
+        let id = key.entity();
+        let loaded = self.sessions.entities().load(id).await.map_err(EntityError::from)?;
+        if loaded.records.is_empty() {
+            return Ok(None);
+        }
+        let memory = Entity::<Memory>::of(id, &loaded).map_err(EntityError::from)?;
+        match &memory.core.service {
+            Service::Active => Ok(Some(memory)),
+            Service::Deleted => Ok(None),
+            Service::Quarantined { reason } => {
+                let what = format!("the memory `{key}` is out of service: {reason}");
+                Err(ErrorBody::new(ErrorCode::Quarantined, what)
+                    .hint(format!("`clawnode quarantine show {id}` shows why, and what waits")))
+            }
+        }
+    }
+
+    async fn existing(&self, key: &MemoryKey) -> HandlerResult<Entity<Memory>> {
+        if let Some(memory) = self.load(key).await? {
+            return Ok(memory);
+        }
+        let names: Vec<String> = self.keys().await?.iter().map(ToString::to_string).collect();
+        let key = key.to_string();
+        let near = nearest(&key, names.iter().map(String::as_str)).filter(|near| *near != key);
+        let meant = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
+        let what = format!("the memory `{key}` has no points");
+        Err(ErrorBody::new(ErrorCode::NotFound, what)
+            .hint(format!("{meant}`clawnode memory list` shows the memories there are")))
+    }
+
+    /// The memories that the bucket lists.
+    async fn keys(&self) -> HandlerResult<BTreeSet<MemoryKey>> {
+        let bucket = &self.sessions.storage().bucket;
+        let mut keys = BTreeSet::new();
+        for (name, entry) in bucket.list(MEMORY_KEYS).await.map_err(EntityError::from)? {
+            match codec::decode::<ListedMemory>(&entry.value) {
+                Ok(listed) => {
+                    keys.insert(listed.memory);
+                }
+                Err(error) => warn!(name, %error, "cannot read which memory this is"),
+            }
+        }
+        Ok(keys)
+    }
+
+    /// The keys of these entities, or their ids if they have none any more.
+    async fn named(&self, entities: BTreeSet<EntityId>) -> Vec<String> {
+        let name = |id: EntityId| async move {
+            let core = self.sessions.entities().core(id).await;
+            core.ok().and_then(|core| core.key).unwrap_or_else(|| id.to_string())
+        };
+        let first = entities.into_iter().take(SOURCES_MOST).map(name);
+        stream::iter(first).buffered(READS_MOST).collect().await
+    }
+}
+
+fn full(key: &MemoryKey) -> ErrorBody {
+    let what = format!(
+        "the memory `{key}` is full: what persons and operators said fills its {MEMORY_POINTS} points or {MEMORY_BYTES} bytes"
+    );
+    ErrorBody::new(ErrorCode::Conflict, what).hint(format!(
+        "forget some of it: `clawnode memory show {key}`, then `clawnode memory forget {key} POINT`"
+    ))
+}

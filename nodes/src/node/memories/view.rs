@@ -1,0 +1,244 @@
+//! Points as people see them and as they want them. Pure.
+
+use std::collections::BTreeSet;
+
+use clawnode_memory::points::{KeptPoint, MemoryState, PastPoint, weight};
+use clawnode_proto::{
+    Cursor, CursorError, EntityId, ErrorBody, ErrorCode, MemoryPointId, Timestamp,
+    api::Method,
+    cursor::Pair,
+    limits::MEMORY_PUT_BYTES,
+    memory::{MemoryKey, MemoryLayer, MemoryTrust},
+    memory_point::{CONFIDENCE_MOST, IMPORTANCE_DEFAULT, LearnedPoint, MemoryPoint, PointContent},
+    memory_view::{MemoryPointView, MemoryPoints, MemoryShowParams, PointState, WantedPoint},
+};
+
+/// Rows of a page unless the request says how many.
+const PAGE: u32 = 100;
+
+/// The place of a point among others: when it was learned, in milliseconds, and its id. It stays while other points
+/// come and go.
+type Place = Pair<u64, MemoryPointId>;
+
+/// The learned points that a person wants, if they are within the limits.
+pub(super) fn learned(points: Vec<WantedPoint>) -> Result<Vec<LearnedPoint>, ErrorBody> {
+    let invalid = |what: String| ErrorBody::new(ErrorCode::InvalidParams, what);
+    let mut learned = Vec::new();
+    for (at, it) in points.into_iter().enumerate() {
+        let content = PointContent {
+            layer: it.layer.unwrap_or(MemoryLayer::Semantic),
+            text: it.text,
+            subject: it.subject,
+            predicate: it.predicate,
+            object: it.object,
+            confidence: it.confidence.unwrap_or(CONFIDENCE_MOST),
+            importance: it.importance.unwrap_or(IMPORTANCE_DEFAULT),
+            trust: it.trust.unwrap_or(MemoryTrust::Operator),
+        };
+        let wrong = |problem| invalid(format!("parameter `points[{at}]`: {problem}"));
+        content.check().map_err(wrong)?;
+        learned.push(LearnedPoint { content, source: it.source });
+    }
+    let bytes: usize = learned.iter().map(|it| it.content.bytes()).sum();
+    if bytes > MEMORY_PUT_BYTES {
+        let what = format!(
+            "the points have {bytes} bytes of text, and one request at most {MEMORY_PUT_BYTES}"
+        );
+        return Err(invalid(what).hint("send them in several requests"));
+    }
+    Ok(learned)
+}
+
+/// One page of the points of a memory, the first that were learned first.
+pub(super) fn page(
+    state: &MemoryState,
+    params: &MemoryShowParams,
+    now: Timestamp,
+) -> Result<MemoryPoints, CursorError> {
+    const SHOW: Method = Method::MemoryShow;
+    let after = params.cursor.as_ref().map(|it| it.read::<Place>(SHOW)).transpose()?;
+    let live = state.live().map(|KeptPoint { id, point }| (*id, point, PointState::Live, None));
+    let past = state
+        .past()
+        .filter(|_| params.all)
+        .map(|PastPoint { id, point, state, superseded_by }| (*id, point, *state, *superseded_by));
+    let place =
+        |(id, point, ..): &(MemoryPointId, &MemoryPoint, _, _)| Pair(point.source.at.0, *id);
+    let mut points: Vec<_> = live.chain(past).collect();
+    points.retain(|it| after.is_none_or(|after| place(it) > after));
+    points.sort_by_key(place);
+    let limit = usize::try_from(params.limit.unwrap_or(PAGE)).unwrap_or(usize::MAX);
+    let is_more = points.len() > limit;
+    points.truncate(limit);
+    let next = points.last().filter(|_| is_more).map(|it| Cursor::new(SHOW, place(it)));
+    let view = |(id, point, state, superseded_by)| seen(id, point, (state, superseded_by), now);
+    let points = points.into_iter().map(view).collect();
+    Ok(MemoryPoints { memory: params.memory.clone(), points, next })
+}
+
+fn seen(
+    id: MemoryPointId,
+    point: &MemoryPoint,
+    (state, superseded_by): (PointState, Option<MemoryPointId>),
+    now: Timestamp,
+) -> MemoryPointView {
+    let PointContent { layer, text, subject, predicate, object, confidence, importance, trust } =
+        point.content.clone();
+    let (weight, source) = (weight(point, now), point.source.clone());
+    MemoryPointView {
+        id,
+        layer,
+        text,
+        subject,
+        predicate,
+        object,
+        confidence,
+        importance,
+        weight,
+        trust,
+        source,
+        state,
+        superseded_by,
+    }
+}
+
+/// The entities whose journals have what these points of a memory were learned from, beside the memory itself.
+/// All points if none is named.
+pub(super) fn sources(
+    state: &MemoryState,
+    memory: &MemoryKey,
+    named: Option<MemoryPointId>,
+) -> BTreeSet<EntityId> {
+    let live = state.live().map(|it| (it.id, &it.point));
+    let points = live.chain(state.past().map(|it| (it.id, &it.point)));
+    let meant = points.filter(|(id, _)| named.is_none_or(|named| named == *id));
+    let entities = meant.map(|(_, point)| point.source.entity);
+    let own = memory.entity();
+    entities.filter(|entity| *entity != own).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_kernel::EntityKind as _;
+    use clawnode_memory::Memory;
+    use clawnode_proto::{
+        Epoch, EventId, Head, IdempotencyKey, Incarnation, Kind, ProcessId, Seq,
+        memory::MemorySource, memory_point::MemoryInput,
+    };
+
+    use super::*;
+
+    fn key() -> MemoryKey {
+        "default/all".parse().unwrap()
+    }
+
+    fn wanted(text: &str) -> WantedPoint {
+        WantedPoint {
+            text: text.to_owned(),
+            layer: None,
+            subject: None,
+            predicate: None,
+            object: None,
+            confidence: None,
+            importance: None,
+            trust: None,
+            source: None,
+        }
+    }
+
+    /// A memory with these points: when they were learned, and what they say of Ada's home.
+    fn memory(points: &[(u64, &str)]) -> MemoryState {
+        let mut state = MemoryState::default();
+        Memory::born(&mut state, "default/all").unwrap();
+        for (n, (at, text)) in (1..).zip(points) {
+            let mut point = wanted(text);
+            (point.subject, point.predicate) = (Some("ada".to_owned()), Some(text[..1].to_owned()));
+            let source = MemorySource {
+                entity: EntityId::from_u128(9),
+                event: n,
+                part: 0,
+                at: Timestamp(*at),
+            };
+            point.source = Some(source);
+            let body = MemoryInput::Put { points: learned(vec![point]).unwrap() };
+            let name: IdempotencyKey = format!("n{n}").parse().unwrap();
+            let input = Memory::input(&key(), name, Timestamp(0), &body).unwrap();
+            let incarnation = Incarnation { process: ProcessId::from_u128(1), counter: 0 };
+            let head = Head {
+                entity: key().entity(),
+                n: Seq(n),
+                v: 1,
+                eid: EventId::from_u128(u128::from(n)),
+                epoch: Epoch(1),
+                incarnation,
+                ts: Timestamp(0),
+                kind: Kind::MEMORY.to_string(),
+                required: true,
+                progress: true,
+            };
+            Memory::accept(&mut state, &head, &input).unwrap();
+            for event in Memory::advance(&state) {
+                Memory::fold(&mut state, &head, &event).unwrap();
+            }
+        }
+        state
+    }
+
+    #[test]
+    fn pages_have_each_point_once_in_the_order_of_time() {
+        let state = memory(&[(3, "c"), (1, "a"), (2, "b1"), (4, "b2")]);
+        let mut params =
+            MemoryShowParams { memory: key(), all: true, cursor: None, limit: Some(3) };
+        let texts = |page: &MemoryPoints| -> Vec<String> {
+            page.points.iter().map(|it| format!("{} {:?}", it.text, it.state)).collect()
+        };
+        let first = page(&state, &params, Timestamp(9)).unwrap();
+        assert_eq!(texts(&first), ["a Live", "b1 Superseded", "c Live"]);
+        params.cursor = first.next;
+        let second = page(&state, &params, Timestamp(9)).unwrap();
+        assert_eq!((texts(&second), &second.next), (vec!["b2 Live".to_owned()], &None));
+        assert_eq!(first.points[1].superseded_by, Some(second.points[0].id));
+        let live = MemoryShowParams { memory: key(), all: false, cursor: None, limit: None };
+        assert_eq!(texts(&page(&state, &live, Timestamp(9)).unwrap()).len(), 3);
+        let foreign = Some(Cursor::new(Method::MemoryList, "default/all"));
+        page(&state, &MemoryShowParams { cursor: foreign, ..live }, Timestamp(9)).unwrap_err();
+    }
+
+    #[test]
+    fn what_is_wanted_has_defaults_and_limits() {
+        let content = learned(vec![wanted("Tea is at four.")]).unwrap().remove(0).content;
+        assert_eq!((content.confidence, content.importance), (100, 5));
+        assert_eq!((content.layer, content.trust), (MemoryLayer::Semantic, MemoryTrust::Operator));
+        let wrong = WantedPoint { importance: Some(11), ..wanted("b") };
+        let refused = learned(vec![wanted("a"), wrong]).unwrap_err();
+        assert!(
+            refused.message.starts_with("parameter `points[1]`: `importance` is 11"),
+            "{refused:?}"
+        );
+        let large = wanted(&"\u{1f4a7}".repeat(1_000));
+        let refused = learned(vec![large; 33]).unwrap_err();
+        assert!(refused.message.contains("132000 bytes"), "{refused:?}");
+    }
+
+    #[test]
+    fn other_journals_that_still_have_a_text_are_named() {
+        let state = memory(&[(1, "a"), (2, "b")]);
+        let all = BTreeSet::from([EntityId::from_u128(9)]);
+        assert_eq!(sources(&state, &key(), None), all);
+        assert_eq!(sources(&state, &key(), Some(MemoryPointId::from_u128(1))), BTreeSet::new());
+        let exported = page(
+            &state,
+            &MemoryShowParams { memory: key(), all: false, cursor: None, limit: None },
+            Timestamp(9),
+        );
+        let again: Vec<WantedPoint> =
+            exported.unwrap().points.into_iter().map(MemoryPointView::wanted).collect();
+        let ids: Vec<_> =
+            learned(again).unwrap().into_iter().map(|it| it.source.unwrap().point()).collect();
+        assert_eq!(
+            ids,
+            state.live().map(|it| it.id).collect::<Vec<_>>(),
+            "an import adds nothing twice"
+        );
+    }
+}

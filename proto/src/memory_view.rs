@@ -1,0 +1,298 @@
+//! Memories as people see and change them: parameters and answers of the methods `memory.…`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    cursor::Cursor,
+    id::{EntityId, MemoryPointId},
+    memory::{MemoryKey, MemoryLayer, MemorySource, MemoryTrust},
+    memory_point::PointRefused,
+    timestamp::Timestamp,
+};
+
+// === Parameters ===
+
+/// Parameters of `memory.stats`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct MemoryParams {
+    /// The memory: `AGENT/all`, `AGENT/peer/CHANNEL:ACCOUNT:PEER` or `shared/NAME`.
+    pub memory: MemoryKey,
+}
+
+/// Parameters of `memory.show`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct MemoryShowParams {
+    /// The memory: `AGENT/all`, `AGENT/peer/CHANNEL:ACCOUNT:PEER` or `shared/NAME`.
+    pub memory: MemoryKey,
+    /// Whether points that were superseded, joined or archived are shown, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub all: bool,
+    /// Continues after the page with this `next`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<Cursor>,
+    /// How many points at most, 1 to 1,000. Default: 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+}
+
+/// Parameters of `memory.put`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct MemoryPutParams {
+    /// The memory: `AGENT/all`, `AGENT/peer/CHANNEL:ACCOUNT:PEER` or `shared/NAME`.
+    pub memory: MemoryKey,
+    /// 1 to 64 points.
+    pub points: Vec<WantedPoint>,
+    /// The client's name for this request. A repeat under the same name adds nothing, and has the same answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+}
+
+/// A point as a person wants it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct WantedPoint {
+    /// The sentence that a model is shown: at most 1,000 characters.
+    pub text: String,
+    /// What kind of thing it says. Default: `semantic`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layer: Option<MemoryLayer>,
+    /// What it is about. It supersedes points with the same subject and predicate that are trusted no more than it
+    /// is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    /// What it says of the subject.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predicate: Option<String>,
+    /// The value that it gives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object: Option<String>,
+    /// How certain it is, in percent. Default: 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confidence: Option<u8>,
+    /// How much it matters, 1 to 10. Default: 5.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub importance: Option<u8>,
+    /// Who said it. Default: `operator`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trust: Option<MemoryTrust>,
+    /// The event that it was learned from, of a point that was exported. A source that the memory knows adds
+    /// nothing. Default: this request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<MemorySource>,
+}
+
+/// Parameters of `memory.forget`: one point, or the whole memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct MemoryForgetParams {
+    /// The memory: `AGENT/all`, `AGENT/peer/CHANNEL:ACCOUNT:PEER` or `shared/NAME`.
+    pub memory: MemoryKey,
+    /// The point to mask. Its text stays in the journal of the memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub point: Option<MemoryPointId>,
+    /// Deletes the memory with its journal.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub all: bool,
+}
+
+// === Answers ===
+
+/// Answer of `memory.list`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct MemoryList {
+    /// The memories, in the order of their keys.
+    pub memories: Vec<MemoryStats>,
+    /// Pass this as `cursor` for the next page. Absent on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<Cursor>,
+}
+
+/// Answer of `memory.stats`: how much a memory has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct MemoryStats {
+    /// The memory.
+    pub memory: MemoryKey,
+    /// Its entity, as `journal.show` takes it.
+    pub entity: EntityId,
+    /// Live points.
+    pub points: u32,
+    /// How many it may have.
+    pub points_most: u32,
+    /// Bytes of text of the live points.
+    pub bytes: u64,
+    /// How many it may have.
+    pub bytes_most: u64,
+    /// Live points that consolidation does not remove: persons and operators said them.
+    pub kept: u32,
+    /// Live points of each layer.
+    pub layers: MemoryLayers,
+    /// Points that were superseded, joined or archived and that `memory.show` still shows with `all`.
+    pub past: u32,
+    /// Points that were masked since the memory began.
+    pub masked: u64,
+    /// When it is consolidated next. Absent if nothing was added since the last time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub consolidates: Option<Timestamp>,
+}
+
+/// How many points are in each layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct MemoryLayers {
+    /// Facts.
+    pub semantic: u32,
+    /// How something is to be done.
+    pub procedural: u32,
+    /// How people and things relate to each other.
+    pub social: u32,
+    /// What has happened.
+    pub episode: u32,
+}
+
+/// Answer of `memory.show`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct MemoryPoints {
+    /// The memory.
+    pub memory: MemoryKey,
+    /// Its points, in the order in which they were added. With `all`, those that left come first.
+    pub points: Vec<MemoryPointView>,
+    /// Pass this as `cursor` for the next page. Absent on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<Cursor>,
+}
+
+/// A point, as people see it. A line of an export is one of these.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct MemoryPointView {
+    /// Its id.
+    pub id: MemoryPointId,
+    /// What kind of thing it says.
+    pub layer: MemoryLayer,
+    /// The sentence that a model is shown.
+    pub text: String,
+    /// What it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    /// What it says of the subject.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predicate: Option<String>,
+    /// The value that it gives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object: Option<String>,
+    /// How certain it is, in percent.
+    pub confidence: u8,
+    /// How much it was given to matter, 1 to 10.
+    pub importance: u8,
+    /// How much it matters now, in thousandths of an importance. It halves in 30 days, unless a person or an operator
+    /// said it.
+    #[serde(default)]
+    pub weight: u32,
+    /// Who said it.
+    pub trust: MemoryTrust,
+    /// The event that it was learned from, and when.
+    pub source: MemorySource,
+    /// Whether it is recalled.
+    #[serde(default)]
+    pub state: PointState,
+    /// The point that took its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub superseded_by: Option<MemoryPointId>,
+}
+
+/// Whether a point is recalled, and if not, why.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum PointState {
+    /// It is recalled.
+    #[default]
+    Live,
+    /// A later point says something else of the same subject and predicate.
+    Superseded,
+    /// Another point says the same.
+    Joined,
+    /// It mattered least when the memory was full.
+    Archived,
+}
+
+/// Answer of `memory.put`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct MemoryPutView {
+    /// The points that were added.
+    pub added: Vec<MemoryPointId>,
+    /// Those whose sources the memory knew already. They added nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub known: Vec<MemoryPointId>,
+    /// Those that were not added, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<PointRefused>,
+}
+
+/// Answer of `memory.forget`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct MemoryForgetView {
+    /// The memory.
+    pub memory: MemoryKey,
+    /// How many points are not recalled any more.
+    pub forgotten: u32,
+    /// Whether the memory was deleted with its journal. If not, the journal still has the text.
+    pub deleted: bool,
+    /// The sessions whose journals still have what the points were learned from: their keys, or ids.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<String>,
+}
+
+/// A memory as the bucket lists it. The memory writes it under [`crate::subject::memory_key`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedMemory {
+    /// Which memory.
+    pub memory: MemoryKey,
+}
+
+// === impl MemoryLayers ===
+
+impl MemoryLayers {
+    /// Counts a point of this layer.
+    pub const fn count(&mut self, layer: MemoryLayer) {
+        let counted = match layer {
+            MemoryLayer::Semantic => &mut self.semantic,
+            MemoryLayer::Procedural => &mut self.procedural,
+            MemoryLayer::Social => &mut self.social,
+            MemoryLayer::Episode => &mut self.episode,
+        };
+        *counted = counted.saturating_add(1);
+    }
+}
+
+// === impl MemoryPointView ===
+
+impl MemoryPointView {
+    /// The same point, to be added to a memory: it adds nothing where it is known.
+    pub fn wanted(self) -> WantedPoint {
+        WantedPoint {
+            text: self.text,
+            layer: Some(self.layer),
+            subject: self.subject,
+            predicate: self.predicate,
+            object: self.object,
+            confidence: Some(self.confidence),
+            importance: Some(self.importance),
+            trust: Some(self.trust),
+            source: Some(self.source),
+        }
+    }
+}

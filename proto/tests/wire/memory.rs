@@ -1,0 +1,90 @@
+//! The bytes of the events that memories record, of their inputs, and of how the bucket lists them.
+
+use clawnode_proto::{
+    EntityId, MemoryPointId, Timestamp,
+    memory::{MemoryLayer, MemorySource, MemoryTrust},
+    memory_point::{
+        JoinedPoint, LearnedPoint, MemoryEvent, MemoryInput, MemoryPoint, PointAdded, PointContent,
+        PointRefusal, PointRefused, PointsConsolidated, PointsMasked,
+    },
+    memory_view::ListedMemory,
+};
+
+use crate::{
+    goldens::{all, events},
+    samples::name,
+};
+
+fn content() -> PointContent {
+    PointContent {
+        layer: MemoryLayer::Semantic,
+        text: "Ada lives in Bonn.".to_owned(),
+        subject: Some("Ada".to_owned()),
+        predicate: Some("lives in".to_owned()),
+        object: Some("Bonn".to_owned()),
+        confidence: 90,
+        importance: 7,
+        trust: MemoryTrust::Person,
+    }
+}
+
+fn source(part: u32) -> MemorySource {
+    let entity = EntityId::from_u128(7);
+    MemorySource { entity, event: 12, part, at: Timestamp(1_795_651_200_000) }
+}
+
+fn memory_events() -> Vec<MemoryEvent> {
+    let (one, other) = (source(0).point(), source(1).point());
+    let bare = PointContent {
+        layer: MemoryLayer::Procedural,
+        subject: None,
+        predicate: None,
+        object: None,
+        trust: MemoryTrust::Tool,
+        ..content()
+    };
+    let added = |content, supersedes| PointAdded {
+        point: MemoryPoint { content, source: source(0) },
+        supersedes,
+    };
+    let joined = vec![JoinedPoint { point: one, into: other }];
+    vec![
+        added(content(), vec![other]).into(),
+        added(bare, vec![]).into(),
+        PointRefused { point: one, reason: PointRefusal::Full }.into(),
+        PointRefused { point: one, reason: PointRefusal::Invalid }.into(),
+        PointsMasked { points: vec![one, other], by: "ada".to_owned() }.into(),
+        PointsConsolidated { joined, archived: vec![other], daily: false }.into(),
+        PointsConsolidated { joined: vec![], archived: vec![], daily: true }.into(),
+    ]
+}
+
+fn inputs() -> Vec<MemoryInput> {
+    let told = LearnedPoint { content: content(), source: Some(source(1)) };
+    let own = LearnedPoint { source: None, ..told.clone() };
+    vec![
+        MemoryInput::Put { points: vec![told, own] },
+        MemoryInput::Forget { points: vec![source(0).point()], by: "ada".to_owned() },
+        MemoryInput::Delete {},
+        MemoryInput::TimerFired { due: Timestamp(1_795_651_200_000) },
+    ]
+}
+
+#[test]
+fn memories() {
+    let listed = ["default/all", "default/peer/web:bot:ada", "shared/team-handbook"];
+    let listed = listed.map(|key| ListedMemory { memory: name(key) });
+    let layers = [MemoryLayer::Social, MemoryLayer::Episode];
+    let trusts = [MemoryTrust::Agent, MemoryTrust::Operator];
+    let golden = events(&memory_events()) + &all(&inputs()) + &all(&listed);
+    insta::assert_snapshot!(golden + &all(&layers) + &all(&trusts));
+}
+
+/// An id that changed would add a source that comes again a second time (MEM-3).
+#[test]
+fn mem_3_ids_of_points_follow_from_their_sources_for_ever() {
+    let ids: Vec<String> = [0, 1].map(|part| source(part).point().to_string()).to_vec();
+    assert_ne!(ids[0], ids[1]);
+    insta::assert_snapshot!(ids.join("\n"));
+    assert_eq!(ids[0].parse::<MemoryPointId>().unwrap(), source(0).point());
+}

@@ -1,0 +1,128 @@
+//! Memories as operators fill, see, copy and forget them.
+
+use std::fs;
+
+use clawnode_proto::{
+    memory::MemoryKey,
+    memory_view::{MemoryList, MemoryPointView, MemoryPoints, MemoryPutView, PointState},
+};
+use clawnode_tests::process::{Client, Ground, Home, Node, ProcessError};
+use serde_json::{Value, json};
+
+use super::Outcome;
+
+const MEMORY: &str = "default/all";
+
+async fn points(
+    client: &Client,
+    memory: &str,
+    all: bool,
+) -> Result<Vec<MemoryPointView>, ProcessError> {
+    let shown: MemoryPoints =
+        client.call("memory.show", json!({ "memory": memory, "all": all })).await?;
+    Ok(shown.points)
+}
+
+fn texts(points: &[MemoryPointView]) -> Vec<&str> {
+    points.iter().map(|it| it.text.as_str()).collect()
+}
+
+fn lives_in(place: &str, key: &str) -> Value {
+    let text = format!("Ada lives in {place}.");
+    let point = json!({ "text": text, "subject": "Ada", "predicate": "lives in", "object": place });
+    json!({ "memory": MEMORY, "points": [point], "key": key })
+}
+
+#[tokio::test]
+async fn a_memory_keeps_what_it_accepted_and_forgets_what_it_is_asked_to() -> Outcome {
+    let home = Home::new(Ground::Local)?;
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    let first: MemoryPutView = client.call("memory.put", lives_in("Rome", "one")).await?;
+    let second: MemoryPutView = client.call("memory.put", lives_in("Bonn", "two")).await?;
+    let (rome, bonn) = (first.added[0], second.added[0]);
+    assert_eq!(texts(&points(&client, MEMORY, false).await?), ["Ada lives in Bonn."]);
+    let all = points(&client, MEMORY, true).await?;
+    assert_eq!(
+        (all[0].id, all[0].state, all[0].superseded_by),
+        (rome, PointState::Superseded, Some(bonn))
+    );
+
+    // Whatever dies, what was accepted is there once, also if it is sent again by its key.
+    node.kill().await?;
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    let again: MemoryPutView = client.call("memory.put", lives_in("Bonn", "two")).await?;
+    assert_eq!(again, second, "a repeat has the same answer");
+    assert_eq!(points(&client, MEMORY, true).await?.len(), 2);
+
+    // What is superseded and forgotten comes back by no means, the other stays.
+    let ended = home.run(&["memory", "forget", MEMORY, &rome.to_string()]).await?;
+    assert!(ended.out.contains("stays in the journal of `default/all`"), "{ended:?}");
+    let all = points(&client, MEMORY, true).await?;
+    assert_eq!(texts(&all), ["Ada lives in Bonn."], "MEM-4");
+    let ended = home.run(&["memory", "forget", MEMORY, &rome.to_string()]).await?;
+    assert!(ended.code == 1 && ended.err.contains("has no point"), "{ended:?}");
+    let verified = home.run(&["journal", "verify"]).await?;
+    assert_eq!(verified.code, 0, "{verified:?}");
+    node.stop().await
+}
+
+#[tokio::test]
+async fn an_export_is_imported_once_and_a_memory_is_deleted_with_its_journal() -> Outcome {
+    let home = Home::new(Ground::Local)?;
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    let file = home.path().join("points.jsonl");
+    let lines: String =
+        (0..150).map(|n| format!("{{\"text\":\"Secret {n} is kept.\"}}\n")).collect();
+    fs::write(&file, lines).unwrap();
+    let ended = home.run(&["memory", "import", MEMORY, file.to_str().unwrap(), "--json"]).await?;
+    assert_eq!(ended.json()?["added"], json!(150), "{ended:?}");
+    let copy = home.path().join("copy.jsonl");
+    let copy = copy.to_str().unwrap();
+    assert_eq!(home.run(&["memory", "export", MEMORY, "--file", copy]).await?.code, 0);
+    assert_ne!(
+        home.run(&["memory", "export", MEMORY, "--file", copy]).await?.code,
+        0,
+        "it is there"
+    );
+    for (added, known) in [(150, 0), (0, 150)] {
+        let ended = home.run(&["memory", "import", "shared/handbook", copy, "--json"]).await?;
+        let done = ended.json()?;
+        assert_eq!(
+            (&done["added"], &done["known"]),
+            (&json!(added), &json!(known)),
+            "MEM-3: {ended:?}"
+        );
+    }
+    let ids = |points: Vec<MemoryPointView>| points.iter().map(|it| it.id).collect::<Vec<_>>();
+    assert_eq!(
+        ids(points(&client, MEMORY, false).await?),
+        ids(points(&client, "shared/handbook", false).await?),
+    );
+    let keys = |list: MemoryList| -> Vec<String> {
+        list.memories.iter().map(|it| format!("{} {}", it.memory, it.points)).collect()
+    };
+    let listed = client.call("memory.list", json!({})).await?;
+    assert_eq!(keys(listed), ["default/all 150", "shared/handbook 150"]);
+
+    // The journal goes with the memory, and nothing lists it.
+    let ended = home.run(&["memory", "forget", MEMORY, "--all"]).await?;
+    assert_eq!(ended.code, 2, "it is not confirmed: {ended:?}");
+    let ended = home.run(&["memory", "forget", MEMORY, "--all", "--yes"]).await?;
+    assert!(ended.out.contains("with 150 live points and its journal"), "{ended:?}");
+    let entity = MEMORY.parse::<MemoryKey>().unwrap().entity().to_string();
+    let journal: Value = client.call("journal.show", json!({ "session": entity })).await?;
+    assert!(!journal.to_string().contains("Secret"), "{journal}");
+    let listed = client.call("memory.list", json!({})).await?;
+    assert_eq!(keys(listed), ["shared/handbook 150"]);
+
+    // It may begin again, and the wrong name of an agent is noticed.
+    let ended = home.run(&["memory", "put", MEMORY, "Tea is at four."]).await?;
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert_eq!(texts(&points(&client, MEMORY, true).await?), ["Tea is at four."]);
+    let ended = home.run(&["memory", "put", "defualt/all", "Tea is at four."]).await?;
+    assert!(ended.err.contains("did you mean `default`?"), "{ended:?}");
+    node.stop().await
+}
