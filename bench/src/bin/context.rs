@@ -178,7 +178,8 @@ fn begun(number: usize) -> Turn {
         lane: None,
         trace: None,
         steps: Vec::new(),
-        skills: Default::default(),
+        skills: Vec::new(),
+        nudges: Vec::new(),
         plan: None,
         judged: None,
         held: None,
@@ -213,6 +214,7 @@ fn ended(turn: TurnId, number: usize, step: u32) -> Step {
         approval: None,
         brought: None,
         end: Some(ToolEnd::Known { outcome: ToolOutcome::done(result) }),
+        entry: None,
     };
     let content = words(number, if step == 0 { 40 } else { 500 }).into();
     let (reason, usage, blocks) = (StopReason::EndTurn, Usage::default(), None);

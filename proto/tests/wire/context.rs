@@ -25,6 +25,7 @@ fn part(kind: ContextPartKind, tokens: u64, why: &str) -> ContextPart {
         text: None,
         tools: Vec::new(),
         messages: Vec::new(),
+        stubs: Vec::new(),
     }
 }
 
