@@ -27,9 +27,9 @@ const SEARCH_MS: f64 = 25.0;
 /// What the prototype of the formula reached: recall@10 and nDCG@10.
 const LOCOMO: (f64, f64) = (0.64, 0.47);
 const BEAM: (f64, f64) = (0.50, 0.40);
-/// Conversations of LoCoMo on which the formula was chosen; they are not measured.
+/// Conversations of `LoCoMo` on which the formula was chosen; they are not measured.
 const SEEN: [&str; 2] = ["conv-26", "conv-30"];
-/// LoCoMo's questions without an answer.
+/// `LoCoMo`'s questions without an answer.
 const ADVERSARIAL: u64 = 5;
 /// Documents of a batch while an index is filled.
 const BATCH: usize = 1_000;
@@ -252,7 +252,7 @@ fn list<'a>(value: &'a Value, field: &str) -> &'a [Value] {
     value[field].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// LoCoMo: two people over months. Its evidence is a list of names of messages; some have several in one text.
+/// `LoCoMo`: two people over months. Its evidence is a list of names of messages; some have several in one text.
 fn locomo_set(path: &Path) -> Result<QuestionSet, Error> {
     let all: Vec<Value> = serde_json::from_slice(&fs::read(path)?)?;
     let mut set = QuestionSet::default();
@@ -294,8 +294,8 @@ fn beam_set(path: &Path) -> Result<QuestionSet, Error> {
             break;
         }
         // Its questions are about the shorter one, where there are two.
-        let short = folder.join("chat_trunecated.json");
-        let chat = if short.exists() { short } else { folder.join("chat.json") };
+        let cut = folder.join("chat_trunecated.json");
+        let chat = if cut.exists() { cut } else { folder.join("chat.json") };
         let parts: Vec<Value> = serde_json::from_slice(&fs::read(chat)?)?;
         let turns = parts.iter().flat_map(|part| list(part, "turns"));
         let said: Vec<Said> = turns

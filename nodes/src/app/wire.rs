@@ -88,11 +88,11 @@ impl Opened {
         let mcp = McpServers::open(&loaded, &base).await?;
         let agents = mcp.pins().peek(|pins| answering.agents(config, pins));
         let agents = panic::agents(agents, &base, config.cluster.lost_after).await?;
-        let (shelf, routes) = (answering.shelf(), Arc::new(RwLock::new(answering.routes)));
+        let (skills, routes) = (answering.shelf(), Arc::new(RwLock::new(answering.routes)));
         let models = CurrentModels::new(answering.models, answering.embeddings);
         let feed = Feed::new(base.process, config.node.name.clone(), Arc::clone(&base.clock));
         let (plugins, hooks, hub) = (answering.plugins, answering.hooks, FrameHub::default());
-        let parts = ToolParts { plugins: &plugins, hooks: &hooks, mcp: &mcp, skills: &shelf };
+        let parts = ToolParts { plugins: &plugins, hooks: &hooks, mcp: &mcp, skills: &skills };
         let tools = Box::pin(tools::open(&loaded, &base, parts)).await?;
         let runner_parts = RunnerParts {
             storage: base.storage.clone(),

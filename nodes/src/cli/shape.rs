@@ -57,14 +57,14 @@ pub(super) fn unused(matches: &ArgMatches) -> (String, Vec<String>) {
 /// The settings that a command uses.
 fn used(path: &[&str]) -> Vec<&'static str> {
     match path {
-        [] => [COMMON, DATA].concat(),
         ["help" | "completions" | "man" | "verify", ..] => Vec::new(),
         ["version"] => OUTPUT.to_vec(),
         ["doctor"] => [COMMON, DATA, CONNECTION, CLUSTER, NODE].concat(),
         ["up" | "run" | "config", ..] => [COMMON, DATA, CLUSTER, NODE].concat(),
         ["import"] => [COMMON, CLUSTER].concat(),
         ["cluster", "init"] => [COMMON, DATA, &["prefix"]].concat(),
-        ["cluster" | "hooks" | "skills" | "backup" | "restore", ..]
+        []
+        | ["cluster" | "hooks" | "skills" | "backup" | "restore", ..]
         | ["journal", "replay" | "repair"] => [COMMON, DATA].concat(),
         // All others ask a node.
         _ => [COMMON, DATA, CONNECTION].concat(),

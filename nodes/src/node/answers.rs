@@ -29,7 +29,6 @@ use clawnode_proto::{
     policy::Decision,
     usage::Day,
 };
-use serde_json::Value;
 
 use super::{
     backend::{NodeBackend, idempotency_key, named, store},
@@ -244,7 +243,7 @@ impl Answers for NodeBackend {
         &self,
         _: &RequestCaller,
         session: SessionRef,
-    ) -> HandlerResult<Value> {
+    ) -> HandlerResult<serde_json::Value> {
         self.sessions.export(session.id).await.map_err(|error| named(&session, error))
     }
 

@@ -71,14 +71,14 @@ pub struct AnsweringParts {
 impl Answering {
     /// The skills of all agents, for the tools that hand them out.
     pub fn shelf(&self) -> SkillShelf {
-        let shelf = SkillShelf::default();
-        self.shelve(&shelf);
-        shelf
+        let skills = SkillShelf::default();
+        self.shelve(&skills);
+        skills
     }
 
     /// Replaces the skills on a shelf by those of all agents.
-    pub fn shelve(&self, shelf: &SkillShelf) {
-        shelf.replace(self.agents.iter().map(|it| (it.name.clone(), Arc::clone(&it.skills))));
+    pub fn shelve(&self, skills: &SkillShelf) {
+        skills.replace(self.agents.iter().map(|it| (it.name.clone(), Arc::clone(&it.skills))));
     }
 
     /// The agents with the tools of MCP servers too, as far as they are approved.

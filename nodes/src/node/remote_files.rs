@@ -15,7 +15,7 @@ use reqwest::{Method, Url, header::HeaderMap};
 use tokio::time::{Instant, timeout_at};
 
 /// How long all files of one request may take: its client waits for the answer meanwhile.
-const REQUEST_TIME: Duration = Duration::from_secs(60);
+const REQUEST_TIME: Duration = Duration::from_mins(1);
 
 /// Fetches files for messages.
 #[derive(Clone, Debug)]

@@ -121,9 +121,9 @@ mod tests {
         skill(&home.join("skills"), "usual");
         skill(&home.join("more"), "other");
         assert_eq!(names(&none), ["usual"]);
-        let named = loaded(home, "[skills]\nfolders = [\"more\"]\n");
-        assert_eq!(names(&named), ["other"], "relative to the file");
-        assert!(files(&named).iter().all(|file| file.starts_with(home.join("more"))));
+        let chosen = loaded(home, "[skills]\nfolders = [\"more\"]\n");
+        assert_eq!(names(&chosen), ["other"], "relative to the file");
+        assert!(files(&chosen).iter().all(|file| file.starts_with(home.join("more"))));
         let both = loaded(home, "[skills]\nfolders = [\"skills\", \"more\", \"absent\"]\n");
         assert_eq!(names(&both), ["other", "usual"]);
     }

@@ -739,6 +739,27 @@ fn profiles() -> Vec<SessionEvent> {
     ]
 }
 
+/// How turns end.
+fn turn_ends() -> impl Iterator<Item = TurnOutcome> {
+    [
+        TurnOutcome::Completed { stop: StopReason::EndTurn },
+        TurnOutcome::Failed { failure: failure() },
+        TurnOutcome::Cancelled,
+        TurnOutcome::Stopped { detail: "everything was stopped by token at a".to_owned() },
+        TurnOutcome::StepLimit { limit: 25 },
+        TurnOutcome::Looped { tool: "time_now".to_owned(), times: 30 },
+        TurnOutcome::TimedOut { level: TimeLevel::Global, detail: "1 s was over".to_owned() },
+        TurnOutcome::BadCalls { detail: "not an object".to_owned() },
+        TurnOutcome::Blocked { block: hook_block() },
+        TurnOutcome::StepFailed {
+            step: 2,
+            tool: name("time_now"),
+            detail: "no such zone".to_owned(),
+        },
+    ]
+    .into_iter()
+}
+
 pub(crate) fn session_events() -> Vec<SessionEvent> {
     let attempt = Attempt(2);
     let ended = |outcome| SessionEvent::from(TurnDone { turn: turn(), outcome });
@@ -773,23 +794,9 @@ pub(crate) fn session_events() -> Vec<SessionEvent> {
         ModelDone { tool_uses: vec![tool_use()], ..done("".into(), StopReason::ToolUse) }.into(),
         model_failed(attempt).into(),
         Reply { turn, call: call(), structured: None }.into(),
-        ended(TurnOutcome::Completed { stop: StopReason::EndTurn }),
-        ended(TurnOutcome::Failed { failure: failure() }),
-        ended(TurnOutcome::Cancelled),
-        ended(TurnOutcome::Stopped { detail: "everything was stopped by token at a".to_owned() }),
-        ended(TurnOutcome::StepLimit { limit: 25 }),
-        ended(TurnOutcome::Looped { tool: "time_now".to_owned(), times: 30 }),
-        ended(TurnOutcome::TimedOut {
-            level: TimeLevel::Global,
-            detail: "1 s was over".to_owned(),
-        }),
-        ended(TurnOutcome::BadCalls { detail: "not an object".to_owned() }),
-        ended(TurnOutcome::Blocked { block: hook_block() }),
-        ended(TurnOutcome::StepFailed {
-            step: 2,
-            tool: name("time_now"),
-            detail: "no such zone".to_owned(),
-        }),
+    ]);
+    events.extend(turn_ends().map(ended));
+    events.extend(vec![
         Settled { turn, usage: usage(), lost_attempts: 1, cost: None }.into(),
         ToolAsked { turn, call: tool, tool: name("time_now"), by_client: false }.into(),
         LedgerEntry {

@@ -58,7 +58,7 @@ async fn lanes(home: &Home) -> Result<Vec<Option<String>>, ProcessError> {
     });
     let shown = home.run(&["journal", "show", &id.await?, "--json"]).await?;
     let shown = shown.json()?;
-    let events = shown.as_array().unwrap_or_else(|| panic!("{shown}"));
+    let events = shown.as_array().unwrap();
     let lane = |event: &Value| find(event, "lane").and_then(|it| it.as_str().map(str::to_owned));
     Ok(events.iter().filter(|it| it["kind"] == "accepted").map(lane).collect())
 }

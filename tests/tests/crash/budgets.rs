@@ -75,7 +75,10 @@ mod nats {
                     ends.bankrupt.push(message);
                     ends.needed = *needed;
                 }
-                other => panic!("{}: {other:?}", message.session()),
+                other => {
+                    let said = format!("{}: {other:?}", message.session());
+                    return Err(ProcessError::Protocol(said));
+                }
             }
         }
         Ok(ends)

@@ -74,9 +74,9 @@ async fn an_export_is_imported_once_and_a_memory_is_deleted_with_its_journal() -
     let node = Node::up(&home).await?;
     let client = node.client()?;
     let file = home.path().join("points.jsonl");
-    let lines: String =
-        (0..150).map(|n| format!("{{\"text\":\"Secret {n} is kept.\"}}\n")).collect();
-    fs::write(&file, lines).unwrap();
+    let lines: Vec<String> =
+        (0..150).map(|n| json!({ "text": format!("Secret {n} is kept.") }).to_string()).collect();
+    fs::write(&file, lines.join("\n")).unwrap();
     let ended = home.run(&["memory", "import", MEMORY, file.to_str().unwrap(), "--json"]).await?;
     assert_eq!(ended.json()?["added"], json!(150), "{ended:?}");
     let copy = home.path().join("copy.jsonl");

@@ -111,7 +111,11 @@ impl Api {
 
 /// Whether this node has nothing of that kind.
 fn no_such_thing(path: &str) -> bool {
-    path == "/v1/quarantine/{session}" || path.contains("artifacts/")
+    // The points of a memory, which a query must name.
+    path == "/v1/quarantine/{session}"
+        || path.contains("artifacts/")
+        || path == "/v1/memory/points"
+        || path == "/v1/memory/stats"
 }
 
 #[tokio::test]
@@ -178,6 +182,10 @@ async fn every_answer_is_as_the_document_has_it() -> Outcome {
             api.ask(&path, &verb, "?limit=x", None).await;
             api.ask(&path, &verb, "", None).await;
         }
+    }
+    for path in ["/v1/memory/points", "/v1/memory/stats"] {
+        let (status, known) = api.ask(path, "get", "?memory=default/all", None).await;
+        assert_eq!(status, 200, "{path}: {known}");
     }
     let (status, stopped) = api.ask("/v1/panic", "post", "", None).await;
     assert_eq!(status, 200, "{stopped}");

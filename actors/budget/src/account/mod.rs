@@ -24,6 +24,8 @@ mod limit_book;
 mod news;
 #[cfg(test)]
 mod properties;
+#[cfg(test)]
+mod size_tests;
 mod state;
 #[cfg(test)]
 mod tests;

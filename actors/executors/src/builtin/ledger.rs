@@ -85,7 +85,9 @@ mod tests {
     #[test]
     fn what_is_no_entry_is_refused_before_it_is_written() {
         let tools = Ledger.tools();
-        tools.iter().for_each(|spec| schema::check(spec).unwrap());
+        for spec in &tools {
+            schema::check(spec).unwrap();
+        }
         let long = "x".repeat(LEDGER_ENTRY_CHARS + 1);
         for (at, arguments, good) in [
             (0, json!({ "type": "step", "text": "x" }), true),

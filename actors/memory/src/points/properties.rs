@@ -100,9 +100,9 @@ impl Seen {
     }
 }
 
-fn taken(book: &mut Book, step: Step) -> Vec<MemoryEvent> {
+fn taken(book: &mut Book, step: &Step) -> Vec<MemoryEvent> {
     let put = |points| MemoryInput::Put { points };
-    let input = match step {
+    let input = match *step {
         Step::Fact { event, about, text, trust } => {
             let (about, text) = (format!("s{about}"), format!("says {text}"));
             put(vec![fact(event, (&about, "is"), &text, trust)])
@@ -134,10 +134,14 @@ proptest! {
             let trust = |event| if event < kept { MemoryTrust::Person } else { MemoryTrust::Agent };
             let points = chunk.iter().map(|event| told(*event, &large(*event), trust(*event)));
             book.accept(MemoryInput::Put { points: points.collect() });
-            book.decide().iter().for_each(|event| seen.event(event));
+            for event in &book.decide() {
+                seen.event(event);
+            }
         }
         for step in steps {
-            taken(&mut book, step).iter().for_each(|event| seen.event(event));
+            for event in &taken(&mut book, &step) {
+                seen.event(event);
+            }
             seen.state(&book.state);
             prop_assert!(Memory::advance(&book.state).is_empty());
         }

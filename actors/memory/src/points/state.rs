@@ -391,11 +391,11 @@ impl MemoryState {
             let is_trusted = it.point.content.trust <= point.content.trust;
             is_trusted && is_about_same(&it.point, point)
         };
-        let (superseded, rest): (Vec<_>, Vec<_>) = self.live.iter().partition(is_superseded);
+        let (replaced, rest): (Vec<_>, Vec<_>) = self.live.iter().partition(is_superseded);
         let needs = Room { points: 1, bytes: point.content.bytes() };
         let most = Room::MOST.less(needs);
         if Room::of(rest.iter().copied()).fits(most) {
-            let supersedes = superseded.iter().map(|it| it.id).collect();
+            let supersedes = replaced.iter().map(|it| it.id).collect();
             return PointAdded { point: point.clone(), supersedes }.into();
         }
         let full = || PointRefused { point: *id, reason: PointRefusal::Full }.into();

@@ -3,7 +3,7 @@
 use clawnode_kernel::EntityKind as _;
 use clawnode_proto::{
     EntityId, IdempotencyKey, Input, InputId, MemoryPointId, Timestamp, codec,
-    limits::{MEMORY_GONE, MEMORY_PAST_POINTS, MEMORY_POINTS},
+    limits::{MEMORY_PAST_POINTS, MEMORY_POINTS},
     memory::{MemoryKey, MemoryLayer, MemorySource, MemoryTrust},
     memory_point::{
         LearnedPoint, MemoryEvent, MemoryInput, MemoryPoint, PointAdded, PointContent,
@@ -355,8 +355,6 @@ fn what_left_long_ago_is_not_in_the_state_any_more() {
     assert_eq!((book.texts().len(), book.past().len()), (1, MEMORY_PAST_POINTS));
     assert_eq!(book.past()[0].0, "house 2");
     assert_eq!(book.put(vec![fact(0, about, "house 0", MemoryTrust::Person)]).known.len(), 1);
-    // Ids are kept longer, and not for ever.
-    assert!(MEMORY_GONE > MEMORY_POINTS);
 }
 
 #[test]

@@ -168,7 +168,7 @@ impl Step {
     /// The entry of this reply that closes a block.
     fn closes(&self) -> Option<u64> {
         let marks = self.tools.iter().filter_map(|tool| tool.entry);
-        marks.filter(|mark| mark.entry == EntryType::Step).map(|mark| mark.number).last()
+        marks.filter(|mark| mark.entry == EntryType::Step).map(|mark| mark.number).next_back()
     }
 
     /// Whether this reply did nothing but write entries.

@@ -72,7 +72,8 @@ fn has_phrase(text: &str, phrase: &str) -> bool {
     text.match_indices(phrase).any(|(at, _)| {
         let before = text.get(..at).and_then(|it| it.chars().next_back());
         let after = text.get(at + phrase.len()..).and_then(|it| it.chars().next());
-        !(is_word(before) && is_word(first)) && !(is_word(after) && is_word(last))
+        let goes_on = |edge, beside| is_word(edge) && is_word(beside);
+        !goes_on(first, before) && !goes_on(last, after)
     })
 }
 
@@ -99,8 +100,7 @@ fn catalogue(skills: &[Arc<Skill>]) -> (String, usize) {
             return (text.trim_end().to_owned(), 0);
         }
     }
-    text += &format!("\n{unnamed} more: `discover_skills` finds them.");
-    (text, unnamed)
+    (format!("{text}\n{unnamed} more: `discover_skills` finds them."), unnamed)
 }
 
 /// The line of a skill, whose description has at most so many characters.

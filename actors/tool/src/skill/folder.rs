@@ -288,7 +288,7 @@ mod tests {
         fs::write(folder.join("README.md"), "x").unwrap();
         fs::create_dir_all(folder.join("empty")).unwrap();
         write(&folder, ".git", b"x");
-        let found = read_folders(&[folder.clone()]);
+        let found = read_folders(std::slice::from_ref(&folder));
         assert_eq!(names(&found), ["alpha", "beta"]);
         let fault = |name: &str| {
             let is_it = |it: &&SkillFault| it.path.starts_with(folder.join(name));
@@ -371,7 +371,7 @@ mod tests {
     fn what_changes_in_a_folder_is_watched() {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path().join("skills");
-        assert_eq!(watched(&folder), [folder.clone()], "it may come");
+        assert_eq!(watched(&folder), std::slice::from_ref(&folder), "it may come");
         write(&folder, "a", good("a").as_bytes());
         assert_eq!(watched(&folder), [folder.clone(), folder.join("a/SKILL.md"), folder.join("a")]);
     }

@@ -152,7 +152,8 @@ mod tests {
         Memory::born(&mut state, "default/all").unwrap();
         for (n, (at, text)) in (1..).zip(points) {
             let mut point = wanted(text);
-            (point.subject, point.predicate) = (Some("ada".to_owned()), Some(text[..1].to_owned()));
+            (point.subject, point.predicate) =
+                (Some("ada".to_owned()), text.get(..1).map(str::to_owned));
             let source = MemorySource {
                 entity: EntityId::from_u128(9),
                 event: n,
