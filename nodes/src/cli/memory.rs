@@ -48,7 +48,7 @@ Examples:
   clawnode memory list
   clawnode memory show default/all --all
   clawnode memory put default/all 'Tea is at four.' --subject tea --predicate time --object 16:00
-  clawnode memory forget default/all POINT
+  clawnode memory forget default/all point_02zam1va9ewc6wr7c7g2w6jmx5
   clawnode memory forget default/all --all --yes
   clawnode memory export default/all --file points.jsonl
   clawnode memory import shared/handbook points.jsonl

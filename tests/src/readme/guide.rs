@@ -95,12 +95,12 @@ pub const GUIDES: [Scene; 15] = [
         folder: FOLDER,
         steps: &[
             Step::new(
-                "clawnode memory list",
+                "clawnode memory put default/all 'Tea",
                 "serve",
                 "shows superseded; shows 'Tea is at five.'; shows shared/handbook; shows '1 added'",
             ),
             Step::new(
-                "clawnode memory forget default/all --all",
+                "clawnode memory put default/all 'The key",
                 "",
                 "shows 'is not recalled any more'; shows '`default/all` is deleted, with 1 live point'",
             ),

@@ -1,6 +1,6 @@
 //! What follows from a session's state: its decisions.
 
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
 use clawnode_kernel::{Begun, EffectKind, EntityKind, Violation};
 use clawnode_proto::{
@@ -282,7 +282,7 @@ impl EntityKind for Session {
         let begun = state.turn(turn)?.with_triggered(&grant.options);
         let turn = &*begun;
         let (routed, profile) = terms::asked(state, turn, call, grant);
-        let mut events = opening(state, &begun, &profile);
+        let mut events = opening(state, turn, &profile);
         if let Some(plan) = &turn.plan {
             events.push(plan::begin(turn, plan, call)?);
             return Some((events, None));
@@ -434,15 +434,14 @@ impl EntityKind for Session {
 }
 
 /// What precedes a call: a configuration that is new, and the skills that its turn begins with.
-fn opening(state: &SessionState, turn: &Cow<'_, Turn>, profile: &Profile) -> Vec<SessionEvent> {
+fn opening(state: &SessionState, turn: &Turn, profile: &Profile) -> Vec<SessionEvent> {
     let is_new = state.profile.as_ref() != Some(profile);
     let configured = is_new.then(|| SessionEvent::from(profile.clone()));
-    let activated = match turn {
-        Cow::Owned(Turn { id, skills, .. }) => {
-            Some(SkillsActivated { turn: *id, skills: skills.clone() }.into())
-        }
-        Cow::Borrowed(_) => None,
-    };
+    let known = state.turn(turn.id).map_or(0, |known| known.skills.len());
+    let activated = (turn.skills.len() > known).then(|| {
+        let skills = turn.skills.clone();
+        SkillsActivated { turn: turn.id, skills }.into()
+    });
     configured.into_iter().chain(activated).collect()
 }
 

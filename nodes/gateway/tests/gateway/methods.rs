@@ -19,6 +19,7 @@ fn known(turn: &Value) -> Value {
     json!({
         "session": SESSION,
         "account": "cluster",
+        "memory": "default/all",
         "day": "2026-11-26",
         "turn": turn,
         "call": CALL,
