@@ -370,21 +370,31 @@ impl Sim {
             }
             self.note(to, &happening);
             self.check()?;
-            match happening {
-                Happening::Answer(ticket, reply) => self.answered(to, ticket, reply)?,
-                Happening::Delivery(delivered) => self.delivered(to, delivered)?,
-                Happening::Own(note) => self.noted(to, note)?,
-                Happening::Job(delivered) => self.job_delivered(to, delivered)?,
-            }
-            if self.lanes.is_on {
-                self.moves_up(to)?;
-            }
+            self.happens_to(to, happening)?;
             self.check()?;
         }
         self.ledger.at_the_end()?;
         self.budgets_at_the_end()?;
         let serves = |entity| self.ledger.serves(entity);
         self.judge.at_the_end(serves)
+    }
+
+    fn happens_to(
+        &mut self,
+        to: ProcessId,
+        happening: Happening<PlannedNote>,
+    ) -> Result<(), JudgeViolation> {
+        match happening {
+            Happening::Answer(ticket, reply) => self.answered(to, ticket, reply)?,
+            Happening::Delivery(delivered) => self.delivered(to, delivered)?,
+            Happening::Own(note) => self.noted(to, note)?,
+            Happening::Job(delivered) => self.job_delivered(to, delivered)?,
+        }
+        if self.lanes.is_on {
+            self.moves_up(to)?;
+        }
+        // An activation that is gone may have had the last share in a hold, and no call may come after it.
+        self.holds_end_for(to)
     }
 
     /// Everything that changed in the stores goes through the ledger.

@@ -1,8 +1,10 @@
 //! Seeds with budgets, and bugs that are found in them.
 
+use clawnode_budget::holder::{CallHold, Reservation};
 use clawnode_kernel::KernelBug;
+use clawnode_sim::Happening;
 
-use crate::{CrashPoints, RunFailure, RunReport, SimOptions, run};
+use crate::{CrashPoints, RunFailure, RunReport, Sim, SimOptions, process::PlannedNote, run};
 
 /// Seeds of each run of the tests.
 const SEEDS: u64 = 40;
@@ -46,6 +48,29 @@ fn bud_1_sessions_begin_calls_with_what_they_have_reserved() {
         }
     }
     assert!(holds > 60, "sessions reserved {holds} times");
+}
+
+/// BUD-2: what a call had reserved ends with the next step of its process, also if no other
+/// call of a session comes there.
+#[test]
+fn bud_2_a_hold_that_is_dropped_ends_by_itself() {
+    let options = SimOptions { budgets: 1, session_budgets: true, ..SimOptions::default() };
+    let mut sim = Sim::new(&options);
+    sim.fate(&PlannedNote::Spawn).unwrap();
+    let (process, ends) = {
+        let (process, it) = sim.processes.first_key_value().unwrap();
+        (*process, it.holder.as_ref().unwrap().ends.clone())
+    };
+    let call = Reservation(1);
+    sim.bills.wants(process, call);
+    sim.bills.begins(process, call, Vec::new()).unwrap();
+    let hold = CallHold::of((call, 1, Vec::new()), Box::new(ends));
+    let ticks = |sim: &mut Sim| sim.happens_to(process, Happening::Own(PlannedNote::Tick)).unwrap();
+    ticks(&mut sim);
+    assert!(sim.bills.is_open(process, call), "its call may still begin");
+    drop(hold);
+    ticks(&mut sim);
+    assert_eq!(sim.bills.unfinished(), None);
 }
 
 /// Bugs that are found in what sessions do.
