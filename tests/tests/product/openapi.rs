@@ -118,6 +118,17 @@ fn no_such_thing(path: &str) -> bool {
         || path == "/v1/memory/stats"
 }
 
+/// What a query must name a memory for.
+async fn memories(api: &mut Api) {
+    let point = r#"{"memory":"default/all","points":[{"text":"Tea is at four."}]}"#;
+    let (status, put) = api.ask("/v1/memory/points", "post", "", Some(point)).await;
+    assert_eq!(status, 200, "{put}");
+    for path in ["/v1/memory/points", "/v1/memory/stats"] {
+        let (status, known) = api.ask(path, "get", "?memory=default/all", None).await;
+        assert_eq!(status, 200, "{path}: {known}");
+    }
+}
+
 #[tokio::test]
 async fn every_answer_is_as_the_document_has_it() -> Outcome {
     let (_server, home) = scene(Script::default()).await;
@@ -183,10 +194,7 @@ async fn every_answer_is_as_the_document_has_it() -> Outcome {
             api.ask(&path, &verb, "", None).await;
         }
     }
-    for path in ["/v1/memory/points", "/v1/memory/stats"] {
-        let (status, known) = api.ask(path, "get", "?memory=default/all", None).await;
-        assert_eq!(status, 200, "{path}: {known}");
-    }
+    memories(&mut api).await;
     let (status, stopped) = api.ask("/v1/panic", "post", "", None).await;
     assert_eq!(status, 200, "{stopped}");
     api.ask("/v1/nodes/{node}/drain", "post", "", Some(r#"{"force":1}"#)).await;
