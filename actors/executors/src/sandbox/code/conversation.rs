@@ -167,7 +167,14 @@ impl ProgramSession {
             debug!("calls that code has made are dropped");
         }
         self.running.clear();
-        self.verdict().await
+        let end = self.verdict().await;
+        // What it printed has a stream of its own, and may have been read after its last line.
+        while let Ok((stream, bytes)) = self.talk.heard.try_recv() {
+            if stream == OutputStream::Stderr {
+                self.tail.push(&bytes);
+            }
+        }
+        end
     }
 
     /// It has said all that counts: what it called is ended, and what else it says goes nowhere. What
@@ -438,6 +445,19 @@ mod tests {
         let verdict = code.close(false).await;
         assert_eq!(verdict, ProgramEnd::Returned(Value::String("said last".to_owned())));
         assert_eq!(code.calls.count, 0);
+    }
+
+    #[tokio::test]
+    async fn what_a_program_that_has_ended_printed_is_shown_whichever_stream_was_read_first() {
+        let (mut code, wires) = conversation(Duration::from_mins(1));
+        let (mut ears, _told) = dialogue::OutputListener::new(Some(wires), &RunSink::default());
+        ears.add(OutputStream::Stdout, b"{\"type\":\"raise\",\"error\":\"it broke\"}\n");
+        ears.add(OutputStream::Stderr, b"last words\n");
+        drop(ears);
+        let verdict = code.close(false).await;
+        let told = code.outcome(verdict, CommandEnd::Exited(0));
+        let text = told.content.inline().unwrap();
+        assert!(text.ends_with("it broke\n[printed, its end]\nlast words"), "{text}");
     }
 
     #[tokio::test]
