@@ -75,9 +75,14 @@ impl Beside {
         if let Ok(printed) = fs::read_to_string(log(&self.logs, name)) {
             say(printed.trim_end());
         }
-        say(&format!("it took {:.1} s beside other steps", end.took.as_secs_f64()));
+        say_beside(end.took);
         end.outcome
     }
+}
+
+/// Says how long something took that did not hold up the steps before its own.
+pub(crate) fn say_beside(took: Duration) {
+    say(&format!("it took {:.1} s beside other steps", took.as_secs_f64()));
 }
 
 /// Runs a command with the lowest priority; all that it prints goes into a file.

@@ -9,10 +9,12 @@ use std::{
     io::{self, BufRead, BufReader, IsTerminal, Read, Write},
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 use crate::{
-    beside::Beside,
+    beside::{self, Beside},
     languages,
     options::Options,
     report::{Again, Report},
@@ -31,25 +33,29 @@ const PLUGINS: &str = "target/plugins";
 const WASM_TARGETS: [&str; 6] = ["--bin", "clawnode", "--test", "wasm", "--test", "ssh"];
 
 /// Steps that wait for what began beside others.
+const SET_UP: &str = "set-up";
 const DOC: &str = "doc";
 const WASM_BUILD: &str = "wasm build";
 const WASM_PLUGIN: &str = "wasm plugin";
 
 pub(crate) fn run(options: &Options, workspace: &Workspace, report: &mut Report) {
-    if options.lint {
-        report.step("fmt", |_| finish(cargo(workspace).args(["fmt", "--all", "--check"])));
-    }
-    if (options.test || options.chaos || !options.lint)
-        && !report.step("set-up", |_| tools::set_up(workspace, options.wasm))
-    {
+    let is_set_up = thread::scope(|scope| {
+        // It waits for servers of packages more than it computes, and the lints need none of it.
+        let tools = (options.test || options.chaos || !options.lint)
+            .then(|| scope.spawn(|| timed(|| tools::set_up(workspace, options.wasm))));
+        if options.lint {
+            lint(workspace, report);
+        }
+        tools.is_none_or(|tools| {
+            report.step(SET_UP, |_| {
+                let (took, end) = tools.join().map_err(|_panic| "it panicked".to_owned())?;
+                beside::say_beside(took);
+                end
+            })
+        })
+    });
+    if !is_set_up {
         return;
-    }
-    if options.lint {
-        report.step("clippy", |_| {
-            let mut clippy = cargo(workspace);
-            clippy.arg("clippy").args(WITH_WASM).args(["--all-targets", "--", "-D", "warnings"]);
-            finish(&mut clippy)
-        });
     }
     let mut beside = Beside::new(&workspace.temp);
     if (options.test || options.chaos) && build(workspace, report) {
@@ -73,6 +79,21 @@ pub(crate) fn run(options: &Options, workspace: &Workspace, report: &mut Report)
     if options.wasm {
         wasm(options, workspace, report, &mut beside);
     }
+}
+
+fn timed<T>(work: impl FnOnce() -> T) -> (Duration, T) {
+    let began = Instant::now();
+    let done = work();
+    (began.elapsed(), done)
+}
+
+fn lint(workspace: &Workspace, report: &mut Report) {
+    report.step("fmt", |_| finish(cargo(workspace).args(["fmt", "--all", "--check"])));
+    report.step("clippy", |_| {
+        let mut clippy = cargo(workspace);
+        clippy.arg("clippy").args(WITH_WASM).args(["--all-targets", "--", "-D", "warnings"]);
+        finish(&mut clippy)
+    });
 }
 
 /// What runs beside the tests, once they have been built: none of it touches a program that they use.
