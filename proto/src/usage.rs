@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     cursor::Cursor,
     id::{AgentName, Attempt, CallId, EntityId, Position, TurnId},
+    limits,
     llm::{ModelRef, Usage},
     money::MicroUsd,
     timestamp::Timestamp,
@@ -26,6 +27,15 @@ pub struct Day(pub u64);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Followed(pub Vec<Position>);
+
+/// What a day may hold before it counts further keys together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DayBounds {
+    /// Rows.
+    pub rows: usize,
+    /// Bytes of the names in all rows.
+    pub bytes: usize,
+}
 
 /// What the model calls of one day used, as stored. It counts everything up to `upto`, so records that
 /// are followed again add nothing.
@@ -410,18 +420,28 @@ impl Calls {
     }
 }
 
+// === impl DayBounds ===
+
+impl DayBounds {
+    /// Those of each day that is kept.
+    pub const MOST: Self = Self { rows: limits::USAGE_ROWS, bytes: limits::USAGE_BYTES };
+
+    const fn and_an_eighth(self) -> Self {
+        Self { rows: self.rows + self.rows / 8, bytes: self.bytes + self.bytes / 8 }
+    }
+}
+
 // === impl UsageDay ===
 
 impl UsageDay {
-    /// Adds calls to a row. A day with `most` rows, or with `bytes` in their names, counts those of
-    /// further keys for [`NO_USER`] and no answering model, and once it has an eighth more, for no model:
+    /// Adds calls to a row. A day that has reached one of these bounds counts those of further keys for [`NO_USER`] and no answering model, and once it has an eighth more, for no model:
     /// that is one row for each agent.
-    pub fn add(&mut self, key: UsageKey, calls: Calls, (most, bytes): (usize, usize)) {
+    pub fn add(&mut self, key: UsageKey, calls: Calls, most: DayBounds) {
         let mut key = key;
-        if self.row(&key).is_none() && self.is_full((most, bytes)) {
+        if self.row(&key).is_none() && self.is_full(most) {
             key = UsageKey { user: NO_USER.to_owned(), answered: String::new(), ..key };
         }
-        if self.row(&key).is_none() && self.is_full((most + most / 8, bytes + bytes / 8)) {
+        if self.row(&key).is_none() && self.is_full(most.and_an_eighth()) {
             let model = ModelRef { provider: NO_USER.to_owned(), model: NO_USER.to_owned() };
             key = UsageKey { model, ..key };
         }
@@ -437,10 +457,10 @@ impl UsageDay {
         }
     }
 
-    /// Whether keys may have lost their names, because `most` rows or `bytes` of names were reached.
-    pub fn is_full(&self, (most, bytes): (usize, usize)) -> bool {
+    /// Whether keys may have lost their names, because one of these bounds was reached.
+    pub fn is_full(&self, most: DayBounds) -> bool {
         let named: usize = self.rows.iter().map(|(key, _)| key.bytes()).sum();
-        self.rows.len() >= most || named >= bytes
+        self.rows.len() >= most.rows || named >= most.bytes
     }
 
     fn row(&self, key: &UsageKey) -> Option<usize> {
@@ -494,7 +514,7 @@ mod tests {
     fn calls_are_added_to_their_row() {
         let mut day = UsageDay::default();
         for user in ["b", "a", "b", "c", "a", "b"] {
-            day.add(key(user), one(), (10, 1_000));
+            day.add(key(user), one(), DayBounds { rows: 10, bytes: 1_000 });
         }
         let rows: Vec<_> = day.rows.iter().map(|(key, calls)| (&*key.user, calls.done)).collect();
         assert_eq!(rows, [("a", 2), ("b", 3), ("c", 1)]);
@@ -505,9 +525,9 @@ mod tests {
     fn a_full_day_loses_names_and_no_calls() {
         let mut day = UsageDay::default();
         for user in 0..50 {
-            day.add(key(&format!("user{user}")), one(), (4, 10_000));
+            day.add(key(&format!("user{user}")), one(), DayBounds { rows: 4, bytes: 10_000 });
         }
-        day.add(key("user1"), one(), (4, 10_000));
+        day.add(key("user1"), one(), DayBounds { rows: 4, bytes: 10_000 });
         assert_eq!(day.rows.len(), 5);
         let total = day.rows.iter().fold(Calls::default(), |sum, (_, calls)| sum.plus(*calls));
         assert_eq!(total.done, 51);
@@ -542,11 +562,7 @@ mod tests {
             for n in 0..4_000 {
                 let model = ModelRef { provider: "p".to_owned(), model: format!("m{n}") };
                 let user = format!("{n:0length$}");
-                day.add(
-                    UsageKey { model, ..key(&user) },
-                    calls,
-                    (limits::USAGE_ROWS, limits::USAGE_BYTES),
-                );
+                day.add(UsageKey { model, ..key(&user) }, calls, DayBounds::MOST);
             }
             let bytes = crate::codec::encode(&day).unwrap().len();
             assert!(bytes <= limits::APPEND_BYTES, "{length}: {bytes}");
@@ -558,7 +574,11 @@ mod tests {
         let mut day = UsageDay::default();
         for n in 0..200 {
             let model = ModelRef { provider: "p".to_owned(), model: format!("{n}-{:0400}", 0) };
-            day.add(UsageKey { model, ..key(&"u".repeat(770)) }, one(), (1_000, 10_000));
+            day.add(
+                UsageKey { model, ..key(&"u".repeat(770)) },
+                one(),
+                DayBounds { rows: 1_000, bytes: 10_000 },
+            );
         }
         assert!(day.rows.len() < 50, "{}", day.rows.len());
         let bytes: usize = day.rows.iter().map(|(key, _)| key.bytes()).sum();

@@ -59,7 +59,7 @@ impl Two {
     }
 
     fn account_takes(&mut self, input: BudgetInput) {
-        self.account.accept((self.account.n + 1, Timestamp(self.ts)), input);
+        self.account.accept(self.account.n + 1, Timestamp(self.ts), input);
         for event in Budget::advance(&self.account) {
             self.account.n += 1;
             self.account.fold(&event).unwrap();
@@ -89,8 +89,8 @@ impl Two {
                     self.does(id, HolderInput::Stored(account, true));
                     self.account_takes(body);
                 }
-                HolderOutput::Granted(reservation, _, holds) => {
-                    self.holds.insert(reservation, holds);
+                HolderOutput::Granted(granted) => {
+                    self.holds.insert(granted.reservation, granted.holds);
                 }
                 HolderOutput::Refused(_, refusal) => self.refused.push(refusal),
                 HolderOutput::Waits(..) => {}

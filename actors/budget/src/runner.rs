@@ -1,18 +1,20 @@
 //! Performs the effects of accounts: tells processes how things stand, sets timers, and shows limits.
 
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc};
 
 use bytes::Bytes;
-use clawnode_cluster::{Backoff, Bucket, BucketError, Clock, Feed, Storage, StoreError};
+use clawnode_cluster::{Bucket, Clock, Feed, Storage, StoreError};
 use clawnode_kernel::{
     ActivationEnd, Entities, EntityKind as _, KnownKinds, MachineOptions,
-    driver::{AddKind, EffectRunner, Kinds, Performing, Port},
+    driver::{
+        AddKind, EffectRunner, Kinds, Performing, Port, erase_until_done, show_claimed, show_left,
+        store_until_done, unchanged,
+    },
 };
 use clawnode_proto::{
     Digest, EntityId, Epoch, Input, InputId, Position, ProcessId,
     budget::{BudgetView, ProcessStanding},
     codec,
-    feed::{EventBody, brief},
     node::NodeRequest,
     subject::budget_key,
 };
@@ -24,9 +26,6 @@ use crate::{
     account::{Budget, BudgetEffect, BudgetJob},
     holder::HolderHandle,
 };
-
-/// The first and the longest wait before a store that failed is tried again.
-const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// Runs the effects of accounts. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -95,18 +94,14 @@ impl BudgetRunner {
 async fn show(bucket: &dyn Bucket, entity: EntityId, view: &BudgetView) -> Result<(), StoreError> {
     let key = budget_key(entity);
     let refused = |detail: String| StoreError::Refused { store: "bucket", detail };
-    let bytes = Bytes::from(codec::encode(view).map_err(|failure| refused(failure.to_string()))?);
+    let bytes = codec::encode(view).map_err(|failure| refused(failure.to_string()))?;
     let found = bucket.get(&key).await?;
     let shown = found.as_ref().and_then(|it| codec::decode::<ShownVersion>(&it.value).ok());
     if shown.is_some_and(|shown| shown.version >= view.version) {
         return Ok(());
     }
     let expected = found.map_or(Position(0), |entry| entry.position);
-    match bucket.put(&key, expected, bytes, None).await {
-        Ok(_) => Ok(()),
-        Err(BucketError::Conflict { .. }) => Err(refused("it has just changed".to_owned())),
-        Err(BucketError::Store(failure)) => Err(failure),
-    }
+    bucket.put(&key, expected, bytes.into(), None).await.map(|_| ()).map_err(unchanged)
 }
 
 impl AddKind for Budget {
@@ -140,16 +135,8 @@ impl EffectRunner<Budget> for BudgetRunner {
     ) -> Performing {
         let runner = self.clone();
         Box::pin(async move {
-            let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
-            while let Err(failure) = runner.perform(entity, &job).await {
-                debug!(%entity, %failure, "a budget cannot store something now; trying again");
-                let wait = backoff.next(&mut rand::rng());
-                tokio::select! {
-                    () = cancelled.cancelled() => return port.gone(effect),
-                    () = tokio::time::sleep(wait) => {}
-                }
-            }
-            port.confirmed(effect);
+            let attempt = || runner.perform(entity, &job);
+            store_until_done(port, entity, effect, cancelled, attempt).await;
         })
     }
 
@@ -162,38 +149,15 @@ impl EffectRunner<Budget> for BudgetRunner {
         let kinds = Budget::know(KnownKinds::default());
         let entities = Entities::new(self.storage.clone(), Arc::clone(&self.clock), kinds);
         Box::pin(async move {
-            let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
-            loop {
-                match entities.erase(Budget::KIND, entity, &dropped).await {
-                    Ok(snapshot) => return snapshot,
-                    Err(failure) => warn!(%entity, %failure, "a deletion failed; trying again"),
-                }
-                let wait = backoff.next(&mut rand::rng());
-                tokio::time::sleep(wait).await;
-            }
+            erase_until_done(entity, || entities.erase(Budget::KIND, entity, &dropped)).await
         })
     }
 
     fn claimed(&self, entity: EntityId, from: ProcessId, epoch: Epoch) {
-        self.feed.tell(EventBody::Claimed { session: entity, from, epoch });
+        show_claimed(&self.feed, entity, from, epoch);
     }
 
     fn left(&self, entity: EntityId, _: &[InputId], stop: &ActivationEnd) {
-        match stop {
-            ActivationEnd::Quarantined(reason) => {
-                let reason = brief(reason);
-                self.feed.tell(EventBody::Quarantined { session: entity, reason });
-            }
-            ActivationEnd::Corrupt(detail) | ActivationEnd::Diverged(detail) => {
-                let message = brief(&format!("budget `{entity}`: {detail}"));
-                self.feed.tell(EventBody::Warning { name: "budget.corrupt".to_owned(), message });
-            }
-            ActivationEnd::Fenced => self.feed.tell(EventBody::Fenced { session: entity }),
-            ActivationEnd::Passivated
-            | ActivationEnd::Released
-            | ActivationEnd::GaveWay
-            | ActivationEnd::TooNew(_)
-            | ActivationEnd::Defect(_) => {}
-        }
+        show_left::<Budget>(&self.feed, entity, stop);
     }
 }

@@ -1,25 +1,22 @@
 //! Performs the effects of memories: sets timers, and lists memories.
 
-use std::{convert::Infallible, pin::Pin, sync::Arc, time::Duration};
+use std::{convert::Infallible, pin::Pin, sync::Arc};
 
-use clawnode_cluster::{Backoff, BucketError, Clock, Feed, Storage, StoreError};
+use clawnode_cluster::{BucketError, Clock, Feed, Storage, StoreError};
 use clawnode_kernel::{
     ActivationEnd, Entities, EntityKind as _, KnownKinds, MachineOptions,
-    driver::{AddKind, EffectRunner, Kinds, Performing, Port},
+    driver::{
+        AddKind, EffectRunner, Kinds, Performing, Port, erase_until_done, show_claimed, show_left,
+        store_until_done, unchanged,
+    },
 };
 use clawnode_proto::{
-    Digest, EntityId, Epoch, Input, InputId, Position, ProcessId, codec,
-    feed::{EventBody, brief},
-    memory_view::ListedMemory,
+    Digest, EntityId, Epoch, Input, InputId, Position, ProcessId, codec, memory_view::ListedMemory,
     subject::memory_key,
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
 
 use crate::points::{Memory, MemoryEffect, MemoryJob};
-
-/// The first and the longest wait before a store that failed is tried again.
-const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// Runs the effects of memories. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -57,14 +54,7 @@ impl MemoryRunner {
     async fn unlist(&self, entity: EntityId) -> Result<(), StoreError> {
         let key = memory_key(entity);
         let Some(found) = self.storage.bucket.get(&key).await? else { return Ok(()) };
-        match self.storage.bucket.delete(&key, found.position).await {
-            Ok(()) => Ok(()),
-            Err(BucketError::Conflict { .. }) => {
-                let detail = "it has just changed".to_owned();
-                Err(StoreError::Refused { store: "bucket", detail })
-            }
-            Err(BucketError::Store(failure)) => Err(failure),
-        }
+        self.storage.bucket.delete(&key, found.position).await.map_err(unchanged)
     }
 }
 
@@ -99,16 +89,8 @@ impl EffectRunner<Memory> for MemoryRunner {
     ) -> Performing {
         let runner = self.clone();
         Box::pin(async move {
-            let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
-            while let Err(failure) = runner.perform(entity, &job).await {
-                debug!(%entity, %failure, "a memory cannot store something now; trying again");
-                let wait = backoff.next(&mut rand::rng());
-                tokio::select! {
-                    () = cancelled.cancelled() => return port.gone(effect),
-                    () = tokio::time::sleep(wait) => {}
-                }
-            }
-            port.confirmed(effect);
+            let attempt = || runner.perform(entity, &job);
+            store_until_done(port, entity, effect, cancelled, attempt).await;
         })
     }
 
@@ -122,43 +104,19 @@ impl EffectRunner<Memory> for MemoryRunner {
         let entities = Entities::new(self.storage.clone(), Arc::clone(&self.clock), kinds);
         let runner = self.clone();
         Box::pin(async move {
-            let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
-            loop {
-                let unlisted = runner.unlist(entity).await.map_err(Into::into);
-                let erased = match unlisted {
-                    Ok(()) => entities.erase(Memory::KIND, entity, &dropped).await,
-                    Err(failure) => Err(failure),
-                };
-                match erased {
-                    Ok(snapshot) => return snapshot,
-                    Err(failure) => warn!(%entity, %failure, "a deletion failed; trying again"),
-                }
-                let wait = backoff.next(&mut rand::rng());
-                tokio::time::sleep(wait).await;
-            }
+            let erase = async || {
+                runner.unlist(entity).await?;
+                entities.erase(Memory::KIND, entity, &dropped).await
+            };
+            erase_until_done(entity, erase).await
         })
     }
 
     fn claimed(&self, entity: EntityId, from: ProcessId, epoch: Epoch) {
-        self.feed.tell(EventBody::Claimed { session: entity, from, epoch });
+        show_claimed(&self.feed, entity, from, epoch);
     }
 
     fn left(&self, entity: EntityId, _: &[InputId], stop: &ActivationEnd) {
-        match stop {
-            ActivationEnd::Quarantined(reason) => {
-                let reason = brief(reason);
-                self.feed.tell(EventBody::Quarantined { session: entity, reason });
-            }
-            ActivationEnd::Corrupt(detail) | ActivationEnd::Diverged(detail) => {
-                let message = brief(&format!("memory `{entity}`: {detail}"));
-                self.feed.tell(EventBody::Warning { name: "memory.corrupt".to_owned(), message });
-            }
-            ActivationEnd::Fenced => self.feed.tell(EventBody::Fenced { session: entity }),
-            ActivationEnd::Passivated
-            | ActivationEnd::Released
-            | ActivationEnd::GaveWay
-            | ActivationEnd::TooNew(_)
-            | ActivationEnd::Defect(_) => {}
-        }
+        show_left::<Memory>(&self.feed, entity, stop);
     }
 }

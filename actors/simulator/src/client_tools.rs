@@ -2,13 +2,13 @@
 
 use clawnode_actors::session::{Effect, turn::prepare::AskClientJob};
 use clawnode_proto::{
-    CallId, EntityId, ProcessId, TimerId, TurnId,
+    CallId, TimerId, TurnId,
     client_tool::{ClientResult, ClientResults, ClientTool},
     llm::Sampling,
     session::SessionInput,
 };
 
-use super::Sim;
+use super::{Sim, any_machine::ActivationPlace};
 
 /// How long a client is waited for, in milliseconds.
 const WAIT: u64 = 60_000;
@@ -30,12 +30,7 @@ pub(super) fn offered(number: usize) -> Vec<ClientTool> {
 impl Sim {
     /// A client is asked to run tools. What it brings follows from the calls, so that asking again changes
     /// nothing.
-    pub(super) fn asked_client(
-        &mut self,
-        to: ProcessId,
-        (entity, counter, key): (EntityId, u64, Effect),
-        it: &AskClientJob,
-    ) {
+    pub(super) fn asked_client(&mut self, at: ActivationPlace, key: Effect, it: &AskClientJob) {
         let turn = it.turn;
         let results = |turn, from: usize, says: &str| {
             let result = |call: CallId| ClientResult::done(call, format!("{says} {call}"));
@@ -63,6 +58,6 @@ impl Sim {
             self.hears_of(&it.session, &format!("brings-{}-{number}", it.call), body);
         }
         self.timer(&it.session, TimerId::of_client(it.call), WAIT);
-        self.confirms(to, entity, counter, key);
+        self.confirms(at, key);
     }
 }

@@ -8,10 +8,9 @@ use clawnode_actors::{
 };
 use clawnode_kernel::{KernelBug, MachineInput};
 use clawnode_proto::{
-    AgentName, Attempt, CallId, EntityId, Incarnation, ProcessId, TurnId,
+    Attempt, CallId, EntityId, Incarnation, ProcessId, TurnId,
     context::{ContextMode, ContextRules, ContextSettings},
     job::Job,
-    lane::Lane,
     llm::{FailureClass, ModelFailure, StopReason, Text, Usage},
     timeout::{TimeLevel, TimeLimit, TurnTime},
 };
@@ -23,6 +22,7 @@ use super::{
     budgets::priced,
     judge::ShownCall,
     models::ModelPlan,
+    places::WantedPlace,
     plan::{Poison, SeedPlan},
     process::PlannedNote,
     schemas,
@@ -42,13 +42,9 @@ const STEP_LONG: u32 = 70_000;
 
 impl Sim {
     /// The agent's answer: at once, or later.
-    pub(super) fn acquire(
-        &mut self,
-        at: ActivationPlace,
-        (key, turn, is_new): (Effect, TurnId, bool),
-        request: (&AgentName, Lane),
-    ) {
+    pub(super) fn acquire(&mut self, at: ActivationPlace, key: Effect, wants: &WantedPlace) {
         let ActivationPlace { process: to, entity, counter } = at;
+        let turn = wants.turn;
         let since_start = self.world.now().0.saturating_sub(self.started);
         let Some(grant) = grant(&self.plan, since_start) else { return };
         let grant = Grant { accounts: self.accounts_view(), process: to, ..grant };
@@ -71,11 +67,11 @@ impl Sim {
             );
             return;
         }
-        if !self.may_have_place(at, (key, turn), is_new) {
+        if !self.may_have_place(at, key, wants) {
             return;
         }
         if self.lanes.is_on {
-            return self.needs_place(to, (entity, counter, key), request, grant);
+            return self.needs_place(at, key, wants, grant);
         }
         let granted = PlannedNote::Feed(entity, counter, MachineInput::Granted(key, grant));
         if self.world.chance(0.1) {
@@ -93,12 +89,11 @@ impl Sim {
 
     pub(super) fn start(
         &mut self,
-        to: ProcessId,
-        entity: EntityId,
-        counter: u64,
+        at: ActivationPlace,
         key: Effect,
         job: &SessionJob,
     ) -> Result<(), JudgeViolation> {
+        let ActivationPlace { process: to, entity, counter } = at;
         let process = self.processes.get_mut(&to);
         let fenced = process.and_then(|it| it.actor(entity, counter)).is_some_and(|it| it.fenced);
         if fenced {
@@ -106,29 +101,29 @@ impl Sim {
             return Err(JudgeViolation::new("F1", text));
         }
         match job {
-            SessionJob::Call(job) => return self.start_call(to, (entity, counter, key), job),
-            SessionJob::Judge(job) => self.judged(to, (entity, counter, key), job),
+            SessionJob::Call(job) => return self.start_call(at, key, job),
+            SessionJob::Judge(job) => self.judged(at, key, job),
             SessionJob::Tool(job) => {
-                self.is_as_judged(to, (entity, counter), job.call, &job.arguments)?;
+                self.is_as_judged(at, job.call, &job.arguments)?;
                 self.judge.runs_here(job.call)?;
                 self.tool_starts(to, entity, counter, job.call)?;
                 self.judge.runs(job.call, &job.tool, || job.would.digest().ok())?;
             }
             SessionJob::Publish(job) => {
                 let Job { call, arguments, .. } = &job.job;
-                self.is_as_judged(to, (entity, counter), *call, arguments)?;
+                self.is_as_judged(at, *call, arguments)?;
                 self.judge.runs_here(*call)?;
-                self.publish(to, (entity, counter, key), job)?;
+                self.publish(at, key, job)?;
             }
-            SessionJob::Ask(job) => self.asked(to, (entity, counter, key), job)?,
+            SessionJob::Ask(job) => self.asked(at, key, job)?,
             SessionJob::AskClient(job) => {
-                self.asked_client(to, (entity, counter, key), job);
+                self.asked_client(at, key, job);
             }
-            SessionJob::AskSteps(job) => self.asked_for_steps(to, (entity, counter, key), job),
-            SessionJob::Time(job) => self.timed(to, (entity, counter, key), job),
+            SessionJob::AskSteps(job) => self.asked_for_steps(at, key, job),
+            SessionJob::Time(job) => self.timed(at, key, job),
             SessionJob::Settle(job) => {
                 self.runs(to, entity, counter, key, None);
-                self.settles(to, (entity, counter, key), job.clone())?;
+                self.settles(at, key, job.clone())?;
             }
             SessionJob::Emit(job) => {
                 let turn = job.done.turn;
@@ -149,10 +144,11 @@ impl Sim {
 
     fn start_call(
         &mut self,
-        to: ProcessId,
-        (entity, counter, key): (EntityId, u64, Effect),
+        at: ActivationPlace,
+        key: Effect,
         job: &CallJob,
     ) -> Result<(), JudgeViolation> {
+        let ActivationPlace { process: to, entity, counter } = at;
         let (call, attempt) = (job.call, job.attempt);
         self.remark(to, || format!("calls {call} attempt {attempt}"));
         let by = Incarnation { process: to, counter };
@@ -160,7 +156,6 @@ impl Sim {
             let text = format!("`{call}` is made after all calls were given up");
             return Err(JudgeViolation::new("G1", text));
         }
-        let at = ActivationPlace { process: to, entity, counter };
         if !self.may_be_sent(at, key, job)? {
             return Ok(());
         }
@@ -169,7 +164,7 @@ impl Sim {
         self.ledger.shows(entity, by, call, job.request.digest())?;
         let (messages, cut) = (&job.request.messages[..], job.request.dropped_turns > 0);
         let model = &job.request.model;
-        self.ledger.thinks(entity, (job.turn, call), (model, messages))?;
+        self.ledger.thinks(entity, job)?;
         self.asked.insert((call, attempt), model.clone());
         let schema = job.request.response_schema.as_ref();
         if schema.is_some() {
@@ -180,7 +175,7 @@ impl Sim {
         self.last_call.insert(entity, (call, attempt));
         self.runs(to, entity, counter, key, Some(attempt));
         if self.lanes.is_on {
-            self.holds_place(to, (entity, counter, key), job);
+            self.holds_place(at, key, job);
         }
         if self.plan.poison == Some(Poison::Calls) && self.poisoned == Some(entity) {
             self.actor_dies(to, entity);
@@ -188,7 +183,7 @@ impl Sim {
         }
         let after = self.world.rng.random_range(10..self.plan.call_most);
         match job.limit.as_ref().filter(|limit| u64::from(limit.left_ms) <= after) {
-            Some(limit) => self.too_long(to, (entity, counter, key), attempt, limit),
+            Some(limit) => self.too_long(at, key, attempt, limit),
             None => {
                 self.world.later(to, after, PlannedNote::CallEnds(entity, counter, call, attempt));
             }
@@ -197,13 +192,7 @@ impl Sim {
     }
 
     /// A call that takes longer than its turn or step may: its time ends it.
-    fn too_long(
-        &mut self,
-        to: ProcessId,
-        (entity, counter, key): (EntityId, u64, Effect),
-        attempt: Attempt,
-        limit: &TimeLimit,
-    ) {
+    fn too_long(&mut self, at: ActivationPlace, key: Effect, attempt: Attempt, limit: &TimeLimit) {
         let class = match limit.level {
             TimeLevel::Global => FailureClass::GlobalTime,
             TimeLevel::Command | TimeLevel::Provider | TimeLevel::Step => FailureClass::StepTime,
@@ -212,7 +201,6 @@ impl Sim {
         let (partial, usage) = (Text::from("so far"), Usage::default());
         let outcome = Outcome::Failed { attempt, failure, partial, usage };
         let after = u64::from(limit.left_ms).max(1);
-        let at = ActivationPlace { process: to, entity, counter };
         let note = if self.lanes.is_on {
             // It may have ended for another call before that.
             let ends = move |sim: &mut Self| sim.ends_if_it_runs(at, key, attempt, outcome);
@@ -220,7 +208,7 @@ impl Sim {
         } else {
             Self::breaks_off(at, key, outcome)
         };
-        self.world.later(to, after, note);
+        self.world.later(at.process, after, note);
     }
 
     /// A call is broken off: nothing says what it has used.
@@ -314,8 +302,8 @@ impl Sim {
             } else {
                 Text::from(format!("answer {}", attempt.0))
             };
-            let said = (content.bytes(), tool_uses.len());
-            let blocks = asked.and_then(|asked| thoughts(call, attempt, asked, said));
+            let (bytes, uses) = (content.bytes(), tool_uses.len());
+            let blocks = asked.and_then(|asked| thoughts(call, attempt, asked, bytes, uses));
             let model = "sim".to_owned();
             let stop = if tool_uses.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
             Outcome::Done { attempt, content, stop, usage, model, tool_uses, blocks }

@@ -10,6 +10,7 @@ use clawnode_sim::{StoreReply, StoreRequest};
 
 use super::{
     JudgeViolation, Sim,
+    any_machine::ActivationPlace,
     jobs::AGAIN,
     process::{PendingOp, PlannedNote},
 };
@@ -29,10 +30,11 @@ impl Sim {
     /// An owner gives a tool call away.
     pub(super) fn publish(
         &mut self,
-        to: ProcessId,
-        (entity, counter, key): (EntityId, u64, Effect),
+        at: ActivationPlace,
+        key: Effect,
         it: &PublishJob,
     ) -> Result<(), JudgeViolation> {
+        let ActivationPlace { process: to, entity, counter } = at;
         self.runs(to, entity, counter, key, None);
         let (job, since) = (Box::new(it.job.clone()), self.world.now().0);
         self.give(to, Giving { entity, counter, key, job, since }, it.again)

@@ -10,13 +10,15 @@ use clawnode_actors::session::{
 };
 use clawnode_kernel::MachineInput;
 use clawnode_proto::{
-    CallId, Digest, EntityId, Incarnation, ProcessId,
+    CallId, Digest, EntityId, Incarnation,
     hook::{HookBlock, HookFault, HookPoint, HookSpec, HookTrail, ModelPatch, PassedOver},
     tool::ToolOutcome,
 };
 use rand::Rng;
 
-use super::{JudgeViolation, Sim, ledger::Ledger, process::PlannedNote};
+use super::{
+    JudgeViolation, Sim, any_machine::ActivationPlace, ledger::Ledger, process::PlannedNote,
+};
 
 /// The hooks of all agents of the simulation.
 pub(super) fn hooks() -> Vec<HookSpec> {
@@ -40,12 +42,8 @@ pub(super) fn hooks() -> Vec<HookSpec> {
 
 impl Sim {
     /// Hooks are asked; what they say is chance, also when they are asked again.
-    pub(super) fn judged(
-        &mut self,
-        to: ProcessId,
-        (entity, counter, key): (EntityId, u64, Effect),
-        job: &JudgeJob,
-    ) {
+    pub(super) fn judged(&mut self, at: ActivationPlace, key: Effect, job: &JudgeJob) {
+        let ActivationPlace { process: to, entity, counter } = at;
         self.remark(to, || format!("asks hooks about {}", job.call));
         self.runs(to, entity, counter, key, None);
         let chance = self.world.rng.random_range(0..10_u32);
@@ -80,13 +78,12 @@ impl Sim {
     /// Whether a tool is run with what the journal says.
     pub(super) fn is_as_judged(
         &self,
-        to: ProcessId,
-        (entity, counter): (EntityId, u64),
+        at: ActivationPlace,
         call: CallId,
         arguments: &str,
     ) -> Result<(), JudgeViolation> {
-        let by = Incarnation { process: to, counter };
-        self.ledger.runs_with(entity, by, call, arguments)
+        let by = Incarnation { process: at.process, counter: at.counter };
+        self.ledger.runs_with(at.entity, by, call, arguments)
     }
 }
 

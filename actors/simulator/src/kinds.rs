@@ -35,7 +35,7 @@ pub(super) struct SimKind {
 }
 
 /// Begins an activation of an entity of one kind.
-type Activate = fn(&mut Sim, ProcessId, EntityId, (Activation, PreviousOwner)) -> Checked;
+type Activate = fn(&mut Sim, ProcessId, EntityId, Activation, PreviousOwner) -> Checked;
 
 /// A kind that can be simulated: its clients, and how its effects happen in this world.
 pub(super) trait Simulated: Booked {

@@ -9,8 +9,7 @@ use clawnode_actors::{
 };
 use clawnode_kernel::MachineInput;
 use clawnode_proto::{
-    AgentName, Attempt, ProcessId,
-    lane::Lane,
+    Attempt, ProcessId,
     llm::{FailureClass, ModelFailure, Text, Usage},
 };
 use rand::Rng;
@@ -20,7 +19,7 @@ use super::{
     any_machine::ActivationPlace,
     book::Checked,
     effects,
-    places::{PLACES, RunningSimCall, SimCallKey, SimPlaces},
+    places::{PLACES, RunningSimCall, SimPlaces, WantedPlace},
     process::PlannedNote,
 };
 
@@ -30,17 +29,19 @@ impl Sim {
     /// A call needs a place: it has one now, or waits.
     pub(super) fn needs_place(
         &mut self,
-        to: ProcessId,
-        key: SimCallKey,
-        (agent, lane): (&AgentName, Lane),
+        at: ActivationPlace,
+        effect: Effect,
+        wants: &WantedPlace,
         it: Grant,
     ) {
+        let (to, key) = (at.process, (at.entity, at.counter, effect));
+        let lane = wants.lane;
         let places = self.lanes.places.entry(to).or_default();
         let input = if let Some(ticket) = places.pool.take(PLACES, lane) {
             places.held.insert(ticket, Arc::downgrade(&it.permit));
             MachineInput::Granted(key.2, it)
         } else {
-            let request = PoolRequest { agent: agent.clone(), weight: 1, lane };
+            let request = PoolRequest { agent: wants.agent.clone(), weight: 1, lane };
             let ticket = places.pool.wait(&request);
             places.waiting.insert(ticket, (key, lane));
             MachineInput::Deferred(key.2)
@@ -49,12 +50,12 @@ impl Sim {
     }
 
     /// A model call is sent: it may be ended for another from now on.
-    pub(super) fn holds_place(&mut self, to: ProcessId, key: SimCallKey, job: &CallJob) {
+    pub(super) fn holds_place(&mut self, at: ActivationPlace, effect: Effect, job: &CallJob) {
         let since = self.world.now().0;
-        if let Some(places) = self.lanes.places.get_mut(&to) {
+        if let Some(places) = self.lanes.places.get_mut(&at.process) {
             let (permit, attempt) = (Arc::clone(&job.permit), job.attempt);
             let call = RunningSimCall { permit, attempt, since, may_yield: job.may_yield };
-            places.running.insert(key, call);
+            places.running.insert((at.entity, at.counter, effect), call);
         }
     }
 

@@ -280,7 +280,7 @@ impl Sim {
                 return Ok(());
             }
             (Do::ReadBackTail { records, .. }, StoreReply::Tail(tail)) => {
-                self.sees_others((to, entity, counter), &records);
+                self.sees_others(ActivationPlace { process: to, entity, counter }, &records);
                 let tail = tail.map_or(Position(0), |record| record.position);
                 MachineMessage::ReadBack { after_expected: records, tail }
             }
@@ -351,11 +351,8 @@ impl Sim {
     }
 
     /// Whether an activation reads that another process has appended after it.
-    fn sees_others(
-        &mut self,
-        (to, entity, counter): (ProcessId, EntityId, u64),
-        records: &[Record],
-    ) {
+    fn sees_others(&mut self, at: ActivationPlace, records: &[Record]) {
+        let ActivationPlace { process: to, entity, counter } = at;
         let own = Incarnation { process: to, counter };
         let events = records.iter().flat_map(|it| decode_record(&it.bytes).unwrap_or_default());
         let others = events.into_iter().any(|event| event.head.incarnation != own);

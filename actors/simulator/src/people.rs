@@ -7,13 +7,15 @@ use clawnode_actors::session::{
 };
 use clawnode_kernel::MachineInput;
 use clawnode_proto::{
-    Digest, EntityId, IdempotencyKey, Input, Kind, ProcessId, SessionKey, TimerId, Timestamp,
+    Digest, IdempotencyKey, Input, Kind, SessionKey, TimerId, Timestamp,
     policy::{Decided, Decision},
     session::{ApprovalDecided, SessionInput},
 };
 use rand::Rng;
 
-use super::{JudgeViolation, Sim, clients::SimClient, process::PlannedNote};
+use super::{
+    JudgeViolation, Sim, any_machine::ActivationPlace, clients::SimClient, process::PlannedNote,
+};
 
 /// People say what they have to say within this, in milliseconds.
 const SOON: u64 = 30_000;
@@ -27,8 +29,8 @@ impl Sim {
     /// again changes nothing.
     pub(super) fn asked(
         &mut self,
-        to: ProcessId,
-        (entity, counter, key): (EntityId, u64, Effect),
+        at: ActivationPlace,
+        key: Effect,
         it: &AskJob,
     ) -> Result<(), JudgeViolation> {
         let approval = &it.approval;
@@ -65,61 +67,53 @@ impl Sim {
             self.hears_after(&session, &format!("says-{call}-late"), &approves, late);
         }
         self.timer(&session, TimerId::of_approval(call), self.plan.approval_wait);
-        self.confirms(to, entity, counter, key);
+        self.confirms(at, key);
         Ok(())
     }
 
     /// A person is asked whether a turn shall go on.
-    pub(super) fn asked_for_steps(
-        &mut self,
-        to: ProcessId,
-        (entity, counter, key): (EntityId, u64, Effect),
-        it: &AskStepsJob,
-    ) {
+    pub(super) fn asked_for_steps(&mut self, at: ActivationPlace, key: Effect, it: &AskStepsJob) {
         if it.turn.as_u128().is_multiple_of(3) && it.limit < 50 {
             let name = format!("continue-{}-{}", it.turn, it.limit);
             self.hears_of(&it.session, &name, &SessionInput::Continue { turn: it.turn });
         }
         self.timer(&it.session, TimerId::of_steps(it.turn, it.limit), SOON);
-        self.confirms(to, entity, counter, key);
+        self.confirms(at, key);
     }
 
     /// The timer of a turn's time: when it is due by the world's clock, or, because an owner whose
     /// clock is ahead has set it, before that.
-    pub(super) fn timed(
-        &mut self,
-        to: ProcessId,
-        (entity, counter, key): (EntityId, u64, Effect),
-        it: &TimeJob,
-    ) {
+    pub(super) fn timed(&mut self, at: ActivationPlace, key: Effect, it: &TimeJob) {
+        let ActivationPlace { process: to, entity, counter } = at;
         // Set when that is confirmed: it is lost if the process dies before.
         self.runs(to, entity, counter, key, None);
         let most = if self.world.chance(0.2) { SET_LATE } else { 200 };
         let after = self.world.rng.random_range(1..most);
-        let (session, timer, due) = (it.session.clone(), it.timer, it.due);
-        let sets = PlannedNote::SetsTimer(entity, counter, key, Box::new((session, timer, due)));
+        let sets = PlannedNote::SetsTimer(entity, counter, key, Box::new(it.clone()));
         self.world.later(to, after, sets);
     }
 
     pub(super) fn sets_timer(
         &mut self,
-        to: ProcessId,
-        (entity, counter, key): (EntityId, u64, Effect),
-        (session, timer, due): &(SessionKey, TimerId, Timestamp),
+        at: ActivationPlace,
+        key: Effect,
+        it: &TimeJob,
     ) -> Result<(), JudgeViolation> {
+        let ActivationPlace { process: to, entity, counter } = at;
         let process = self.processes.get_mut(&to);
         if process.and_then(|it| it.actor(entity, counter)).is_none() {
             return Ok(());
         }
-        let fired = SessionInput::TimerFired { timer: *timer };
-        let name = IdempotencyKey::of_timer(*timer);
-        let left = due.0.saturating_sub(self.world.now().0).min(SOON);
+        let fired = SessionInput::TimerFired { timer: it.timer };
+        let name = IdempotencyKey::of_timer(it.timer);
+        let left = it.due.0.saturating_sub(self.world.now().0).min(SOON);
         let late = self.world.rng.random_range(0..2_000);
-        self.hears_after(session, name.as_str(), &fired, left + late);
+        self.hears_after(&it.session, name.as_str(), &fired, left + late);
         self.feed(to, entity, counter, MachineInput::Confirmed(key))
     }
 
-    pub(super) fn confirms(&mut self, to: ProcessId, entity: EntityId, counter: u64, key: Effect) {
+    pub(super) fn confirms(&mut self, at: ActivationPlace, key: Effect) {
+        let ActivationPlace { process: to, entity, counter } = at;
         self.runs(to, entity, counter, key, None);
         let after = self.world.rng.random_range(1..200);
         self.world.later(

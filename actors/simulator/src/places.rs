@@ -12,7 +12,7 @@ use clawnode_actors::{
     },
     session::Effect,
 };
-use clawnode_proto::{Attempt, EntityId, ProcessId, lane::Lane};
+use clawnode_proto::{AgentName, Attempt, EntityId, ProcessId, TurnId, lane::Lane};
 
 /// Places of one process: few enough that calls wait.
 pub(super) const PLACES: u32 = 1;
@@ -21,6 +21,16 @@ const MS_PER_TOKEN: u64 = 10;
 
 /// A call, by its activation.
 pub(super) type SimCallKey = (EntityId, u64, Effect);
+
+/// What a call asks its agent for.
+#[derive(Debug)]
+pub(super) struct WantedPlace {
+    pub(super) turn: TurnId,
+    /// Whether it is the first call of its turn.
+    pub(super) is_new: bool,
+    pub(super) agent: AgentName,
+    pub(super) lane: Lane,
+}
 
 /// The places of all processes.
 #[derive(Debug, Default)]

@@ -8,7 +8,10 @@ use std::{
 use bytes::Bytes;
 use clawnode_actors::session::{
     Effect, Session,
-    turn::{prepare::SettleJob, settle::GiveStep},
+    turn::{
+        prepare::{SettleJob, TimeJob},
+        settle::GiveStep,
+    },
 };
 use clawnode_cluster::{Record, Write};
 use clawnode_kernel::{
@@ -17,7 +20,7 @@ use clawnode_kernel::{
 };
 use clawnode_proto::{
     Attempt, CallId, Digest, EntityId, Epoch, Input, InputId, JobId, Position, ProcessId,
-    SessionKey, TimerId, Timestamp, budget::AccountKey, job::Job, session::ToolEnd,
+    budget::AccountKey, job::Job, session::ToolEnd,
 };
 use clawnode_sim::{RequestTicket, Token};
 
@@ -69,7 +72,7 @@ pub(super) enum PlannedNote {
     /// The result of a job could not be stored.
     SendAgain(Box<Job>, ToolEnd),
     /// A timer is set.
-    SetsTimer(EntityId, u64, Effect, Box<(SessionKey, TimerId, Timestamp)>),
+    SetsTimer(EntityId, u64, Effect, Box<TimeJob>),
     /// An emission was published; the jobs of its turn are closed.
     Closes(Box<TurnEnding>),
     /// Another process asks.

@@ -11,7 +11,7 @@ use clawnode_actors::session::{Effect, Outcome, turn::prepare::CallJob};
 use clawnode_guard::runaway::{AgentCounters, HeardCounts};
 use clawnode_kernel::{KernelBug, MachineInput};
 use clawnode_proto::{
-    AgentName, Attempt, CallId, EntityId, ProcessId, TurnId,
+    AgentName, Attempt, CallId, ProcessId, TurnId,
     agents::{AgentCounts, AgentLimit, AgentLimits, ExceededLimit},
     hook::HookTrail,
     llm::{FailureClass, ModelFailure, Text, Usage},
@@ -22,7 +22,8 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::{
-    FATE, JudgeViolation, Sim, any_machine::ActivationPlace, plan::SeedPlan, process::PlannedNote,
+    FATE, JudgeViolation, Sim, any_machine::ActivationPlace, places::WantedPlace, plan::SeedPlan,
+    process::PlannedNote,
 };
 
 /// Between two heartbeats of a process, in milliseconds.
@@ -254,13 +255,14 @@ impl Sim {
     pub(super) fn may_have_place(
         &mut self,
         at: ActivationPlace,
-        (effect, turn): (Effect, TurnId),
-        is_new: bool,
+        effect: Effect,
+        wants: &WantedPlace,
     ) -> bool {
         if self.plan.runaways.is_none() {
             return true;
         }
         let ActivationPlace { process, entity, counter } = at;
+        let WantedPlace { turn, is_new, .. } = *wants;
         let ignores = self.planted == KernelBug::BeginsWhilePaused;
         let mut is_stopped = self.runaways.is_stopped(process) && !ignores;
         let has_begun = self.ledger.book(entity).own.turns.get(&turn);
@@ -332,14 +334,11 @@ impl Sim {
     }
 
     /// Whether a tool may run here now: a call over the limit ends, and stops the agent.
-    pub(super) fn may_run(
-        &mut self,
-        (to, entity, counter): (ProcessId, EntityId, u64),
-        call: CallId,
-    ) -> bool {
+    pub(super) fn may_run(&mut self, at: ActivationPlace, call: CallId) -> bool {
         if self.plan.runaways.is_none() {
             return true;
         }
+        let ActivationPlace { process: to, entity, counter } = at;
         let now = self.world.now().0;
         let mut is_stopped = self.runaways.is_stopped(to);
         if !is_stopped && !self.runaways.add(to, AgentLimit::ToolCallsPerMinute, now) {

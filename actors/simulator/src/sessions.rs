@@ -17,6 +17,7 @@ use super::{
     clients::SimClient,
     kinds::Simulated,
     known::{KnownCall, KnownTurn},
+    places::WantedPlace,
     plan::SeedPlan,
     process::Actor,
     tools::ToolBook,
@@ -48,21 +49,16 @@ impl Simulated for Session {
     fn acquire(sim: &mut Sim, at: ActivationPlace, effect: Effect, want: &Want) {
         match want {
             Want::Place { turn, agent, lane, is_new, .. } => {
-                let request = (agent, lane.unwrap_or_default());
-                sim.acquire(at, (effect, *turn, *is_new), request);
+                let (agent, lane) = (agent.clone(), lane.unwrap_or_default());
+                let wants = WantedPlace { turn: *turn, is_new: *is_new, agent, lane };
+                sim.acquire(at, effect, &wants);
             }
-            Want::Hold { turn, call, grant, needs } => {
-                sim.session_reserves(
-                    at,
-                    (effect, *turn, *call),
-                    (needs.clone(), (**grant).clone()),
-                );
-            }
+            Want::Hold(wanted) => sim.session_reserves(at, effect, (**wanted).clone()),
         }
     }
 
     fn start(sim: &mut Sim, at: ActivationPlace, effect: Effect, job: &EffectJob) -> Checked {
-        sim.start(at.process, at.entity, at.counter, effect, &job.job)
+        sim.start(at, effect, &job.job)
     }
 
     fn abort(sim: &mut Sim, at: ActivationPlace, effect: Effect) {

@@ -19,6 +19,7 @@ use clawnode_sim::{StoreReply, StoreRequest};
 
 use super::{
     JudgeViolation, Sim,
+    any_machine::ActivationPlace,
     jobs::AGAIN,
     process::{PendingOp, PlannedNote},
 };
@@ -35,6 +36,15 @@ pub(super) struct TurnEnding {
     pub(super) jobs: Vec<JobId>,
 }
 
+/// What is written to the state key of a job, if it is still at `expected`.
+#[derive(Clone, Copy)]
+struct NewJobState<'a> {
+    job: JobId,
+    expected: Position,
+    state: &'a JobState,
+    ttl: Option<Duration>,
+}
+
 impl Sim {
     /// What the state key of a job says, and where.
     fn state_of(&self, job: JobId) -> Result<(Position, Option<JobState>), JudgeViolation> {
@@ -46,14 +56,8 @@ impl Sim {
         Ok((entry.position, Some(state)))
     }
 
-    fn set_state(
-        &mut self,
-        to: ProcessId,
-        job: JobId,
-        expected: Position,
-        (state, ttl): (&JobState, Option<Duration>),
-        op: PendingOp,
-    ) {
+    fn set_state(&mut self, to: ProcessId, new: &NewJobState<'_>, op: PendingOp) {
+        let NewJobState { job, expected, state, ttl } = *new;
         let Ok(bytes) = state.to_bytes() else { return };
         let set = StoreRequest::SetValue { key: job_key(job), expected, value: bytes.into(), ttl };
         let ticket = self.world.submit(to, set);
@@ -63,16 +67,17 @@ impl Sim {
     /// A job whose time is over is brought to an end.
     pub(super) fn settles(
         &mut self,
-        to: ProcessId,
-        (entity, counter, key): (EntityId, u64, Effect),
+        at: ActivationPlace,
+        key: Effect,
         it: Box<SettleJob>,
     ) -> Result<(), JudgeViolation> {
+        let ActivationPlace { process: to, entity, counter } = at;
         let process = self.processes.get_mut(&to);
         if process.and_then(|it| it.actor(entity, counter)).is_none() {
             return Ok(());
         }
         let job = it.job.id;
-        let (position, state) = self.state_of(job)?;
+        let (expected, state) = self.state_of(job)?;
         let is_dead = |process: ProcessId| self.dead.contains(&process);
         match settling(&it, state, Duration::from_millis(self.job_wait()), is_dead) {
             Settling::Wait { cancel } => {
@@ -83,7 +88,7 @@ impl Sim {
             }
             Settling::Set(state, end) => {
                 let op = PendingOp::Settle(entity, counter, key, it, end);
-                self.set_state(to, job, position, (&state, None), op);
+                self.set_state(to, &NewJobState { job, expected, state: &state, ttl: None }, op);
             }
             Settling::Ended(end) => {
                 let outcome = Outcome::Tool(end, HookTrail::default());
@@ -101,7 +106,7 @@ impl Sim {
         mut it: TurnEnding,
     ) -> Result<(), JudgeViolation> {
         while let Some(job) = it.jobs.last().copied() {
-            let (position, state) = self.state_of(job)?;
+            let (expected, state) = self.state_of(job)?;
             match closing(state.as_ref()) {
                 Closing::Closed => {
                     it.jobs.pop();
@@ -110,8 +115,9 @@ impl Sim {
                     if let Some(process) = cancel {
                         self.world.send(process, PlannedNote::CancelJob(job));
                     }
-                    let closed = (&JobState::Closed, Some(JOB_CLOSED_TTL));
-                    self.set_state(to, job, position, closed, PendingOp::Close(Box::new(it)));
+                    let (state, ttl) = (&JobState::Closed, Some(JOB_CLOSED_TTL));
+                    let closed = NewJobState { job, expected, state, ttl };
+                    self.set_state(to, &closed, PendingOp::Close(Box::new(it)));
                     return Ok(());
                 }
             }

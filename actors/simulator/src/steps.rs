@@ -83,7 +83,7 @@ impl Sim {
             PlannedNote::JobEnds(job, run) => self.job_ends(to, job, run),
             PlannedNote::Probes(job) => self.probes(to, &job),
             PlannedNote::Settles(entity, counter, key, it) => {
-                self.settles(to, (entity, counter, key), it)
+                self.settles(ActivationPlace { process: to, entity, counter }, key, it)
             }
             PlannedNote::CancelJob(job) => self.job_step(to, JobIn::Cancel(job)),
             PlannedNote::SendAgain(job, end) => {
@@ -91,7 +91,7 @@ impl Sim {
                 Ok(())
             }
             PlannedNote::SetsTimer(entity, counter, key, timer) => {
-                self.sets_timer(to, (entity, counter, key), &timer)
+                self.sets_timer(ActivationPlace { process: to, entity, counter }, key, &timer)
             }
             PlannedNote::Closes(it) => self.closes(to, *it),
             PlannedNote::Asked { by, number, entity, input } => {
@@ -337,7 +337,7 @@ impl Sim {
                 return Err(JudgeViolation::new("X1", text));
             }
             PartitionOutput::Activate(entity, kind, activation, previous_owner) => {
-                return self.activates(to, entity, kind, (activation, previous_owner));
+                return self.activates(to, entity, kind, activation, previous_owner);
             }
             PartitionOutput::Deliver(entity, inputs) => {
                 self.deliver(to, partition, entity, inputs);
@@ -451,17 +451,19 @@ impl Sim {
         to: ProcessId,
         entity: EntityId,
         kind: Kind,
-        how: (Activation, PreviousOwner),
+        activation: Activation,
+        previous_owner: PreviousOwner,
     ) -> Result<(), JudgeViolation> {
         let row = KINDS.iter().find(|row| row.kind == kind);
-        row.map_or(Ok(()), |row| (row.activate)(self, to, entity, how))
+        row.map_or(Ok(()), |row| (row.activate)(self, to, entity, activation, previous_owner))
     }
 
     pub(super) fn activate<K: Simulated>(
         &mut self,
         to: ProcessId,
         entity: EntityId,
-        (activation, previous_owner): (Activation, PreviousOwner),
+        activation: Activation,
+        previous_owner: PreviousOwner,
     ) -> Result<(), JudgeViolation> {
         let now = self.now(to);
         let options = self.plan.machine;

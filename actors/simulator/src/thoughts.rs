@@ -1,9 +1,10 @@
 //! What the modelled provider thinks, and that it is sent back exactly (LLM-2).
 
+use clawnode_actors::session::turn::prepare::CallJob;
 use clawnode_proto::{
-    Attempt, CallId, Digest, EntityId, TurnId,
+    Attempt, CallId, Digest, EntityId,
     block::{Block, Blocks},
-    llm::{Message, ModelRef, Text},
+    llm::{ModelRef, Text},
 };
 
 use super::{JudgeViolation, book::Checked, ledger::Ledger};
@@ -16,7 +17,8 @@ pub(super) fn thoughts(
     call: CallId,
     attempt: Attempt,
     model: ModelRef,
-    (text, uses): (u64, usize),
+    text: u64,
+    uses: usize,
 ) -> Option<Blocks> {
     if call.as_u128().is_multiple_of(2) {
         return None;
@@ -45,12 +47,9 @@ fn items(blocks: &Blocks) -> impl Iterator<Item = &Block> {
 impl Ledger {
     /// A model is shown this: what it thought in the running turn is all there, in its order, and ends
     /// what it is shown of thoughts; and every thought has its signature.
-    pub(super) fn thinks(
-        &mut self,
-        entity: EntityId,
-        (turn, call): (TurnId, CallId),
-        (model, messages): (&ModelRef, &[Message]),
-    ) -> Checked {
+    pub(super) fn thinks(&mut self, entity: EntityId, job: &CallJob) -> Checked {
+        let (turn, call) = (job.turn, job.call);
+        let (model, messages) = (&job.request.model, &job.request.messages[..]);
         let wrong = |what: &str| {
             Err(JudgeViolation::new("LLM-2", format!("`{call}` shows thoughts {what}")))
         };

@@ -15,6 +15,7 @@ use rand::Rng;
 
 use super::{
     JudgeViolation, Sim,
+    any_machine::ActivationPlace,
     client_tools::MINE,
     jobs::{capability, scarce},
     process::PlannedNote,
@@ -169,7 +170,7 @@ impl Sim {
         self.remark(to, || format!("runs {call}"));
         self.ledger.tool_runs(entity, Incarnation { process: to, counter }, call)?;
         self.runs(to, entity, counter, Effect::Tool { call }, None);
-        if !self.may_run((to, entity, counter), call) {
+        if !self.may_run(ActivationPlace { process: to, entity, counter }, call) {
             return Ok(());
         }
         let after = self.world.rng.random_range(1..self.plan.call_most);

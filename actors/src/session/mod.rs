@@ -36,7 +36,7 @@ pub use effect::{
 pub(crate) use texts::{stored_outcome, stored_with_media};
 pub use turn::{
     context::Assembled,
-    effect::{Effect, Want},
+    effect::{Effect, Want, WantedHold},
     kind::{Outcome, Session},
     prepare::{EffectJob, SessionJob},
     state::{SessionState, Step, StepEnd, Turn},

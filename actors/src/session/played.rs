@@ -100,18 +100,18 @@ impl PlayedActivation {
         options: MachineOptions,
         emits: bool,
     ) -> Self {
-        Self::made((Grant::free(agent(points)), None), loaded, options, emits)
+        Self::made(Grant::free(agent(points)), None, loaded, options, emits)
     }
 
     /// Another activation on the same journal, with the same configuration and budgets.
     pub(in crate::session) fn resumed(before: Self) -> Self {
         let loaded = LoadedJournal { records: before.journal, snapshot: None };
-        let granted = (before.grant, before.budgets);
-        Self::made(granted, loaded, MachineOptions::default(), false)
+        Self::made(before.grant, before.budgets, loaded, MachineOptions::default(), false)
     }
 
     fn made(
-        (grant, budgets): (Grant, Option<PlayedBudgets>),
+        grant: Grant,
+        budgets: Option<PlayedBudgets>,
         loaded: LoadedJournal,
         options: MachineOptions,
         emits: bool,
@@ -215,9 +215,9 @@ impl PlayedActivation {
                 let grant = self.budgets.as_ref().map_or_else(|| grant.clone(), within);
                 MachineInput::Granted(key, grant)
             }
-            Want::Hold { grant, needs, .. } => {
+            Want::Hold(wanted) => {
                 let budgets = self.budgets.as_mut().unwrap();
-                match budgets.reserve(*grant, needs) {
+                match budgets.reserve(wanted.grant, wanted.needs) {
                     Ok(grant) => MachineInput::Granted(key, grant),
                     Err(outcome) => MachineInput::Refused(key, Outcome::Refused(outcome)),
                 }

@@ -9,8 +9,7 @@ use clawnode_cluster::{Storage, StoreError};
 use clawnode_proto::{
     AgentName, EntityId, Position, Timestamp,
     event::decode_record,
-    limits::{USAGE_BYTES, USAGE_ROWS},
-    usage::{AuditRow, Calls, Day, Followed, UsageAudit, UsageDay, UsageKey},
+    usage::{AuditRow, Calls, Day, DayBounds, Followed, UsageAudit, UsageDay, UsageKey},
 };
 use futures_util::future::BoxFuture;
 
@@ -112,7 +111,7 @@ impl JournaledDay {
         let read = history::whole(storage, id, |position, call| {
             if position <= upto && Day::of(call.at) == day {
                 let calls = call.calls();
-                of_day.add(call.key, calls, (USAGE_ROWS, USAGE_BYTES));
+                of_day.add(call.key, calls, DayBounds::MOST);
             }
         });
         match read.await? {
@@ -138,7 +137,7 @@ async fn may_have(storage: &Storage, id: EntityId, day: Day) -> Result<bool, Cou
 
 fn compared(day: Day, counted: &UsageDay, journaled: JournaledDay) -> UsageAudit {
     let JournaledDay { day: again, journals, deleted, unreadable } = journaled;
-    let bounds = (USAGE_ROWS, USAGE_BYTES);
+    let bounds = DayBounds::MOST;
     let rows = if counted.is_full(bounds) || again.is_full(bounds) {
         // Which keys had no room of their own depends on the order of calls.
         differing(&by_agent(counted), &by_agent(&again))

@@ -53,6 +53,15 @@ enum Of {
     Other,
 }
 
+/// How an attempt has ended.
+struct MeteredEnd {
+    call: CallId,
+    attempt: Attempt,
+    /// The model that has answered; empty if none has.
+    answered: String,
+    end: CallEnd,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct OpenCall {
     turn: TurnId,
@@ -180,16 +189,19 @@ impl Meter {
                 self.open = self.model.clone().map(open);
             }
             SessionEvent::ModelDone(done) => {
-                let name = (done.call, done.attempt);
-                counted.extend(self.end(at, name, done.model, CallEnd::Done, done.usage));
+                let (call, attempt, answered) = (done.call, done.attempt, done.model);
+                let ended = MeteredEnd { call, attempt, answered, end: CallEnd::Done };
+                counted.extend(self.end(at, ended, done.usage));
             }
             SessionEvent::ModelFailed(failed) => {
-                let name = (failed.call, failed.attempt);
-                counted.extend(self.end(at, name, String::new(), CallEnd::Failed, failed.usage));
+                let (call, attempt, answered) = (failed.call, failed.attempt, String::new());
+                let ended = MeteredEnd { call, attempt, answered, end: CallEnd::Failed };
+                counted.extend(self.end(at, ended, failed.usage));
             }
             SessionEvent::ModelGaveWay(it) => {
-                let name = (it.call, it.attempt);
-                counted.extend(self.end(at, name, String::new(), CallEnd::GaveWay, it.usage));
+                let (call, attempt, answered) = (it.call, it.attempt, String::new());
+                let ended = MeteredEnd { call, attempt, answered, end: CallEnd::GaveWay };
+                counted.extend(self.end(at, ended, it.usage));
             }
             // A turn that waits may end before the one that runs.
             SessionEvent::TurnDone(done)
@@ -212,14 +224,8 @@ impl Meter {
         Some(CountedCall { at, key, turn, call, attempt, end, usage, cost })
     }
 
-    fn end(
-        &mut self,
-        at: Timestamp,
-        (call, attempt): (CallId, Attempt),
-        answered: String,
-        end: CallEnd,
-        usage: Usage,
-    ) -> Option<CountedCall> {
+    fn end(&mut self, at: Timestamp, ended: MeteredEnd, usage: Usage) -> Option<CountedCall> {
+        let MeteredEnd { call, attempt, answered, end } = ended;
         // A call may be refused before it was begun.
         let begun = self.open.take().filter(|open| open.call == call);
         let (turn, model, held) = match begun {

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use clawnode_cluster::{Record, Storage};
 use clawnode_proto::{
     EntityId, Position, Timestamp, codec,
-    limits::{USAGE_BYTES, USAGE_DAYS, USAGE_ROWS},
-    usage::{Day, Followed, UsageDay},
+    limits::USAGE_DAYS,
+    usage::{Day, DayBounds, Followed, UsageDay},
 };
 use serde::de::DeserializeOwned;
 use tracing::{debug, warn};
@@ -127,7 +127,7 @@ impl Books {
         // A process that ended between saving the day and saving how far it was has counted it.
         if position > counted_to(&open.day.upto) {
             let calls = counted.calls();
-            open.day.add(counted.key, calls, (USAGE_ROWS, USAGE_BYTES));
+            open.day.add(counted.key, calls, DayBounds::MOST);
             open.is_changed = true;
         }
         Ok(())

@@ -22,9 +22,12 @@ const TRACKED: usize = 256;
 /// The tools that run beside a session, and so on its node.
 pub const LOCAL: &str = "local";
 
+/// A provider of a process, by its kind and its name.
+type ProviderKey = (ProviderKind, String);
+
 /// How all providers of one process have fared. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Providers(Arc<Mutex<BTreeMap<(ProviderKind, String), Track>>>);
+pub struct Providers(Arc<Mutex<BTreeMap<ProviderKey, Track>>>);
 
 #[derive(Debug, Default)]
 struct Track {
@@ -40,7 +43,7 @@ struct Track {
 #[derive(Debug)]
 pub struct ProviderWork {
     providers: Providers,
-    key: (ProviderKind, String),
+    key: ProviderKey,
     begun: Instant,
 }
 
@@ -52,11 +55,11 @@ pub(super) fn name_of(spec: &ToolSpec) -> String {
 // === impl Providers ===
 
 impl Providers {
-    fn tracks(&self) -> MutexGuard<'_, BTreeMap<(ProviderKind, String), Track>> {
+    fn tracks(&self) -> MutexGuard<'_, BTreeMap<ProviderKey, Track>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self, key: &(ProviderKind, String), change: impl FnOnce(&mut Track)) {
+    fn change(&self, key: &ProviderKey, change: impl FnOnce(&mut Track)) {
         let mut tracks = self.tracks();
         if tracks.len() < TRACKED || tracks.contains_key(key) {
             change(tracks.entry(key.clone()).or_default());

@@ -153,7 +153,10 @@ fn is_planted(options: &LocalOptions) -> bool {
 }
 
 /// The waiting items in memory.
-type WaitingItems = (Deliveries, LocalJobQueue);
+struct WaitingItems {
+    deliveries: Deliveries,
+    jobs: LocalJobQueue,
+}
 
 /// What is kept in memory: the waiting inputs and jobs, and when something is due next.
 fn load(index: &Index, partitions: u16) -> Result<(WaitingItems, Option<u64>), IndexError> {
@@ -180,7 +183,7 @@ fn load(index: &Index, partitions: u16) -> Result<(WaitingItems, Option<u64>), I
             false
         })?;
     }
-    Ok(((deliveries, jobs), next_due))
+    Ok((WaitingItems { deliveries, jobs }, next_due))
 }
 
 // === the parts together ===
@@ -191,8 +194,9 @@ fn share(
     options: &LocalOptions,
     lifetime: Lifetime,
     recovered: Recovered,
-    (deliveries, jobs): WaitingItems,
+    waiting: WaitingItems,
 ) -> Arc<OpenDirectory> {
+    let WaitingItems { deliveries, jobs } = waiting;
     let Recovered { index, files, damages, .. } = recovered;
     let bells: Vec<_> = (0..partitions).map(|_| Notify::new()).collect();
     for (bell, partition) in bells.iter().zip(0..) {

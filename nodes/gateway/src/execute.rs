@@ -19,6 +19,7 @@ use serde_json::{Map, Value};
 use super::{
     error::{ErrorDialect, json},
     gateway::Gateway,
+    given_params::ExecutionWait,
     guard::RequestTrace,
     params::{Judge, answer_within, given, idempotency_header, invalid, parse, take},
     rest::{self, posted},
@@ -55,7 +56,8 @@ impl Judge<ExecuteRequest> for ExecuteParams {
 
 impl Judge<given::ExecutionParams> for ExecutionParams {
     fn judge(self) -> Result<given::ExecutionParams, ErrorBody> {
-        Ok((parse("execution_id", &self.execution_id)?, wait(self.wait_ms)?))
+        let execution = parse("execution_id", &self.execution_id)?;
+        Ok(ExecutionWait { execution, wait: wait(self.wait_ms)? })
     }
 }
 

@@ -29,6 +29,7 @@ mod execute;
 mod files;
 mod frame;
 mod gateway;
+mod given_params;
 mod guard;
 mod jobs;
 mod lane;
@@ -59,6 +60,10 @@ pub use backend::{
     RequestCaller, ResultsRequest, SendRequest, SessionRef, TurnRecord, TurnState,
 };
 pub use execute::ExecuteRequest;
+pub use given_params::{
+    CallDecision, ContinuedTurn, ExecutionWait, ListPage, McpApproval, SessionContext,
+    SessionLedgerShow, SessionPage, SessionTurn,
+};
 pub use jobs::{CleanFilter, JobFilter, LogFilter};
 pub use options::{AdoptTrace, GatewayOptions, ServeError, TlsFiles};
 pub use params::{Checked, given};

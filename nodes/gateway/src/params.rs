@@ -4,7 +4,7 @@ use std::any::TypeId;
 
 use axum::http::HeaderMap;
 use clawnode_proto::{
-    AgentName, CallId, ErrorBody, ErrorCode, McpServerName,
+    AgentName, CallId, Cursor, ErrorBody, ErrorCode, McpServerName,
     api::{
         AgentParams, ApprovalDecide, ApprovalParams, ChatCancel, ChatContinue, EventsParams,
         JournalShow, JournalVerify, ListParams, McpApprove, McpParams, Method, Nothing, PanicClear,
@@ -19,7 +19,13 @@ use clawnode_proto::{
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::session_ref::SessionRef;
+use super::{
+    given_params::{
+        CallDecision, ContinuedTurn, ListPage, McpApproval, SessionContext, SessionLedgerShow,
+        SessionPage, SessionTurn,
+    },
+    session_ref::SessionRef,
+};
 
 /// Rows of a list unless the client says otherwise.
 const PAGE: u32 = 100;
@@ -31,49 +37,42 @@ const WAIT_MAX: u32 = 10_000;
 /// What handlers are given: the parameters of their method, unless a name here says what is made of them.
 pub mod given {
     pub use clawnode_proto::methods::types::*;
-    use clawnode_proto::{
-        AgentName, CallId, Cursor, Digest, ExecutionId, JobId, McpServerName, TurnId,
-        methods::types, usage::Day,
-    };
+    use clawnode_proto::{AgentName, CallId, JobId, McpServerName, methods::types, usage::Day};
 
     pub use super::Checked;
-    use crate::{CleanFilter, ExecuteRequest, JobFilter, LogFilter, SessionRef};
+    use crate::{
+        CallDecision, CleanFilter, ContinuedTurn, ExecuteRequest, ExecutionWait, JobFilter,
+        ListPage, LogFilter, McpApproval, SessionContext, SessionLedgerShow, SessionPage,
+        SessionRef, SessionTurn,
+    };
 
     pub type AgentParams = AgentName;
-    /// The call, the action that was shown, and why.
-    pub type ApprovalDecide = (CallId, Digest, Option<String>);
+    pub type ApprovalDecide = CallDecision;
     pub type ApprovalParams = CallId;
-    pub type ChatCancel = (SessionRef, TurnId);
-    pub type ChatContinue = (SessionRef, Option<TurnId>);
+    pub type ChatCancel = SessionTurn;
+    pub type ChatContinue = ContinuedTurn;
     pub type EventsParams = Checked<types::EventsParams>;
     pub type ExecuteParams = ExecuteRequest;
-    /// Which one, and how long to wait for its end.
-    pub type ExecutionParams = (ExecutionId, std::time::Duration);
+    pub type ExecutionParams = ExecutionWait;
     /// The job, and what is wanted of it.
     pub type JobArtifact = (JobId, types::JobArtifact);
     pub type JobLogs = LogFilter;
     pub type JobParams = JobId;
     pub type JobsClean = CleanFilter;
     pub type JobsList = JobFilter;
-    /// At most so many events after this one.
-    pub type JournalShow = (SessionRef, Option<Cursor>, usize);
+    pub type JournalShow = SessionPage;
     pub type JournalVerify = Option<SessionRef>;
-    /// The session, and which entries.
-    pub type LedgerShow = (SessionRef, types::LedgerShow);
-    /// At most so many rows after this one.
-    pub type ListParams = (Option<Cursor>, usize);
-    /// The server, the tool, and the digest of the approved tool.
-    pub type McpApprove = (McpServerName, Option<String>, Option<String>);
+    pub type LedgerShow = SessionLedgerShow;
+    pub type ListParams = ListPage;
+    pub type McpApprove = McpApproval;
     pub type McpParams = McpServerName;
     pub type MemoryPutParams = Checked<types::MemoryPutParams>;
     pub type MemoryShowParams = Checked<types::MemoryShowParams>;
     pub type PanicClear = Checked<types::PanicClear>;
     pub type PanicParams = Checked<types::PanicParams>;
     pub type SessionParams = SessionRef;
-    /// The session, and the call.
-    pub type SessionsContext = (SessionRef, Option<clawnode_proto::context_view::ContextPlace>);
-    /// At most so many turns after this one.
-    pub type SessionsHistory = (SessionRef, Option<Cursor>, usize);
+    pub type SessionsContext = SessionContext;
+    pub type SessionsHistory = SessionPage;
     pub type SessionsList = Checked<types::SessionsList>;
     pub type UsageAuditParams = Day;
     pub type UsageCallsParams = Checked<types::UsageCallsParams>;
@@ -123,38 +122,40 @@ impl Judge<McpServerName> for McpParams {
 
 impl Judge<given::McpApprove> for McpApprove {
     fn judge(self) -> Result<given::McpApprove, ErrorBody> {
-        Ok((parse("server", &self.server)?, self.tool, self.digest))
+        let server = parse("server", &self.server)?;
+        Ok(McpApproval { server, tool: self.tool, digest: self.digest })
     }
 }
 
 impl Judge<given::ChatCancel> for ChatCancel {
     fn judge(self) -> Result<given::ChatCancel, ErrorBody> {
-        Ok((parse("session", &self.session)?, parse("turn", &self.turn)?))
+        let (session, turn) = (parse("session", &self.session)?, parse("turn", &self.turn)?);
+        Ok(SessionTurn { session, turn })
     }
 }
 
 impl Judge<given::ChatContinue> for ChatContinue {
     fn judge(self) -> Result<given::ChatContinue, ErrorBody> {
         let turn = self.turn.map(|text| parse("turn", &text)).transpose()?;
-        Ok((parse("session", &self.session)?, turn))
+        Ok(ContinuedTurn { session: parse("session", &self.session)?, turn })
     }
 }
 
 impl Judge<given::ListParams> for ListParams {
     fn judge(self) -> Result<given::ListParams, ErrorBody> {
-        Ok((self.cursor, rows(self.limit)? as usize))
+        Ok(ListPage { after: self.cursor, limit: rows(self.limit)? as usize })
     }
 }
 
 impl Judge<given::SessionsHistory> for SessionsHistory {
     fn judge(self) -> Result<given::SessionsHistory, ErrorBody> {
-        Ok((parse("session", &self.session)?, self.cursor, rows(self.limit)? as usize))
+        session_page(&self.session, self.cursor, self.limit)
     }
 }
 
 impl Judge<given::SessionsContext> for SessionsContext {
     fn judge(self) -> Result<given::SessionsContext, ErrorBody> {
-        Ok((parse("session", &self.session)?, self.at))
+        Ok(SessionContext { session: parse("session", &self.session)?, at: self.at })
     }
 }
 
@@ -164,7 +165,10 @@ impl Judge<given::LedgerShow> for LedgerShow {
             Some(last) if !(1..=PAGE_MAX).contains(&last) => {
                 Err(invalid(format!("`last` is {last}, not 1 to {PAGE_MAX}")))
             }
-            _ => Ok((parse("session", &self.session)?, self)),
+            _ => {
+                let session = parse("session", &self.session)?;
+                Ok(SessionLedgerShow { session, wanted: self })
+            }
         }
     }
 }
@@ -213,7 +217,7 @@ impl Judge<Checked<EventsParams>> for EventsParams {
 
 impl Judge<given::JournalShow> for JournalShow {
     fn judge(self) -> Result<given::JournalShow, ErrorBody> {
-        Ok((parse("session", &self.session)?, self.cursor, rows(self.limit)? as usize))
+        session_page(&self.session, self.cursor, self.limit)
     }
 }
 
@@ -237,7 +241,7 @@ impl Judge<given::ApprovalDecide> for ApprovalDecide {
         if reason.as_ref().is_some_and(|reason| reason.chars().count() > longest) {
             return Err(invalid(format!("`reason` is longer than {longest} characters")));
         }
-        Ok((call, action, reason))
+        Ok(CallDecision { call, action, reason })
     }
 }
 
@@ -264,6 +268,15 @@ pub(super) fn answer_within(wait: Option<u32>) -> Result<(), ErrorBody> {
         }
         _ => Ok(()),
     }
+}
+
+fn session_page(
+    session: &str,
+    after: Option<Cursor>,
+    limit: Option<u32>,
+) -> Result<SessionPage, ErrorBody> {
+    let session = parse("session", session)?;
+    Ok(SessionPage { session, after, limit: rows(limit)? as usize })
 }
 
 pub(super) fn rows(limit: Option<u32>) -> Result<u32, ErrorBody> {

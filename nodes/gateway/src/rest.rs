@@ -89,11 +89,10 @@ async fn unary(
 pub(super) async fn answer(
     route: &'static Route,
     method: Method,
-    (State(gateway), Extension(RequestTrace(trace))): (
-        State<Arc<Gateway>>,
-        Extension<RequestTrace>,
-    ),
-    (path, RawQuery(text)): (Result<RawPathParams, RawPathParamsRejection>, RawQuery),
+    State(gateway): State<Arc<Gateway>>,
+    Extension(RequestTrace(trace)): Extension<RequestTrace>,
+    path: Result<RawPathParams, RawPathParamsRejection>,
+    RawQuery(text): RawQuery,
     request: Request,
 ) -> Response {
     gateway.metrics.call(method.as_str());

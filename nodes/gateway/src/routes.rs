@@ -145,7 +145,7 @@ pub(super) fn router(gateway: Arc<Gateway>) -> Router {
                     Delete => MethodFilter::DELETE,
                 };
                 on(verb, move |gateway, trace, path, query, request| {
-                    rest::answer(route, method, (gateway, trace), (path, query), request)
+                    rest::answer(route, method, gateway, trace, path, query, request)
                 })
             }
         };

@@ -123,7 +123,7 @@ impl Opened {
             reached: Arc::clone(&reached),
         });
         version_check::join(&base.storage, &heartbeat_source, &cluster_clock).await?;
-        let follows = reloaded((&agents, &routes, &models), parts, &base.budgets);
+        let follows = reloaded(&agents, &routes, &models, parts, &base.budgets);
         follow_load(&base, &agents, &gauges, &hub).await?;
         follow_files(&base, &loaded, &node_status, follows).await?;
         let (shutdown, heartbeat) = (CancellationToken::new(), Arc::clone(&heartbeat_source));
@@ -156,7 +156,9 @@ impl Opened {
 
 /// What follows the configuration's files.
 fn reloaded(
-    (agents, routes, models): (&Agents, &Arc<RwLock<Routes>>, &CurrentModels),
+    agents: &Agents,
+    routes: &Arc<RwLock<Routes>>,
+    models: &CurrentModels,
     ToolParts { plugins, hooks, mcp, skills }: ToolParts<'_>,
     budgets: &HolderHandle,
 ) -> Reloaded {

@@ -1,30 +1,28 @@
 //! The node's answers: a handler for each method of `proto`'s table that the gateway does not answer itself.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
 use clawnode_gateway::{
-    Answers, Checked, CleanFilter, ExecuteRequest, HandlerResult, JobFilter, LogFilter,
-    RequestCaller, SessionRef,
+    Answers, CallDecision, Checked, CleanFilter, ContinuedTurn, ExecuteRequest, ExecutionWait,
+    HandlerResult, JobFilter, ListPage, LogFilter, McpApproval, RequestCaller, SessionContext,
+    SessionLedgerShow, SessionPage, SessionRef, SessionTurn,
 };
 use clawnode_proto::{
-    AgentName, CallId, Cursor, Digest, ExecutionId, JobId, McpServerName, TurnId,
+    AgentName, CallId, JobId, McpServerName,
     api::Method,
-    context_view::ContextPlace,
     limits::MORE_STEPS,
     methods::types::{
         AccountView, AgentDetail, AgentList, AgentView, Approval, ApprovalList, ArchiveStats,
         BudgetAllowParams, BudgetExplainView, BudgetList, BudgetParams, BudgetReconcileParams,
         BudgetSetParams, CleanView, ContextView, ContinuedView, DiagnoseParams, DiagnoseView,
         DoneView, EventList, EventsParams, ExecutionView, FeedView, HistoryView, JobList, JobView,
-        LedgerShow, LedgerView, LogView, McpList, McpServerView, MemoryForgetParams,
-        MemoryForgetView, MemoryList, MemoryParams, MemoryPoints, MemoryPutParams, MemoryPutView,
-        MemoryShowParams, MemoryStats, ModelList, ModelParams, ModelTest, ModelView, NodeList,
-        NodeParams, NodeView, NodesDrain, Nothing, PanicClear, PanicParams, PanicView, ParkedDrop,
-        ParkedList, PartitionList, PolicyCheck, PolicyView, ProvidersView, QuarantineDone,
-        QuarantineList, QuarantineView, ReconcileView, RouteView, SessionList, SessionsList,
-        StatusView, SwitchList, TreeParams, TreeView, UsageAudit, UsageCalls, UsageCallsParams,
-        UsageParams, UsageView, VerifyView,
+        LedgerView, LogView, McpList, McpServerView, MemoryForgetParams, MemoryForgetView,
+        MemoryList, MemoryParams, MemoryPoints, MemoryPutParams, MemoryPutView, MemoryShowParams,
+        MemoryStats, ModelList, ModelParams, ModelTest, ModelView, NodeList, NodeParams, NodeView,
+        NodesDrain, Nothing, PanicClear, PanicParams, PanicView, ParkedDrop, ParkedList,
+        PartitionList, PolicyCheck, PolicyView, ProvidersView, QuarantineDone, QuarantineList,
+        QuarantineView, ReconcileView, RouteView, SessionList, SessionsList, StatusView,
+        SwitchList, TreeParams, TreeView, UsageAudit, UsageCalls, UsageCallsParams, UsageParams,
+        UsageView, VerifyView,
     },
     policy::Decision,
     usage::Day,
@@ -78,12 +76,8 @@ impl Answers for NodeBackend {
         self.usage(params).await
     }
 
-    async fn budget_list(
-        &self,
-        _: &RequestCaller,
-        (after, limit): (Option<Cursor>, usize),
-    ) -> HandlerResult<BudgetList> {
-        self.budgets.list(after.as_ref(), limit).await
+    async fn budget_list(&self, _: &RequestCaller, page: ListPage) -> HandlerResult<BudgetList> {
+        self.budgets.list(page.after.as_ref(), page.limit).await
     }
 
     async fn budget_show(&self, _: &RequestCaller, it: BudgetParams) -> HandlerResult<AccountView> {
@@ -130,12 +124,8 @@ impl Answers for NodeBackend {
         self.budgets.explain(&session, |error| named(&session, error)).await
     }
 
-    async fn memory_list(
-        &self,
-        _: &RequestCaller,
-        (after, limit): (Option<Cursor>, usize),
-    ) -> HandlerResult<MemoryList> {
-        self.memories.list(after.as_ref(), limit).await
+    async fn memory_list(&self, _: &RequestCaller, page: ListPage) -> HandlerResult<MemoryList> {
+        self.memories.list(page.after.as_ref(), page.limit).await
     }
 
     async fn memory_show(
@@ -197,7 +187,7 @@ impl Answers for NodeBackend {
     async fn chat_cancel(
         &self,
         caller: &RequestCaller,
-        (session, turn): (SessionRef, TurnId),
+        SessionTurn { session, turn }: SessionTurn,
     ) -> HandlerResult<DoneView> {
         let key = idempotency_key("cancel", &turn)?;
         let done = self.sessions.cancel(session.id, turn, key, caller.trace.clone()).await;
@@ -215,7 +205,7 @@ impl Answers for NodeBackend {
     async fn sessions_history(
         &self,
         _: &RequestCaller,
-        (session, after, limit): (SessionRef, Option<Cursor>, usize),
+        SessionPage { session, after, limit }: SessionPage,
     ) -> HandlerResult<HistoryView> {
         let found = self.sessions.history_page(session.id, after.as_ref(), limit).await;
         found.map_err(|error| named(&session, error))
@@ -224,7 +214,7 @@ impl Answers for NodeBackend {
     async fn sessions_context(
         &self,
         _: &RequestCaller,
-        (session, at): (SessionRef, Option<ContextPlace>),
+        SessionContext { session, at }: SessionContext,
     ) -> HandlerResult<ContextView> {
         let found = self.sessions.context(session.id, at).await;
         found.map_err(|error| named(&session, error))
@@ -233,7 +223,7 @@ impl Answers for NodeBackend {
     async fn ledger_show(
         &self,
         _: &RequestCaller,
-        (session, wanted): (SessionRef, LedgerShow),
+        SessionLedgerShow { session, wanted }: SessionLedgerShow,
     ) -> HandlerResult<LedgerView> {
         let found = self.sessions.ledger(session.id, &wanted).await;
         found.map_err(|error| named(&session, error))
@@ -258,7 +248,7 @@ impl Answers for NodeBackend {
     async fn journal_show(
         &self,
         _: &RequestCaller,
-        (session, after, limit): (SessionRef, Option<Cursor>, usize),
+        SessionPage { session, after, limit }: SessionPage,
     ) -> HandlerResult<EventList> {
         let found = self.sessions.entities().journal_page(session.id, after.as_ref(), limit).await;
         found.map_err(|error| named(&session, error))
@@ -323,9 +313,9 @@ impl Answers for NodeBackend {
     async fn mcp_approve(
         &self,
         _: &RequestCaller,
-        (server, tool, digest): (McpServerName, Option<String>, Option<String>),
+        it: McpApproval,
     ) -> HandlerResult<McpServerView> {
-        self.mcp.approve(&server, tool.as_deref(), digest.as_deref()).await
+        self.mcp.approve(&it.server, it.tool.as_deref(), it.digest.as_deref()).await
     }
 
     async fn nodes_drain(&self, _: &RequestCaller, params: NodesDrain) -> HandlerResult<NodeView> {
@@ -347,10 +337,10 @@ impl Answers for NodeBackend {
     async fn quarantine_list(
         &self,
         _: &RequestCaller,
-        (after, limit): (Option<Cursor>, usize),
+        page: ListPage,
     ) -> HandlerResult<QuarantineList> {
-        let after = after.map(|cursor| cursor.read(Method::QuarantineList)).transpose()?;
-        self.sessions.entities().quarantined(after, limit).await.map_err(store)
+        let after = page.after.map(|cursor| cursor.read(Method::QuarantineList)).transpose()?;
+        self.sessions.entities().quarantined(after, page.limit).await.map_err(store)
     }
 
     async fn quarantine_show(
@@ -381,12 +371,8 @@ impl Answers for NodeBackend {
         Ok(done)
     }
 
-    async fn parked_list(
-        &self,
-        _: &RequestCaller,
-        (after, limit): (Option<Cursor>, usize),
-    ) -> HandlerResult<ParkedList> {
-        Ok(self.sessions.entities().parked(after.as_ref(), limit).await?)
+    async fn parked_list(&self, _: &RequestCaller, page: ListPage) -> HandlerResult<ParkedList> {
+        Ok(self.sessions.entities().parked(page.after.as_ref(), page.limit).await?)
     }
 
     async fn parked_drop(&self, _: &RequestCaller, params: ParkedDrop) -> HandlerResult<DoneView> {
@@ -396,9 +382,9 @@ impl Answers for NodeBackend {
     async fn approvals_list(
         &self,
         _: &RequestCaller,
-        (after, limit): (Option<Cursor>, usize),
+        page: ListPage,
     ) -> HandlerResult<ApprovalList> {
-        self.waiting_for_people(after.as_ref(), limit).await
+        self.waiting_for_people(page.after.as_ref(), page.limit).await
     }
 
     async fn approvals_show(&self, _: &RequestCaller, call: CallId) -> HandlerResult<Approval> {
@@ -408,7 +394,7 @@ impl Answers for NodeBackend {
     async fn approvals_approve(
         &self,
         _: &RequestCaller,
-        decided: (CallId, Digest, Option<String>),
+        decided: CallDecision,
     ) -> HandlerResult<Approval> {
         self.decide(Decision::Approve, decided).await
     }
@@ -416,7 +402,7 @@ impl Answers for NodeBackend {
     async fn approvals_deny(
         &self,
         _: &RequestCaller,
-        decided: (CallId, Digest, Option<String>),
+        decided: CallDecision,
     ) -> HandlerResult<Approval> {
         self.decide(Decision::Deny, decided).await
     }
@@ -476,7 +462,7 @@ impl Answers for NodeBackend {
     async fn execute_show(
         &self,
         _: &RequestCaller,
-        (execution, wait): (ExecutionId, Duration),
+        ExecutionWait { execution, wait }: ExecutionWait,
     ) -> HandlerResult<ExecutionView> {
         self.executions().show(execution, wait).await
     }
@@ -484,7 +470,7 @@ impl Answers for NodeBackend {
     async fn execute_cancel(
         &self,
         caller: &RequestCaller,
-        (execution, wait): (ExecutionId, Duration),
+        ExecutionWait { execution, wait }: ExecutionWait,
     ) -> HandlerResult<ExecutionView> {
         self.executions().cancel(execution, wait, caller.trace.clone()).await
     }
@@ -492,7 +478,7 @@ impl Answers for NodeBackend {
     async fn chat_continue(
         &self,
         _: &RequestCaller,
-        (session, turn): (SessionRef, Option<TurnId>),
+        ContinuedTurn { session, turn }: ContinuedTurn,
     ) -> HandlerResult<ContinuedView> {
         let turn = self.sessions.go_on(session.id, turn).await?;
         Ok(ContinuedView { turn, steps: MORE_STEPS })

@@ -1,8 +1,7 @@
 //! What waits for a person, and what operators decide about it.
 
-use clawnode_gateway::HandlerResult;
+use clawnode_gateway::{CallDecision, HandlerResult};
 use clawnode_proto::{
-    CallId, Digest,
     cursor::Cursor,
     policy::{Approval, Decided, Decision},
     view::ApprovalList,
@@ -28,8 +27,9 @@ impl NodeBackend {
     pub(super) async fn decide(
         &self,
         decision: Decision,
-        (call, action, reason): (CallId, Digest, Option<String>),
+        decided: CallDecision,
     ) -> HandlerResult<Approval> {
+        let CallDecision { call, action, reason } = decided;
         // The holder of the gateway's token is the operator; where they came in is all that is known.
         let by = format!("operator at {}", self.overview.node());
         Ok(self.sessions.decide(call, action, Decided { decision, by, reason }).await?)

@@ -11,6 +11,7 @@ mod docs;
 mod edges;
 mod layers;
 mod names;
+mod parameters;
 mod scan;
 mod shape;
 mod spelling;
@@ -54,6 +55,7 @@ pub const CHECKS: &[Check] = &[
     layers::PURE_MODULES_STAY_PURE,
     names::TYPES_HAVE_NAMES_OF_THEIR_OWN,
     names::MONEY_IS_WHOLE_NUMBERS,
+    parameters::NO_PARAMETER_IS_A_TUPLE,
     spelling::SUBJECTS_HAVE_ONE_SPELLING,
     spelling::VARIABLES_HAVE_ONE_SPELLING,
     spelling::TESTS_DO_NOT_SLEEP,

@@ -42,7 +42,7 @@ fn call(usd: u64) -> CallNeeds {
 
 fn granted(out: &[HolderOutput]) -> Vec<u64> {
     let granted = out.iter().filter_map(|one| match one {
-        HolderOutput::Granted(reservation, ..) => Some(reservation.0),
+        HolderOutput::Granted(granted) => Some(granted.reservation.0),
         _ => None,
     });
     granted.collect()

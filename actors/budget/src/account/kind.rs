@@ -89,7 +89,7 @@ impl EntityKind for Budget {
 
     fn accept(state: &mut BudgetState, head: &Head, input: &Input) -> Result<(), Violation> {
         let body = codec::decode(&input.body).map_err(|error| Violation(error.to_string()))?;
-        state.accept((head.n.0, head.ts), body);
+        state.accept(head.n.0, head.ts, body);
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use clawnode_kernel::Violation;
 use clawnode_proto::{
     ProcessId, Timestamp,
-    budget::{BudgetLimit, LimitKey, SliceReport, WindowBegun, WindowNumber},
+    budget::{BudgetGranted, BudgetLimit, LimitKey, SliceReport, WindowBegun, WindowNumber},
 };
 use serde::{Deserialize, Serialize};
 
@@ -195,11 +195,8 @@ impl LimitBook {
     }
 
     /// Takes a grant. I6, BUD-4.
-    pub(super) fn grant(
-        &mut self,
-        (process, number): (ProcessId, u64),
-        (window, amount): (WindowNumber, u64),
-    ) -> Result<(), Violation> {
+    pub(super) fn grant(&mut self, granted: &BudgetGranted) -> Result<(), Violation> {
+        let BudgetGranted { process, number, window, amount, .. } = *granted;
         let Some(limit) = self.limit else {
             return Err(Violation(format!("I6: `{}` has no limit", self.key)));
         };

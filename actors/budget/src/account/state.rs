@@ -110,7 +110,7 @@ impl BudgetState {
     // === inputs ===
 
     /// Takes an input, which came with event `n` at this time.
-    pub(crate) fn accept(&mut self, (n, ts): (u64, Timestamp), input: BudgetInput) {
+    pub(crate) fn accept(&mut self, n: u64, ts: Timestamp, input: BudgetInput) {
         self.n = n;
         self.now = self.now.max(ts);
         match input {
@@ -313,14 +313,14 @@ impl BudgetState {
     }
 
     fn is_granted(&mut self, granted: &BudgetGranted) -> Result<(), Violation> {
-        let BudgetGranted { process, number, limit, window, amount } = *granted;
+        let BudgetGranted { process, number, limit, .. } = *granted;
         let is_it = |ask: &WaitingAsk| {
             ask.process == process && ask.wants.limit == limit && ask.wants.number == number
         };
         if !self.asks.iter().any(is_it) {
             return Err(Violation(format!("slice {number} of `{process}` was not asked for")));
         }
-        self.book_mut(limit)?.grant((process, number), (window, amount))?;
+        self.book_mut(limit)?.grant(granted)?;
         self.asks.retain(|ask| !is_it(ask));
         self.touch(process);
         Ok(())

@@ -99,7 +99,7 @@ impl Account {
                 self.model_hears(*process, report);
             }
         }
-        self.state.accept((n, Timestamp(self.ts)), input.clone());
+        self.state.accept(n, Timestamp(self.ts), input.clone());
         self.journal.push(Recorded::Input(n, Timestamp(self.ts), input));
         let mut events = Vec::new();
         loop {
@@ -176,7 +176,7 @@ impl Account {
         Budget::born(&mut state, "cluster").unwrap();
         for recorded in self.journal.iter().cloned() {
             match recorded {
-                Recorded::Input(n, ts, input) => state.accept((n, ts), input),
+                Recorded::Input(n, ts, input) => state.accept(n, ts, input),
                 Recorded::Event(n, event) => {
                     state.n = n;
                     state.fold(&event).unwrap();
@@ -289,7 +289,7 @@ fn a_journal_of_an_earlier_build_that_granted_to_a_process_that_was_gone_is_read
     let mut state = account.state;
     let accepts = |state: &mut BudgetState, report| {
         let input = BudgetInput::Report { process: process(1), reports: vec![report] };
-        state.accept((state.n + 1, Timestamp(0)), input);
+        state.accept(state.n + 1, Timestamp(0), input);
     };
     accepts(&mut state, last(1));
     // It did not know that who reports so asks for nothing more.

@@ -193,8 +193,8 @@ impl HolderHandle {
                     state.puts_out(account, body);
                     wakes = true;
                 }
-                HolderOutput::Granted(reservation, output, holds) => {
-                    let granted = (reservation, output, holds);
+                HolderOutput::Granted(granted) => {
+                    let reservation = granted.reservation;
                     let hold = CallHold::of(granted, Box::new(self.clone()));
                     match state.ports.remove(&reservation) {
                         Some(port) => said.push(Said::Reserved(port, hold)),

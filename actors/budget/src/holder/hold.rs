@@ -7,7 +7,7 @@ use std::{
 
 use clawnode_proto::budget::Hold;
 
-use super::{CallUsage, Reservation};
+use super::{CallUsage, GrantedHolds, Reservation};
 
 /// What a call has reserved. It ends once (BUD-2): settled, or released if it is dropped before
 /// [`CallHold::sent`], or counted whole if it is dropped after that.
@@ -40,10 +40,8 @@ enum HoldPhase {
 
 impl CallHold {
     /// What a holder has granted; `holder` hears how it ends.
-    pub fn of(
-        (reservation, output, holds): (Reservation, u64, Vec<Hold>),
-        holder: Box<dyn EndHold>,
-    ) -> Self {
+    pub fn of(granted: GrantedHolds, holder: Box<dyn EndHold>) -> Self {
+        let GrantedHolds { reservation, output, holds } = granted;
         Self { output, holds, reservation, end: Mutex::new(HoldPhase::NotSent), holder }
     }
 

@@ -47,12 +47,23 @@ pub enum HolderInput {
 pub enum HolderOutput {
     /// Put this into an account's inbox. Nothing more is sent to it until [`HolderInput::Stored`].
     Send(AccountKey, BudgetInput),
-    /// The call may be made, with this cap on output.
-    Granted(Reservation, u64, Vec<Hold>),
+    /// The call may be made.
+    Granted(GrantedHolds),
     /// The call waits, and why. Said once for each limit and reason.
     Waits(Reservation, AccountKey, LimitKey, WaitReason),
     /// The call may not be made.
     Refused(Reservation, Refusal),
+}
+
+/// What a call has got.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrantedHolds {
+    /// Which call.
+    pub reservation: Reservation,
+    /// Its cap on output, in tokens.
+    pub output: u64,
+    /// What is reserved, in the order of accounts and limits.
+    pub holds: Vec<Hold>,
 }
 
 /// Why a call may not be made.

@@ -14,8 +14,8 @@ use clawnode_proto::{
 };
 
 use super::{
-    CallNeeds, CallUsage, HolderInput, HolderOptions, HolderOutput, Refusal, Reservation,
-    WaitReason,
+    CallNeeds, CallUsage, GrantedHolds, HolderInput, HolderOptions, HolderOutput, Refusal,
+    Reservation, WaitReason,
     pool::{HeldSlice, OpenAsk, Pool, PoolWants},
     report::AccountAtHand,
     waits,
@@ -182,9 +182,9 @@ impl Holder {
         }
     }
 
-    fn pool(&mut self, (account, limit): &PoolKey) -> &mut Pool {
-        let account = self.accounts.entry(account.clone()).or_default();
-        account.pools.entry(*limit).or_default()
+    fn pool(&mut self, key: &PoolKey) -> &mut Pool {
+        let account = self.accounts.entry(key.0.clone()).or_default();
+        account.pools.entry(key.1).or_default()
     }
 
     // === what accounts say ===
@@ -280,7 +280,7 @@ impl Holder {
     fn says_why(&mut self) {
         for waiter in &mut self.waiters {
             let Some(at) = &waiter.at else { continue };
-            let why = waits::reason(&self.accounts, at);
+            let why = waits::reason(&self.accounts, &at.0, at.1);
             if let Some(why) = why.filter(|why| waiter.said != Some(*why)) {
                 waiter.said = Some(why);
                 let (account, limit) = at.clone();
@@ -464,7 +464,8 @@ impl Holder {
             holds.push(Hold { account, limit, number, window, amount });
         }
         self.holds.insert(waiter.reservation, holds.clone());
-        self.out.push(HolderOutput::Granted(waiter.reservation, output, holds));
+        let reservation = waiter.reservation;
+        self.out.push(HolderOutput::Granted(GrantedHolds { reservation, output, holds }));
     }
 
     /// Asks for a slice that is large enough. What is left of the open one goes back with it, except for

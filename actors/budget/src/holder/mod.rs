@@ -46,7 +46,7 @@ pub use configured::ConfiguredBudgets;
 pub use cost::{CallCost, CallNeeds, CallUsage, Need};
 pub use handle::{HolderHandle, ReservePort};
 pub use hold::{CallHold, EndHold};
-pub use io::{HolderInput, HolderOptions, HolderOutput, Refusal, Reservation};
+pub use io::{GrantedHolds, HolderInput, HolderOptions, HolderOutput, Refusal, Reservation};
 use known::KnownAccounts;
 pub use machine::Holder;
 pub use waits::WaitReason;

@@ -172,7 +172,7 @@ impl World {
     fn account_takes(&mut self, key: &AccountKey, input: BudgetInput) {
         let ts = Timestamp(self.now.saturating_add_signed(self.skew));
         let (state, _) = self.accounts.get_mut(key).unwrap();
-        state.accept((state.n + 1, ts), input);
+        state.accept(state.n + 1, ts, input);
         for event in Budget::advance(state) {
             state.n += 1;
             state.fold(&event).unwrap();
@@ -220,8 +220,9 @@ impl World {
                     }
                     self.plan(300, Happens::Stored(at, account, known));
                 }
-                HolderOutput::Granted(reservation, _, holds) => {
-                    self.calls.insert((at, reservation), holds);
+                HolderOutput::Granted(granted) => {
+                    let reservation = granted.reservation;
+                    self.calls.insert((at, reservation), granted.holds);
                     self.plan(20_000, Happens::Ends(at, reservation));
                 }
                 HolderOutput::Waits(..) => {}

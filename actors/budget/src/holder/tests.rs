@@ -9,8 +9,8 @@ use clawnode_proto::{
 };
 
 use super::{
-    CallCost, CallNeeds, CallUsage, Holder, HolderInput, HolderOptions, HolderOutput, Need,
-    Refusal, Reservation, WaitReason,
+    CallCost, CallNeeds, CallUsage, GrantedHolds, Holder, HolderInput, HolderOptions, HolderOutput,
+    Need, Refusal, Reservation, WaitReason,
 };
 
 pub(super) const USD: LimitKey = LimitKey { unit: BudgetUnit::Usd, window: WindowLength::Hour };
@@ -92,7 +92,7 @@ impl One {
 /// Which calls were granted, with what cap.
 fn granted(out: &[HolderOutput]) -> Vec<(u64, u64)> {
     let granted = out.iter().filter_map(|one| match one {
-        HolderOutput::Granted(reservation, output, _) => Some((reservation.0, *output)),
+        HolderOutput::Granted(granted) => Some((granted.reservation.0, granted.output)),
         _ => None,
     });
     granted.collect()
@@ -351,7 +351,8 @@ fn what_costs_nothing_is_not_reserved() {
     let mut one = One::new();
     let free = CallNeeds { needs: vec![need(cluster(), USD, 0, 0)], ..call() };
     let out = one.reserve(1, free);
-    assert_eq!(out, [HolderOutput::Granted(Reservation(1), 40, vec![])]);
+    let granted = GrantedHolds { reservation: Reservation(1), output: 40, holds: Vec::new() };
+    assert_eq!(out, [HolderOutput::Granted(granted)]);
     // Output alone costs something.
     let output = CallNeeds { needs: vec![need(cluster(), USD, 0, 1_000_000)], ..call() };
     assert_eq!(asked(&one.reserve(2, output)), [(1, 40, 5, 40)]);

@@ -44,8 +44,12 @@ pub(super) fn behind(accounts: &Accounts) -> BTreeSet<ProcessId> {
 }
 
 /// Why calls wait for this limit, if its account has said so.
-pub(super) fn reason(accounts: &Accounts, at: &(AccountKey, LimitKey)) -> Option<WaitReason> {
-    accounts.get(&at.0)?.pools.get(&at.1)?.ask.as_ref()?.reason()
+pub(super) fn reason(
+    accounts: &Accounts,
+    account: &AccountKey,
+    limit: LimitKey,
+) -> Option<WaitReason> {
+    accounts.get(account)?.pools.get(&limit)?.ask.as_ref()?.reason()
 }
 
 // === impl OpenAsk ===

@@ -13,6 +13,7 @@ mod overdue;
 mod probation;
 mod reads;
 mod requests;
+mod stored;
 mod worker;
 
 use std::{
@@ -35,6 +36,7 @@ pub use forward::Lacks;
 pub use kinds::{AddKind, Kinds};
 pub use probation::Probations;
 pub use requests::{AnswerFrames, TakeOrders, answer_requests};
+pub use stored::{erase_until_done, show_claimed, show_left, store_until_done, unchanged};
 pub use worker::{Worker, WorkerOptions};
 
 /// Says which partitions are pulled, and at which rank.

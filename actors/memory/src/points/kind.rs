@@ -74,7 +74,7 @@ impl EntityKind for Memory {
 
     fn accept(state: &mut MemoryState, head: &Head, input: &Input) -> Result<(), Violation> {
         let body = codec::decode(&input.body).map_err(|error| Violation(error.to_string()))?;
-        state.accept((head.n.0, head.ts), input.id, body);
+        state.accept(head.n.0, head.ts, input.id, body);
         Ok(())
     }
 

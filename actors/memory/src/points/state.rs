@@ -194,13 +194,13 @@ impl MemoryState {
     // === Inputs ===
 
     /// Takes an input that was journaled as this event.
-    pub(super) fn accept(&mut self, (n, at): (u64, Timestamp), id: InputId, input: MemoryInput) {
+    pub(super) fn accept(&mut self, n: u64, at: Timestamp, id: InputId, input: MemoryInput) {
         self.now = self.now.max(at);
         if self.born == 0 {
             self.born = n;
         }
         match input {
-            MemoryInput::Put { points } => self.put((n, at), id, points),
+            MemoryInput::Put { points } => self.put(n, at, id, points),
             MemoryInput::Forget { points, by } => {
                 self.wanted.push_back(WantedChange::Mask(PointsMasked { points, by }));
             }
@@ -215,7 +215,7 @@ impl MemoryState {
         }
     }
 
-    fn put(&mut self, (n, at): (u64, Timestamp), input: InputId, points: Vec<LearnedPoint>) {
+    fn put(&mut self, n: u64, at: Timestamp, input: InputId, points: Vec<LearnedPoint>) {
         let entity = self.entity();
         let (mut known, mut refused) = (Vec::new(), Vec::new());
         for (part, LearnedPoint { content, source }) in (0..).zip(points) {

@@ -85,7 +85,7 @@ impl Book {
     pub(super) fn accept(&mut self, input: MemoryInput) -> InputId {
         self.n += 1;
         let id = InputId::from_u128(u128::from(self.n));
-        self.state.accept((self.n, at(self.ts)), id, input.clone());
+        self.state.accept(self.n, at(self.ts), id, input.clone());
         self.journal.push(Recorded::Input(self.n, at(self.ts), id, input));
         id
     }
@@ -130,7 +130,7 @@ impl Book {
         Memory::born(&mut state, "default/all").unwrap();
         for recorded in self.journal.clone() {
             match recorded {
-                Recorded::Input(n, ts, id, input) => state.accept((n, ts), id, input),
+                Recorded::Input(n, ts, id, input) => state.accept(n, ts, id, input),
                 Recorded::Event(ts, event) => state.fold(ts, &event).unwrap(),
             }
         }

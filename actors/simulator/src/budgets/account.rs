@@ -75,7 +75,7 @@ impl Simulated for Budget {
     fn start(sim: &mut Sim, at: ActivationPlace, effect: BudgetEffect, job: &BudgetJob) -> Checked {
         match job {
             BudgetJob::Tell(process, standing) => {
-                sim.tells_standing(at, (effect, *process), standing)
+                sim.tells_standing(at, effect, *process, standing)
             }
             // No operator listens here, and processes know from their plan which accounts there are.
             BudgetJob::Show(_) | BudgetJob::News(_) => {
@@ -108,7 +108,8 @@ impl Sim {
     fn tells_standing(
         &mut self,
         at: ActivationPlace,
-        (effect, process): (BudgetEffect, ProcessId),
+        effect: BudgetEffect,
+        process: ProcessId,
         standing: &ProcessStanding,
     ) -> Checked {
         let durable = self.ledger.last_event(at.entity);
@@ -135,15 +136,14 @@ impl Sim {
         }
         let after = self.world.rng.random_range(WINDOW_LEAST..WINDOW_MOST);
         if self.hears(timer.input.clone(), after) {
-            let (key, due) = (timer.input.key.clone(), timer.due);
-            self.plan_window_end(after + FIRES_AGAIN, (key, due));
+            self.plan_window_end(after + FIRES_AGAIN, timer.input.key.clone(), timer.due);
         }
         self.feed_as::<Budget>(at, MachineInput::Confirmed(BudgetEffect::Timer(timer.due)))
     }
 
     /// What the timer said may have come while nothing was spent, and ends nothing then. Hours pass by themselves
     /// in production, and not in this world: the end of a window that is in use comes again until it is there.
-    fn plan_window_end(&mut self, after: u64, (key, due): (String, Timestamp)) {
+    fn plan_window_end(&mut self, after: u64, key: String, due: Timestamp) {
         let about = self.about(|| format!("a window of `{key}` may have to end"));
         let ends = PlannedNote::own(about, move |sim| {
             let Ok(account) = key.parse::<AccountKey>() else { return Ok(()) };
@@ -162,7 +162,7 @@ impl Sim {
             if let Some(input) = input.filter(|_| is_used) {
                 sim.hears(input, 1);
             }
-            sim.plan_window_end(FIRES_AGAIN, (key, due));
+            sim.plan_window_end(FIRES_AGAIN, key, due);
             Ok(())
         });
         self.world.later(FATE, after, ends);

@@ -3,14 +3,12 @@
 use std::collections::BTreeMap;
 
 use clawnode_actors::llm::profile::{ModelOverride, ModelProfiles};
-use clawnode_budget::holder::{CallCost, CallNeeds, CallUsage, HolderInput, Need, Reservation};
+use clawnode_budget::holder::{
+    CallCost, CallNeeds, CallUsage, GrantedHolds, HolderInput, Need, Reservation,
+};
 use clawnode_kernel::KernelBug;
 use clawnode_proto::{
-    ProcessId,
-    budget::{AccountKey, Hold},
-    llm::Usage,
-    model::ModelPrice,
-    money::MicroUsd,
+    ProcessId, budget::AccountKey, llm::Usage, model::ModelPrice, money::MicroUsd,
 };
 use rand::{Rng, seq::IteratorRandom};
 
@@ -155,9 +153,9 @@ impl Sim {
     pub(super) fn budget_call_begins(
         &mut self,
         process: ProcessId,
-        (call, output): (Reservation, u64),
-        holds: Vec<Hold>,
+        granted: GrantedHolds,
     ) -> Checked {
+        let GrantedHolds { reservation: call, output, holds } = granted;
         self.bills.begins(process, call, holds)?;
         let after = self.world.rng.random_range(1..RUNS_MOST);
         let about = self.about(|| format!("call {} ends", call.0));

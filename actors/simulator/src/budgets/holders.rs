@@ -66,9 +66,9 @@ impl Sim {
         for out in it.holder.handle(now, input) {
             match out {
                 HolderOutput::Send(account, body) => self.sends_for_holder(process, account, &body),
-                HolderOutput::Granted(call, output, holds) => {
-                    if !self.session_call_granted(process, (call, output), &holds)? {
-                        self.budget_call_begins(process, (call, output), holds)?;
+                HolderOutput::Granted(granted) => {
+                    if !self.session_call_granted(process, &granted)? {
+                        self.budget_call_begins(process, granted)?;
                     }
                 }
                 HolderOutput::Waits(..) => {}

@@ -9,17 +9,18 @@ use std::{
 use clawnode_actors::{
     agent::{CallBill, Grant},
     session::{
-        Effect, Outcome,
+        Effect, Outcome, WantedHold,
         turn::{held::settles, prepare::CallJob},
     },
 };
 use clawnode_budget::holder::{
-    AccountLimits, AccountsView, CallHold, CallNeeds, CallUsage, EndHold, HolderInput, Reservation,
+    AccountLimits, AccountsView, CallHold, CallUsage, EndHold, GrantedHolds, HolderInput,
+    Reservation,
 };
 use clawnode_kernel::{KernelBug, MachineInput};
 use clawnode_proto::{
     Attempt, CallId, EntityId, ProcessId, TurnId,
-    budget::{AccountKey, BudgetLimit, Hold},
+    budget::{AccountKey, BudgetLimit},
     llm::{FailureClass, ModelFailure, Text, Usage},
     model::ModelPrice,
 };
@@ -31,7 +32,8 @@ use super::{
     calls::{exact_at, price_at},
 };
 use crate::{
-    JudgeViolation, Sim, any_machine::ActivationPlace, book::Checked, process::PlannedNote,
+    JudgeViolation, Sim, any_machine::ActivationPlace, book::Checked, judge::CallMade,
+    process::PlannedNote,
 };
 
 /// Reservations of sessions have larger numbers than synthetic calls ever have.
@@ -137,9 +139,10 @@ impl Sim {
     pub(crate) fn session_reserves(
         &mut self,
         at: ActivationPlace,
-        (effect, turn, call): (Effect, TurnId, CallId),
-        (needs, grant): (CallNeeds, Grant),
+        effect: Effect,
+        wants: WantedHold,
     ) {
+        let WantedHold { turn, call, needs, grant } = wants;
         let most = grant.terms.as_ref().map_or(1, |terms| terms.input.max(1));
         let input = self.world.rng.random_range(1..=most);
         let want = WantedCall { call, turn, input };
@@ -177,18 +180,17 @@ impl Sim {
     pub(super) fn session_call_granted(
         &mut self,
         process: ProcessId,
-        (reservation, output): (Reservation, u64),
-        holds: &[Hold],
+        granted: &GrantedHolds,
     ) -> Result<bool, JudgeViolation> {
+        let reservation = granted.reservation;
         let waiting = self.session_holds.waiting.remove(&(process, reservation));
         let Some(WaitingCall { at, effect, want, grant }) = waiting else {
             return Ok(false);
         };
         self.session_holds.granted += 1;
-        self.bills.begins(process, reservation, holds.to_vec())?;
+        self.bills.begins(process, reservation, granted.holds.clone())?;
         let Some(ends) = self.hold_ends(process) else { return Ok(true) };
-        let hold = CallHold::of((reservation, output, holds.to_vec()), Box::new(ends));
-        let hold = Arc::new(hold);
+        let hold = Arc::new(CallHold::of(granted.clone(), Box::new(ends)));
         let place = (process, at.entity, at.counter, effect);
         let price = grant.terms.as_ref().map_or(ModelPrice::FREE, |terms| terms.price);
         let call = HeldCall { hold: Arc::clone(&hold), reservation, price, want, paid: None };
@@ -286,7 +288,7 @@ impl Sim {
             self.holds_end_for(at.process)?;
             return Ok(None);
         };
-        let usage = self.session_usage(want.input, (&paid, hold.output), failure);
+        let usage = self.session_usage(want.input, &paid, hold.output, failure);
         // What the provider takes, by its price when the call was granted. An estimate is believed.
         let exact = exact_at(&price, &usage);
         let settled = self.session_settles(&paid, &usage, failure);
@@ -294,7 +296,8 @@ impl Sim {
             CallUsage::Known { .. } => (Bill::Exact(exact), Some(exact)),
             CallUsage::Unknown => (Bill::Unknown, None),
         };
-        self.judge.settles((at.process, want.call, attempt), settled, exact)?;
+        let made = CallMade { process: at.process, call: want.call, attempt };
+        self.judge.settles(made, settled, exact)?;
         self.session_holds.billed.insert((at.process, reservation), bill);
         hold.settle(settled);
         drop(hold);
@@ -306,7 +309,8 @@ impl Sim {
     fn session_usage(
         &mut self,
         input: u64,
-        (paid, most): (&CallBill, u64),
+        paid: &CallBill,
+        most: u64,
         failure: Option<&ModelFailure>,
     ) -> Usage {
         let rng = &mut self.world.rng;

@@ -1,6 +1,6 @@
 //! Seeds with budgets, and bugs that are found in them.
 
-use clawnode_budget::holder::{CallHold, Reservation};
+use clawnode_budget::holder::{CallHold, GrantedHolds, Reservation};
 use clawnode_kernel::KernelBug;
 use clawnode_sim::Happening;
 
@@ -64,7 +64,8 @@ fn bud_2_a_hold_that_is_dropped_ends_by_itself() {
     let call = Reservation(1);
     sim.bills.wants(process, call);
     sim.bills.begins(process, call, Vec::new()).unwrap();
-    let hold = CallHold::of((call, 1, Vec::new()), Box::new(ends));
+    let granted = GrantedHolds { reservation: call, output: 1, holds: Vec::new() };
+    let hold = CallHold::of(granted, Box::new(ends));
     let ticks = |sim: &mut Sim| sim.happens_to(process, Happening::Own(PlannedNote::Tick)).unwrap();
     ticks(&mut sim);
     assert!(sim.bills.is_open(process, call), "its call may still begin");

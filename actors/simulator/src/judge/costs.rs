@@ -16,7 +16,12 @@ use crate::{JudgeViolation, book::Checked};
 const PRICED: u128 = 1_000_000;
 
 /// An attempt, and who makes it.
-type CallMade = (ProcessId, CallId, Attempt);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct CallMade {
+    pub(crate) process: ProcessId,
+    pub(crate) call: CallId,
+    pub(crate) attempt: Attempt,
+}
 
 /// What an attempt costs, in micro-dollars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +126,7 @@ impl Costs {
         self.settled.insert(made, usage);
         match (usage, bill.map(rounded_up)) {
             (CallUsage::Known { usd, .. }, Some(bill)) if usd != bill => {
-                let (_, call, attempt) = made;
+                let CallMade { call, attempt, .. } = made;
                 wrong(format!("attempt {attempt} at `{call}` settles {usd}, and costs {bill}"))
             }
             _ => Ok(()),
@@ -131,7 +136,8 @@ impl Costs {
     /// The journal has the end of an attempt.
     pub(super) fn ended(
         &mut self,
-        (call, attempt): (CallId, Attempt),
+        call: CallId,
+        attempt: Attempt,
         usage: &Usage,
         failed: Option<FailureClass>,
     ) -> Checked {
@@ -143,7 +149,7 @@ impl Costs {
             Some(_) | None => AttemptCost::Whole(most(&known.held)),
         };
         known.cost = Some(cost);
-        let made = (known.held.process, call, attempt);
+        let made = CallMade { process: known.held.process, call, attempt };
         let Some(settled) = self.settled.get(&made).copied() else { return Ok(()) };
         let is_same = match (settled, cost) {
             (CallUsage::Known { usd, .. }, AttemptCost::Known(cost)) => usd == cost,

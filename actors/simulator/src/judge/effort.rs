@@ -40,7 +40,8 @@ impl Effort {
         &mut self,
         now: u64,
         entity: EntityId,
-        (call, attempt): (CallId, Attempt),
+        call: CallId,
+        attempt: Attempt,
         by: Incarnation,
     ) -> Checked {
         let Some((before, at)) = self.made.insert(call, (by, now)) else { return Ok(()) };
@@ -66,9 +67,9 @@ mod tests {
         let (entity, call) = (EntityId::from_u128(1), CallId::from_u128(1));
         let again = |befell: &dyn Fn(&mut Effort)| {
             let mut effort = Effort::default();
-            effort.begins(100_000, entity, (call, Attempt(1)), by(1)).unwrap();
+            effort.begins(100_000, entity, call, Attempt(1), by(1)).unwrap();
             befell(&mut effort);
-            effort.begins(200_000, entity, (call, Attempt(2)), by(2)).is_ok()
+            effort.begins(200_000, entity, call, Attempt(2), by(2)).is_ok()
         };
         assert!(!again(&|_| ()));
         assert!(again(&|effort| effort.befalls(150_000, ProcessId::from_u128(1))));

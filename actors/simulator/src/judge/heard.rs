@@ -167,7 +167,7 @@ impl SessionTexts {
                 }
                 TextFate::Waits if at < own => self.passes(one)?,
                 TextFate::Waits if !again => {
-                    self.is_new(one, (turn, call))?;
+                    self.is_new(one, turn, call)?;
                     new.push(one);
                 }
                 TextFate::New(of) if (of == turn) == (at >= own) => {}
@@ -194,7 +194,7 @@ impl SessionTexts {
     }
 
     /// A text is shown as new: its turn's own in its first call, or one that joins a later one.
-    fn is_new(&mut self, one: TurnId, (turn, call): (TurnId, CallId)) -> Checked {
+    fn is_new(&mut self, one: TurnId, turn: TurnId, call: CallId) -> Checked {
         let Some(text) = self.texts.get_mut(&one) else { return Ok(()) };
         let first = call == CallId::derive(turn, 0);
         if first != (one == turn) || (!first && !text.joins) {

@@ -40,5 +40,6 @@ mod heard;
 mod structured;
 mod verdicts;
 
+pub(super) use costs::CallMade;
 pub(super) use heard::ShownCall;
 pub(super) use verdicts::OutsideJudge;

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use clawnode_proto::{
     CallId, TurnId,
-    llm::Message,
     response::ResponseSchema,
     session::{ModelDone, Reply, ReplyRefused, TurnDone, TurnOutcome, UserMessage},
 };
 
+use super::ShownCall;
 use crate::{JudgeViolation, book::Checked, schemas::fits};
 
 /// How often a model is asked to correct its reply.
@@ -114,12 +114,8 @@ impl StructuredReplies {
     }
 
     /// A model is asked: for what the client wants, and told all that was wrong before, once.
-    pub(super) fn shows(
-        &self,
-        (turn, call): (TurnId, CallId),
-        schema: Option<&ResponseSchema>,
-        messages: &[Message],
-    ) -> Checked {
+    pub(super) fn shows(&self, shown: &ShownCall<'_>) -> Checked {
+        let ShownCall { turn, call, messages, schema, .. } = *shown;
         if schema != self.wanted.get(&turn) {
             return wrong(format!(
                 "`{call}` asks for {schema:?}, which no client wants in `{turn}`"

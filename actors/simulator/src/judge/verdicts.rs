@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clawnode_budget::holder::CallUsage;
 use clawnode_proto::{
-    Attempt, CallId, Digest, EntityId, Incarnation, Input, InputId, Order, ProcessId, Sealed,
-    ToolName, TurnId, codec,
+    CallId, Digest, EntityId, Incarnation, Input, InputId, Order, ProcessId, Sealed, ToolName,
+    TurnId, codec,
     event::decode_record,
     kernel::KernelEvent,
     session::{SessionEvent, SessionInput, ToolEnd, TurnOutcome},
@@ -16,7 +16,7 @@ use clawnode_sim::StoreChange;
 use super::{
     client::ClientDeeds,
     consent::Consent,
-    costs::Costs,
+    costs::{CallMade, Costs},
     deeds::Deeds,
     effort::Effort,
     heard::{SessionTexts, ShownCall},
@@ -202,7 +202,7 @@ impl OutsideJudge {
             }
             SessionEvent::ModelBegun(it) => {
                 self.replies.begun(it.turn, it.call);
-                self.effort.begins(now, entity, (it.call, it.attempt), head.incarnation)
+                self.effort.begins(now, entity, it.call, it.attempt, head.incarnation)
             }
             _ => Ok(()),
         }
@@ -217,12 +217,12 @@ impl OutsideJudge {
                 self.costs.begun(it.turn, it.call);
                 Ok(())
             }
-            SessionEvent::ModelDone(it) => self.costs.ended((it.call, it.attempt), &it.usage, None),
+            SessionEvent::ModelDone(it) => self.costs.ended(it.call, it.attempt, &it.usage, None),
             SessionEvent::ModelFailed(it) => {
-                self.costs.ended((it.call, it.attempt), &it.usage, Some(it.failure.class))
+                self.costs.ended(it.call, it.attempt, &it.usage, Some(it.failure.class))
             }
             SessionEvent::ModelGaveWay(it) => {
-                self.costs.ended((it.call, it.attempt), &it.usage, Some(it.why.class))
+                self.costs.ended(it.call, it.attempt, &it.usage, Some(it.why.class))
             }
             SessionEvent::Settled(it) => self.costs.turn_settled(it),
             _ => Ok(()),
@@ -232,7 +232,7 @@ impl OutsideJudge {
     /// A process settles what it had reserved for a call, which is billed so.
     pub(crate) fn settles(
         &mut self,
-        made: (ProcessId, CallId, Attempt),
+        made: CallMade,
         usage: CallUsage,
         bill: Option<u128>,
     ) -> Checked {
@@ -265,7 +265,7 @@ impl OutsideJudge {
         }
         if !self.damaged.contains(&entity) {
             self.clients.shows(shown.turn, shown.messages)?;
-            self.replies.shows((shown.turn, shown.call), shown.schema, shown.messages)?;
+            self.replies.shows(shown)?;
         }
         self.heard(entity).shows(shown)
     }

@@ -209,11 +209,13 @@ impl Subject for ModelSubject<'_> {
         let messages = self.runner.messages(&self.request.messages);
         let messages = tokio::time::timeout(TEXTS_WAIT, messages).await;
         let Ok(Ok(messages)) = messages else { return Err(HookFault::TooLarge) };
+        let messages = messages.iter().zip(&self.request.messages);
+        let messages: Vec<Value> = messages.map(|(it, stored)| message(it, stored)).collect();
         let tools: Vec<&str> = self.request.tools.iter().map(|it| it.name.as_str()).collect();
         Ok(json!({
             "model": self.request.model,
             "system": self.request.system,
-            "messages": messages.iter().zip(&self.request.messages).map(message).collect::<Vec<_>>(),
+            "messages": messages,
             "sampling": self.request.sampling,
             "tools": tools,
         }))
@@ -247,7 +249,7 @@ impl Subject for ModelSubject<'_> {
 }
 
 /// A message, and its attachments by reference.
-fn message((it, stored): (&PlainMessage, &Message)) -> Value {
+fn message(it: &PlainMessage, stored: &Message) -> Value {
     let role = match it.role {
         Role::User => "user",
         Role::Assistant => "assistant",

@@ -34,7 +34,7 @@ use crate::{
     agent::{AdmitPort, Grant, Permit, yielding::Yielding},
     llm::profile::CallPrice,
     session::turn::{
-        effect::Effect,
+        effect::{Effect, WantedHold},
         kind::{Outcome, Session},
     },
 };
@@ -81,11 +81,12 @@ impl SessionRunner {
     /// Reserves what a call may cost. If it has to wait, its session hears of the answer.
     pub(in crate::session) fn reserve(
         &self,
-        (entity, effect): (EntityId, Effect),
-        (turn, call): (TurnId, CallId),
-        (grant, needs): (Grant, CallNeeds),
+        entity: EntityId,
+        effect: Effect,
+        wanted: WantedHold,
         port: &Port<Session>,
     ) -> Option<Grant> {
+        let WantedHold { turn, call, grant, needs } = wanted;
         if let Some(terms) = &grant.terms
             && matches!(grant.options.profiles.call_price(&terms.model), CallPrice::Unknown(_))
         {
@@ -111,10 +112,6 @@ impl SessionRunner {
 // === impl ReservingCall ===
 
 impl ReservingCall {
-    const fn key(&self) -> (EntityId, Effect) {
-        (self.entity, self.effect)
-    }
-
     /// Reserves for a call that has this place.
     fn reserve(self, permit: Arc<Permit>) -> Option<Grant> {
         let (waiting, over) = (Arc::new(WaitingHold::with(&permit)), CancellationToken::new());
@@ -124,10 +121,10 @@ impl ReservingCall {
             _over: over.clone().drop_guard(),
         };
         // Before it is asked for: the answer may come before this returns.
-        self.runner.holds.add(self.key(), &waiting);
+        self.runner.holds.add(self.entity, self.effect, &waiting);
         if let Some(hold) = self.runner.parts.budgets.reserve(self.needs.clone(), Box::new(answer))
         {
-            self.runner.holds.forget(self.key(), &waiting);
+            self.runner.holds.forget(self.entity, self.effect, &waiting);
             return Some(Grant { hold: Some(Arc::new(hold)), permit, ..self.grant });
         }
         let wait = waiting.wait();
@@ -167,7 +164,7 @@ impl ReservingCall {
             drop(wait.permit.take());
         }
         let again = Arc::new(WaitingHold::default());
-        self.runner.holds.add(self.key(), &again);
+        self.runner.holds.add(self.entity, self.effect, &again);
         let found = self.runner.parts.agents.get(&self.grant.options.name);
         let asks = Box::new(PlaceAgain { it: self, waiting: again, is_answered: false });
         if let Ok(agent) = found {
@@ -255,7 +252,8 @@ impl ReservePort for ReserveAnswer {
 
 impl Drop for ReserveAnswer {
     fn drop(&mut self) {
-        self.it.runner.holds.forget(self.it.key(), &self.waiting);
+        let ReservingCall { runner, entity, effect, .. } = &self.it;
+        runner.holds.forget(*entity, *effect, &self.waiting);
     }
 }
 
@@ -296,7 +294,8 @@ impl AdmitPort for PlaceAgain {
 
 impl Drop for PlaceAgain {
     fn drop(&mut self) {
-        self.it.runner.holds.forget(self.it.key(), &self.waiting);
+        let ReservingCall { runner, entity, effect, .. } = &self.it;
+        runner.holds.forget(*entity, *effect, &self.waiting);
         if !self.is_answered {
             self.it.port.forgotten(self.it.effect);
         }

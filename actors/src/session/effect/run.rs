@@ -4,16 +4,17 @@
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
 use clawnode_budget::holder::HolderHandle;
-use clawnode_cluster::{Backoff, Clock, Feed, Storage, membership::Members};
+use clawnode_cluster::{Clock, Feed, Storage, membership::Members};
 use clawnode_kernel::{
     ActivationEnd, KnownKinds, MachineOptions,
-    driver::{AddKind, EffectRunner, Kinds, Performing, Port},
+    driver::{
+        AddKind, EffectRunner, Kinds, Performing, Port, erase_until_done, show_claimed, show_left,
+    },
 };
 use clawnode_proto::{
     AgentName, Attempt, CallId, Digest, EntityId, Epoch, ErrorChain, Frame, FrameBody, FrameKey,
     Input, InputId, JobId, ProcessId, Traceparent, TurnId,
     error::{ErrorBody, ErrorCode},
-    feed::{EventBody, brief},
     frame::Notice,
     llm::{FailureClass, ModelFailure, ModelRef},
 };
@@ -133,7 +134,9 @@ impl SessionRunner {
     async fn miss(
         &self,
         entity: EntityId,
-        (agent, turn, call): (AgentName, TurnId, CallId),
+        agent: AgentName,
+        turn: TurnId,
+        call: CallId,
         admission: Box<AgentAnswer>,
     ) {
         let key = FrameKey { turn, call, attempt: Attempt(0), index: 0 };
@@ -179,9 +182,7 @@ impl EffectRunner<Session> for SessionRunner {
     ) -> Option<Grant> {
         let (agent, turn, call, is_new, lane) = match want {
             Want::Place { agent, turn, call, is_new, lane } => (agent, turn, call, is_new, lane),
-            Want::Hold { turn, call, grant, needs } => {
-                return self.reserve((entity, effect), (turn, call), (*grant, needs), port);
-            }
+            Want::Hold(wanted) => return self.reserve(entity, effect, *wanted, port),
         };
         let found = self.parts.agents.get(&agent);
         let begun = call != CallId::derive(turn, 0);
@@ -200,8 +201,9 @@ impl EffectRunner<Session> for SessionRunner {
                 admission.deferred();
                 let runner = self.clone();
                 // Detached: it ends by itself, or as soon as the session's actor is gone.
-                let call = (agent, turn, call);
-                drop(tokio::spawn(async move { runner.miss(entity, call, admission).await }));
+                drop(tokio::spawn(async move {
+                    runner.miss(entity, agent, turn, call, admission).await;
+                }));
             }
         }
         None
@@ -235,44 +237,17 @@ impl EffectRunner<Session> for SessionRunner {
                 let jobs: Vec<JobId> = open_jobs(&loaded.records).into_iter().collect();
                 runner.close(entity, &jobs).await;
             }
-            let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
-            loop {
-                match erase(&sessions, entity, &dropped).await {
-                    Ok(snapshot) => return snapshot,
-                    Err(failure) => warn!(%entity, %failure, "a deletion failed; trying again"),
-                }
-                let wait = backoff.next(&mut rand::rng());
-                tokio::time::sleep(wait).await;
-            }
+            erase_until_done(entity, || erase(&sessions, entity, &dropped)).await
         })
     }
 
     fn claimed(&self, entity: EntityId, from: ProcessId, epoch: Epoch) {
-        self.parts.feed.tell(EventBody::Claimed { session: entity, from, epoch });
+        show_claimed(&self.parts.feed, entity, from, epoch);
     }
 
     fn left(&self, entity: EntityId, waiting: &[InputId], stop: &ActivationEnd) {
         self.parts.hub.forget(entity);
-        let happened = match stop {
-            ActivationEnd::Passivated
-            | ActivationEnd::Released
-            | ActivationEnd::GaveWay
-            | ActivationEnd::TooNew(_)
-            | ActivationEnd::Defect(_) => None,
-            ActivationEnd::Fenced => Some(EventBody::Fenced { session: entity }),
-            ActivationEnd::Quarantined(reason) => {
-                Some(EventBody::Quarantined { session: entity, reason: brief(reason) })
-            }
-            ActivationEnd::Corrupt(detail) | ActivationEnd::Diverged(detail) => {
-                Some(EventBody::Warning {
-                    name: "session.corrupt".to_owned(),
-                    message: brief(&format!("session `{entity}`: {detail}")),
-                })
-            }
-        };
-        if let Some(happened) = happened {
-            self.parts.feed.tell(happened);
-        }
+        show_left::<Session>(&self.parts.feed, entity, stop);
         let error = match stop {
             // Another process answers for the waiting inputs, now or once there is one that can.
             ActivationEnd::Passivated

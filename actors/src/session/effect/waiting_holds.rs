@@ -40,11 +40,22 @@ pub(in crate::session) struct HoldWait {
 // === impl WaitingHolds ===
 
 impl WaitingHolds {
-    pub(in crate::session) fn add(&self, key: (EntityId, Effect), waiting: &Arc<WaitingHold>) {
-        self.map().insert(key, Arc::clone(waiting));
+    pub(in crate::session) fn add(
+        &self,
+        entity: EntityId,
+        effect: Effect,
+        waiting: &Arc<WaitingHold>,
+    ) {
+        self.map().insert((entity, effect), Arc::clone(waiting));
     }
 
-    pub(in crate::session) fn forget(&self, key: (EntityId, Effect), waiting: &Arc<WaitingHold>) {
+    pub(in crate::session) fn forget(
+        &self,
+        entity: EntityId,
+        effect: Effect,
+        waiting: &Arc<WaitingHold>,
+    ) {
+        let key = (entity, effect);
         let mut map = self.map();
         if map.get(&key).is_some_and(|found| Arc::ptr_eq(found, waiting)) {
             map.remove(&key);

@@ -103,16 +103,20 @@ pub enum Want {
         lane: Option<Lane>,
     },
     /// What it may cost, beside its place.
-    Hold {
-        /// Of which turn the call is.
-        turn: TurnId,
-        /// The call.
-        call: CallId,
-        /// What it was granted, with what it may cost. It keeps its place while it waits.
-        grant: Box<Grant>,
-        /// What is to be reserved.
-        needs: CallNeeds,
-    },
+    Hold(Box<WantedHold>),
+}
+
+/// What a call is to reserve.
+#[derive(Clone, Debug)]
+pub struct WantedHold {
+    /// Of which turn the call is.
+    pub turn: TurnId,
+    /// The call.
+    pub call: CallId,
+    /// What it was granted, with what it may cost. It keeps its place while it waits.
+    pub grant: Grant,
+    /// What is to be reserved.
+    pub needs: CallNeeds,
 }
 
 // === impl Effect ===
@@ -137,7 +141,8 @@ impl Want {
     /// Of which turn the call is.
     pub const fn turn(&self) -> TurnId {
         match self {
-            Self::Place { turn, .. } | Self::Hold { turn, .. } => *turn,
+            Self::Place { turn, .. } => *turn,
+            Self::Hold(wanted) => wanted.turn,
         }
     }
 }

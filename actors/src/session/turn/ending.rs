@@ -58,7 +58,7 @@ pub(in crate::session) fn after(
         let brought = tools::brought(profile, turn, step);
         return if brought.is_empty() { end(turn, over) } else { brought };
     }
-    match tools::next((session, &state.ledger), profile, turn, step, state.step_over()) {
+    match tools::next(state, session, profile, turn, step) {
         NextCalls::Record(events) => return events,
         NextCalls::End(outcome) => return end(turn, outcome),
         NextCalls::Nothing => {}

@@ -89,7 +89,7 @@ impl ContextReader {
         let request = &sent.draft.request;
         let beginning = request.messages.get(..common).unwrap_or_default();
         let repeated = if is_begun_alike { sent.fixed() + tokens(beginning) } else { 0 };
-        let parts = sent.parts(&self.numbers, (turn.id, self.next_number()), common);
+        let parts = sent.parts(&self.numbers, turn.id, self.next_number(), common);
         let parts = parts
             .into_iter()
             .map(|part| ContextPart { repeated: is_begun_alike && part.repeated, ..part });
@@ -155,7 +155,8 @@ impl Sent<'_> {
     fn parts(
         &self,
         numbers: &BTreeMap<TurnId, u64>,
-        (running, number): (TurnId, u64),
+        running: TurnId,
+        number: u64,
         common: usize,
     ) -> Vec<ContextPart> {
         let request = &self.draft.request;

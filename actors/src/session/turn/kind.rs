@@ -263,7 +263,8 @@ impl EntityKind for Session {
                 if !terms::may_want(state, turn, call, grant) {
                     return None;
                 }
-                let next = next_call(state, turn, call, terms::asked(state, turn, call, grant));
+                let (routed, profile) = terms::asked(state, turn, call, grant);
+                let next = next_call(state, turn, call, routed, profile);
                 // Hooks judge it first.
                 if next.waits_for_hooks {
                     return None;
@@ -287,7 +288,7 @@ impl EntityKind for Session {
             events.push(plan::begin(turn, plan, call)?);
             return Some((events, None));
         }
-        let next = next_call(state, turn, call, (routed, profile));
+        let next = next_call(state, turn, call, routed, profile);
         if next.waits_for_hooks {
             let by = hooks::of_model(&next.profile);
             let job = judge_model_job(state, turn, call, next.request, by, &grant.permit)?;
@@ -450,7 +451,8 @@ pub(super) fn next_call(
     state: &SessionState,
     turn: &Turn,
     call: CallId,
-    (routed, profile): (Routed, Arc<Profile>),
+    routed: Routed,
+    profile: Arc<Profile>,
 ) -> NextCall {
     let mut request = assemble(state, &profile, turn);
     let mut waits_for_hooks = false;

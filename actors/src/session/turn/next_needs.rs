@@ -46,7 +46,8 @@ impl SessionState {
         let permit = Permit::outside(turn.lane.unwrap_or(options.lane));
         let grant = Grant { permit: Arc::new(permit), ..Grant::free(options).within(budgets) };
         let call = turn.next_call();
-        let next = next_call(&self, turn, call, terms::asked(&self, turn, call, &grant));
+        let (routed, profile) = terms::asked(&self, turn, call, &grant);
+        let next = next_call(&self, turn, call, routed, profile);
         let price = grant.options.profiles.call_price(&next.request.model);
         let (input, needs) = terms::expected(&self, turn, &next, &grant);
         Some(NextNeeds {

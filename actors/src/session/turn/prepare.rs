@@ -98,7 +98,7 @@ pub struct CallJob {
 }
 
 /// All that setting the timer of a turn takes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct TimeJob {
     /// Whose turn.
     pub session: SessionKey,

@@ -27,7 +27,7 @@ use clawnode_proto::{
 
 use super::{
     context::{Assembled, joining, shown_later},
-    effect::Want,
+    effect::{Want, WantedHold},
     held::{MeasuredPrefix, tokens},
     routing::Routed,
     state::{SessionState, Turn},
@@ -115,8 +115,8 @@ pub(super) fn want(
     let grant = Grant { terms: None, hold: None, ..grant.clone() };
     let BudgetVerdict::Held(terms) = verdict(state, turn, next, &grant) else { return None };
     let needs = needs(&accounts(state, &grant), &terms, grant.permit.lane());
-    let grant = Box::new(Grant { terms: Some(Arc::new(terms)), ..grant.clone() });
-    Some(Want::Hold { turn: turn.id, call: next.call, grant, needs })
+    let grant = Grant { terms: Some(Arc::new(terms)), ..grant.clone() };
+    Some(Want::Hold(Box::new(WantedHold { turn: turn.id, call: next.call, grant, needs })))
 }
 
 /// Tokens that the next attempt at a call reads at most, and what it reserves, whether or not that is to be had.

@@ -27,7 +27,7 @@ use super::{
     approval::ApprovalState,
     hooks::{self, HookFate, ToolJudged},
     ledger::{EntryMark, LedgerCall, SessionLedger, is_of_ledger},
-    state::{Step, StepEnd, Turn},
+    state::{SessionState, Step, StepEnd, Turn},
 };
 
 /// One tool call of a model's reply.
@@ -194,11 +194,11 @@ impl ToolCall {
 
 /// What comes next of the last reply of `turn`, whose tools are not all done with.
 pub(in crate::session) fn next(
-    (session, ledger): (&SessionKey, &SessionLedger),
+    state: &SessionState,
+    session: &SessionKey,
     profile: &Profile,
     turn: &Turn,
     step: &Step,
-    over: Option<TimeLimit>,
 ) -> NextCalls {
     let brought = brought(profile, turn, step);
     if !brought.is_empty() {
@@ -208,9 +208,9 @@ pub(in crate::session) fn next(
         let (tool, times) = (tool.using.name.clone(), tool.times);
         return NextCalls::End(TurnOutcome::Looped { tool, times });
     }
-    let events = match over {
+    let events = match state.step_over() {
         Some(over) => give_up(turn, step, &over),
-        None => begin((session, ledger), profile, turn, step),
+        None => begin(session, &state.ledger, profile, turn, step),
     };
     if !events.is_empty() {
         return NextCalls::Record(events);
@@ -261,7 +261,8 @@ fn give_up(turn: &Turn, step: &Step, over: &TimeLimit) -> Vec<SessionEvent> {
 /// Begins as many of the calls that wait as may run at a time; people are asked about those that
 /// need it, and those that never will run are ended.
 fn begin(
-    (session, ledger): (&SessionKey, &SessionLedger),
+    session: &SessionKey,
+    ledger: &SessionLedger,
     profile: &Profile,
     turn: &Turn,
     step: &Step,
@@ -290,7 +291,7 @@ fn begin(
             // One at a time: each of them reads what those before it have written.
             Ok((Callee::Agent(spec), Permitted::Yes)) if is_of_ledger(spec) => {
                 if !std::mem::replace(&mut has_written, true) {
-                    events.extend(ledger.decide(ledger_call(profile, turn, step, (index, spec))));
+                    events.extend(ledger.decide(ledger_call(profile, turn, step, index, spec)));
                 }
             }
             Ok((Callee::Agent(spec), Permitted::Yes)) if open < most => {
@@ -314,7 +315,8 @@ fn ledger_call<'a>(
     profile: &Profile,
     turn: &Turn,
     step: &'a Step,
-    (index, spec): (usize, &'a ToolSpec),
+    index: usize,
+    spec: &'a ToolSpec,
 ) -> LedgerCall<'a> {
     let is_one = |tool: &&ToolCall| profile.tool(&tool.using.name).is_some_and(is_of_ledger);
     let earlier = step.tools.iter().take(index).filter(is_one).count();

@@ -5,7 +5,6 @@ use std::{collections::HashMap, sync::Arc};
 use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
 use clawnode_proto::{EntityId, ErrorBody, ErrorCode, Traceparent, api::Method, limits};
 use futures_util::{StreamExt as _, stream::SplitStream};
-use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
@@ -190,7 +189,7 @@ impl ServerSocket {
             Ok(request) => request,
             Err((id, error)) => return self.refuse(&id, &error),
         };
-        let RpcCall { id, method, params } = request;
+        let (id, method) = (request.id.clone(), request.method);
         self.gateway.metrics.call(method.as_str());
         let span = tracing::info_span!("gateway.request", method = method.as_str());
         let trace = (self.gateway.options.adopt_trace)(&span, self.trace.as_ref());
@@ -198,7 +197,7 @@ impl ServerSocket {
             Err(ErrorBody::new(ErrorCode::Unavailable, "this node is stopping")
                 .hint("connect again; another node, or this one after its restart, answers"))
         } else {
-            self.start(id.clone(), (method, params), trace, span)
+            self.start(request, trace, span)
         };
         if let Err(error) = started {
             self.refuse_method(&id, method, &error);
@@ -208,11 +207,11 @@ impl ServerSocket {
     /// Starts a request's own task, if the request makes sense.
     fn start(
         &mut self,
-        id: RequestId,
-        (method, params): (Method, Value),
+        request: RpcCall,
         trace: Option<Traceparent>,
         span: tracing::Span,
     ) -> Result<(), ErrorBody> {
+        let RpcCall { id, method, params } = request;
         let (gateway, out) = (Arc::clone(&self.gateway), Arc::clone(&self.out));
         match method {
             Method::ChatSend => {

@@ -11,15 +11,15 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    time::Duration,
 };
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_cluster::Peek as _;
 use clawnode_gateway::{
-    Answers, Backend, Checked, CleanFilter, ExecuteRequest, Following, HandlerResult, JobFilter,
-    LogFilter, NewAttachment, RequestCaller, ResultsRequest, SendRequest, SessionRef, TurnRecord,
+    Answers, Backend, CallDecision, Checked, CleanFilter, ContinuedTurn, ExecuteRequest,
+    ExecutionWait, Following, HandlerResult, JobFilter, LogFilter, McpApproval, NewAttachment,
+    RequestCaller, ResultsRequest, SendRequest, SessionPage, SessionRef, SessionTurn, TurnRecord,
     TurnState, given,
 };
 use clawnode_proto::{
@@ -515,20 +515,19 @@ impl Node {
                 json!(UsageView { by: taken::<UsageParams>(params).by, ..UsageView::default() })
             }
             Method::ChatCancel => {
-                let (_, turn): (SessionRef, TurnId) = taken(params);
+                let turn = taken::<SessionTurn>(params).turn;
                 self.cancelled.lock().unwrap().push(turn);
                 self.speak(turn, ended(TurnOutcome::Cancelled));
                 json!({"ok": true})
             }
             Method::ChatContinue => {
-                let (session, turn): (SessionRef, Option<TurnId>) = taken(params);
+                let ContinuedTurn { session, turn } = taken(params);
                 let last = self.last.lock().unwrap().get(&session.id).copied();
                 json!({"turn": turn.or(last).ok_or_else(|| not_found("turn"))?, "steps": 25})
             }
             Method::SessionsList => self.sessions(&taken::<given::SessionsList>(params).0),
             Method::SessionsHistory => {
-                let (SessionRef { id, key }, _, _): (SessionRef, Option<Cursor>, usize) =
-                    taken(params);
+                let SessionRef { id, key } = taken::<SessionPage>(params).session;
                 if !self.last.lock().unwrap().contains_key(&id) {
                     return Err(not_found("session"));
                 }
@@ -616,7 +615,7 @@ impl Node {
             }
             Method::Execute => execute(taken(params))?,
             Method::ExecuteShow | Method::ExecuteCancel => {
-                let (execution, wait): (ExecutionId, Duration) = taken(params);
+                let ExecutionWait { execution, wait } = taken(params);
                 if execution.as_u128() == 0 {
                     return Err(not_found("execution"));
                 }
@@ -624,9 +623,7 @@ impl Node {
             }
             Method::McpList => json!({"servers": [clock()]}),
             Method::McpShow => mcp(&taken(params))?,
-            Method::McpApprove => {
-                mcp(&taken::<(McpServerName, Option<String>, Option<String>)>(params).0)?
-            }
+            Method::McpApprove => mcp(&taken::<McpApproval>(params).server)?,
             Method::NodesDrain => node(&taken::<NodesDrain>(params).node, true, false)?,
             Method::NodesCordon => node(&taken::<NodeParams>(params).node, false, true)?,
             Method::NodesUncordon => node(&taken::<NodeParams>(params).node, false, false)?,
@@ -722,7 +719,8 @@ impl Node {
     }
 }
 
-fn journal((session, after, limit): (SessionRef, Option<Cursor>, usize)) -> Value {
+fn journal(page: SessionPage) -> Value {
+    let SessionPage { session, after, limit } = page;
     let after = after.map(|it| it.read::<Pair<EntityId, u64>>(Method::JournalShow).unwrap().1);
     let after = after.unwrap_or_default();
     let incarnation = Incarnation { process: ProcessId::from_u128(1), counter: 1 };
@@ -747,10 +745,8 @@ fn waiting(call: CallId) -> Result<Approval, ErrorBody> {
     if call == CALL { Ok(approval()) } else { Err(not_found("call")) }
 }
 
-fn decide(
-    decision: Decision,
-    (call, action, reason): (CallId, Digest, Option<String>),
-) -> Result<Value, ErrorBody> {
+fn decide(decision: Decision, decided: CallDecision) -> Result<Value, ErrorBody> {
+    let CallDecision { call, action, reason } = decided;
     let approval = waiting(call)?;
     if approval.digest != action {
         return Err(ErrorBody::new(ErrorCode::Conflict, "another action"));

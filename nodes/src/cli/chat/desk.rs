@@ -23,6 +23,7 @@ use super::{
     keys::Key,
     look::{TerminalStyle, TextRole},
     screen::{ChatScreen, cut},
+    tty::TerminalSize,
     warnings::Warnings,
 };
 use crate::{
@@ -125,7 +126,7 @@ pub(super) enum Answered {
 // === impl ChatTerminal ===
 
 impl ChatTerminal {
-    pub(super) fn new(out: Output, look: TerminalStyle, size: (usize, usize), env: &Env) -> Self {
+    pub(super) fn new(out: Output, look: TerminalStyle, size: TerminalSize, env: &Env) -> Self {
         let history = History::new(paths::state_dir(env));
         let now = Instant::now();
         Self {
@@ -191,7 +192,8 @@ impl ChatTerminal {
             };
             (row, wide)
         });
-        self.screen.live(rows.collect(), shown.cursor)
+        let (row, column) = shown.cursor;
+        self.screen.live(rows.collect(), row, column)
     }
 
     /// A turn begins.
@@ -320,7 +322,7 @@ impl ChatTerminal {
         let line = cut(&exact(&question.line), wide.saturating_sub(ask.len()));
         let (row, column) =
             (format!("{}{line}", look.paint(TextRole::Question, ask)), ask.len() + line.width());
-        self.screen.live(vec![(row, column)], (0, column))
+        self.screen.live(vec![(row, column)], 0, column)
     }
 
     /// Takes a key for the question.

@@ -11,6 +11,7 @@ use unicode_width::UnicodeWidthStr;
 use super::{
     look::{TerminalStyle, TextRole},
     markdown::Markdown,
+    tty::TerminalSize,
 };
 use crate::{
     cli::output::{Output, clean, clean_more},
@@ -45,7 +46,8 @@ struct Row {
 // === impl ChatScreen ===
 
 impl ChatScreen {
-    pub(super) fn new(out: Output, look: TerminalStyle, (columns, rows): (usize, usize)) -> Self {
+    pub(super) fn new(out: Output, look: TerminalStyle, size: TerminalSize) -> Self {
+        let TerminalSize { columns, rows } = size;
         Self {
             out,
             look,
@@ -65,7 +67,8 @@ impl ChatScreen {
     }
 
     /// The window has another size.
-    pub(super) fn resize(&mut self, (columns, rows): (usize, usize)) -> Result<(), Failure> {
+    pub(super) fn resize(&mut self, size: TerminalSize) -> Result<(), Failure> {
+        let TerminalSize { columns, rows } = size;
         // The terminal has wrapped the rows that are drawn: so many are above the cursor now.
         let up = self.above(columns);
         self.columns = columns;
@@ -123,11 +126,12 @@ impl ChatScreen {
     pub(super) fn live(
         &mut self,
         rows: Vec<(String, usize)>,
-        cursor: (usize, usize),
+        row: usize,
+        column: usize,
     ) -> Result<(), Failure> {
         let erased = self.erased();
         self.live = rows.into_iter().map(|(text, wide)| Row { text, wide }).collect();
-        self.cursor = cursor;
+        self.cursor = (row, column);
         if !erased.is_empty() {
             self.out.write(&erased)?;
         }
@@ -142,7 +146,7 @@ impl ChatScreen {
         if self.drawn.is_some() && self.live.first().is_some_and(|it| it.text == row[0].0) {
             return Ok(());
         }
-        self.live(row, (0, wide))
+        self.live(row, 0, wide)
     }
 
     /// Removes the rows that change.

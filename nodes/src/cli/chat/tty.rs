@@ -55,6 +55,13 @@ pub(super) struct Tty {
     resized: Signal,
 }
 
+/// The size of a terminal's window, in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TerminalSize {
+    pub(super) columns: usize,
+    pub(super) rows: usize,
+}
+
 /// What a person at a terminal does.
 #[derive(Debug)]
 pub(super) enum TerminalEvent {
@@ -138,13 +145,13 @@ impl Tty {
         }
     }
 
-    /// Columns and rows.
-    pub(super) fn size(&self) -> (usize, usize) {
+    /// The size of its window.
+    pub(super) fn size(&self) -> TerminalSize {
         match tcgetwinsize(self.file.get_ref()) {
             Ok(size) if size.ws_col > 0 && size.ws_row > 0 => {
-                (size.ws_col.into(), size.ws_row.into())
+                TerminalSize { columns: size.ws_col.into(), rows: size.ws_row.into() }
             }
-            _ => (80, 24),
+            _ => TerminalSize { columns: 80, rows: 24 },
         }
     }
 

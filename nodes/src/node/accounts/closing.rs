@@ -131,25 +131,31 @@ impl<'a> SessionHolds<'a> {
             SessionEvent::BudgetHeld(held) if self.processes.contains(&held.process) => {
                 self.open.insert((held.call, held.attempt), held);
             }
-            SessionEvent::ModelDone(it) => self.ended((it.call, it.attempt), it.usage, None),
+            SessionEvent::ModelDone(it) => self.ended(it.call, it.attempt, it.usage, None),
             SessionEvent::ModelFailed(it) => {
-                self.ended((it.call, it.attempt), it.usage, Some(it.failure.class));
+                self.ended(it.call, it.attempt, it.usage, Some(it.failure.class));
             }
             SessionEvent::ModelGaveWay(it) => {
-                self.ended((it.call, it.attempt), it.usage, Some(it.why.class));
+                self.ended(it.call, it.attempt, it.usage, Some(it.why.class));
             }
             _ => {}
         }
     }
 
-    fn ended(&mut self, which: (CallId, Attempt), usage: Usage, failed: Option<FailureClass>) {
+    fn ended(
+        &mut self,
+        call: CallId,
+        attempt: Attempt,
+        usage: Usage,
+        failed: Option<FailureClass>,
+    ) {
         let tokens = usage.input_tokens.saturating_add(usage.output_tokens);
         // No usage is not a usage of 0: servers leave it out, and streams break before it. The hold
         // stays, and counts whole.
         if tokens == 0 && !failed.is_some_and(FailureClass::is_free) {
             return;
         }
-        let Some(held) = self.open.remove(&which) else { return };
+        let Some(held) = self.open.remove(&(call, attempt)) else { return };
         let cost = held.price.cost(&usage).0;
         for hold in held.holds.iter().filter(|hold| hold.account == *self.account) {
             let used = match hold.limit.unit {

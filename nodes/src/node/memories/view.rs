@@ -71,7 +71,7 @@ pub(super) fn page(
     let is_more = points.len() > limit;
     points.truncate(limit);
     let next = points.last().filter(|_| is_more).map(|it| Cursor::new(SHOW, place(it)));
-    let view = |(id, point, state, superseded_by)| seen(id, point, (state, superseded_by), now);
+    let view = |(id, point, state, superseded_by)| seen(id, point, state, superseded_by, now);
     let points = points.into_iter().map(view).collect();
     Ok(MemoryPoints { memory: params.memory.clone(), points, next })
 }
@@ -79,7 +79,8 @@ pub(super) fn page(
 fn seen(
     id: MemoryPointId,
     point: &MemoryPoint,
-    (state, superseded_by): (PointState, Option<MemoryPointId>),
+    state: PointState,
+    superseded_by: Option<MemoryPointId>,
     now: Timestamp,
 ) -> MemoryPointView {
     let PointContent { layer, text, subject, predicate, object, confidence, importance, trust } =

@@ -25,18 +25,26 @@ use crate::{
 /// How often the machine hears that time has passed.
 const TICK: Duration = Duration::from_secs(1);
 
+/// What the dispatcher of a partition begins with.
+pub(super) struct DispatcherArguments {
+    pub(super) partition: PartitionId,
+    pub(super) placed: Placed,
+    pub(super) context: Arc<WorkerContext>,
+}
+
 pub(super) struct DispatcherActor;
 
 impl Actor for DispatcherActor {
     type Msg = DispatcherMessage;
     type State = DispatcherState;
-    type Arguments = (PartitionId, Placed, Arc<WorkerContext>);
+    type Arguments = DispatcherArguments;
 
     async fn pre_start(
         &self,
         myself: ActorRef<DispatcherMessage>,
-        (partition, placed, context): Self::Arguments,
+        arguments: DispatcherArguments,
     ) -> Result<DispatcherState, ActorProcessingErr> {
+        let DispatcherArguments { partition, placed, context } = arguments;
         let shared = context.storage.shared;
         let mut machine = Partition::new(context.process, shared, Timestamp(0));
         let mut tasks = JoinSet::new();

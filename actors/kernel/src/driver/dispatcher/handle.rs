@@ -10,7 +10,10 @@ use ractor::{Actor, ActorCell, ActorRef, SpawnErr};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tracing::debug;
 
-use super::{actor::DispatcherActor, pump::scan};
+use super::{
+    actor::{DispatcherActor, DispatcherArguments},
+    pump::scan,
+};
 use crate::{
     MissingCapability,
     driver::{Placed, WorkerContext},
@@ -78,7 +81,7 @@ impl DispatcherHandle {
     ) -> Result<Self, SpawnErr> {
         let actor = DispatcherActor;
         let scans = again.then(|| Arc::clone(&context));
-        let arguments = (partition, placed, context);
+        let arguments = DispatcherArguments { partition, placed, context };
         let (actor, _) = DispatcherActor::spawn_linked(None, actor, arguments, parent).await?;
         let dispatcher = Self(actor);
         if let Some(context) = scans {

@@ -17,18 +17,25 @@ use super::{
 };
 use crate::{EntityKind, Machine, OwnerSays};
 
+/// All that the actor of an activation begins with.
+pub(super) struct EntityArguments<K: EntityKind> {
+    pub(super) served: Arc<Served<K>>,
+    pub(super) start: Start,
+}
+
 pub(super) struct EntityActor<K>(pub(super) std::marker::PhantomData<fn(K)>);
 
 impl<K: EntityKind> Actor for EntityActor<K> {
     type Msg = EntityMessage<K>;
     type State = EntityActorState<K>;
-    type Arguments = (Arc<Served<K>>, Start);
+    type Arguments = EntityArguments<K>;
 
     async fn pre_start(
         &self,
         myself: ActorRef<EntityMessage<K>>,
-        (served, start): (Arc<Served<K>>, Start),
+        starting: EntityArguments<K>,
     ) -> Result<EntityActorState<K>, ActorProcessingErr> {
+        let EntityArguments { served, start } = starting;
         let Start { id, activation, previous_owner, context, dispatcher } = start;
         let counter = context.activations.fetch_add(1, Ordering::Relaxed);
         context.resident.fetch_add(1, Ordering::Relaxed);

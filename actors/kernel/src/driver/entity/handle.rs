@@ -7,7 +7,7 @@ use ractor::{Actor, ActorCell, ActorRef, SpawnErr};
 use tokio::sync::oneshot;
 use tracing::debug;
 
-use super::actor::EntityActor;
+use super::actor::{EntityActor, EntityArguments};
 use crate::{
     Activation, EntityKind, MachineInput, MachineOptions, PreviousOwner,
     driver::{DispatcherHandle, EffectRunner, WorkerContext},
@@ -74,7 +74,8 @@ pub(in crate::driver) async fn start<K: EntityKind>(
     parent: ActorCell,
 ) -> Result<Arc<dyn EntityHandle>, SpawnErr> {
     let actor = EntityActor(std::marker::PhantomData);
-    let spawned = EntityActor::spawn_linked(None, actor, (served, start), parent).await;
+    let spawned =
+        EntityActor::spawn_linked(None, actor, EntityArguments { served, start }, parent).await;
     Ok(Arc::new(TypedEntityHandle::<K>(spawned?.0)))
 }
 

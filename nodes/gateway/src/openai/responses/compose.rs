@@ -60,6 +60,16 @@ enum OpenKind {
     Reasoning,
 }
 
+/// The events of an item that is whole at once, by their names.
+struct ItemEvents {
+    /// Before its arguments.
+    begins: Option<&'static str>,
+    delta: &'static str,
+    done: &'static str,
+    /// After its arguments.
+    ends: Option<&'static str>,
+}
+
 // === impl Composer ===
 
 impl Composer {
@@ -186,14 +196,13 @@ impl Composer {
             Some(_) => "response.mcp_call.failed",
         };
         let added = item("in_progress", "", None, None);
-        let arguments = ["response.mcp_call_arguments.delta", "response.mcp_call_arguments.done"];
-        self.item(
-            &added,
-            whole,
-            &started.arguments,
-            (Some("response.mcp_call.in_progress"), arguments, Some(end)),
-            out,
-        );
+        let events = ItemEvents {
+            begins: Some("response.mcp_call.in_progress"),
+            delta: "response.mcp_call_arguments.delta",
+            done: "response.mcp_call_arguments.done",
+            ends: Some(end),
+        };
+        self.item(&added, whole, &started.arguments, &events, out);
     }
 
     /// The client is to run tools.
@@ -212,9 +221,13 @@ impl Composer {
             };
             self.check.add(&call.name, &call.arguments);
             let (added, whole) = (item("in_progress", ""), item("completed", &call.arguments));
-            let arguments =
-                ["response.function_call_arguments.delta", "response.function_call_arguments.done"];
-            self.item(&added, whole, &call.arguments, (None, arguments, None), out);
+            let events = ItemEvents {
+                begins: None,
+                delta: "response.function_call_arguments.delta",
+                done: "response.function_call_arguments.done",
+                ends: None,
+            };
+            self.item(&added, whole, &call.arguments, &events, out);
         }
     }
 
@@ -318,19 +331,16 @@ impl Composer {
         self.tell("response.output_item.done", json!({"output_index": at, "item": item}), out);
     }
 
-    /// Tells an item that is whole at once: its events before its arguments, of these, and after them.
+    /// Tells an item that is whole at once.
     fn item(
         &mut self,
         added: &Value,
         whole: Value,
         arguments: &str,
-        (begins, [delta, done], ends): (
-            Option<&'static str>,
-            [&'static str; 2],
-            Option<&'static str>,
-        ),
+        events: &ItemEvents,
         out: &mut Events,
     ) {
+        let ItemEvents { begins, delta, done, ends } = *events;
         let at = self.items.len();
         let place = json!({"output_index": at, "item_id": added["id"]});
         self.tell("response.output_item.added", json!({"output_index": at, "item": added}), out);

@@ -24,6 +24,7 @@ use super::{
             backend::{Following, TurnRecord, TurnState},
             error::{OpenAiError, json},
             gateway::Gateway,
+            given_params::SessionTurn,
             guard::RequestTrace,
             rest,
             route::{QueryKind, query},
@@ -101,7 +102,7 @@ pub(in super::super::super) async fn cancel(
         let until = tokio::time::Instant::now() + CANCELLED_WITHIN;
         if record.state != TurnState::Over {
             record = begun(&gateway, &id, record, until).await?;
-            let turn = (id.session(), id.turn);
+            let turn = SessionTurn { session: id.session(), turn: id.turn };
             gateway.backend.chat_cancel(&gateway.caller(trace), turn).await?;
         }
         let mut reader = reader(&gateway, id, &record).await?;

@@ -104,8 +104,8 @@ impl Markdown {
         match (self.at, c) {
             (LinePosition::Start, '\n') => {
                 let block = match self.fence {
-                    Some(fence) => {
-                        self.code_line(fence);
+                    Some((sign, many)) => {
+                        self.code_line(sign, many);
                         return;
                     }
                     None => block(&self.held, true).unwrap_or(Block::Words),
@@ -209,7 +209,7 @@ impl Markdown {
     }
 
     /// A whole line within code: its end, or a line that begins like it.
-    fn code_line(&mut self, (sign, many): (char, usize)) {
+    fn code_line(&mut self, sign: char, many: usize) {
         let signs = self.held.iter().filter(|it| **it == sign).count();
         let ends = signs >= many && self.held.iter().all(|it| *it == sign || *it == ' ');
         if ends {

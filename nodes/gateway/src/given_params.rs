@@ -1,0 +1,97 @@
+//! What handlers are given where the parameters of their method are text.
+
+use std::time::Duration;
+
+use clawnode_proto::{
+    CallId, Cursor, Digest, ExecutionId, McpServerName, TurnId, context_view::ContextPlace,
+    ledger::LedgerShow,
+};
+
+use super::session_ref::SessionRef;
+
+/// A page of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListPage {
+    /// The last row before it; nothing for the first page.
+    pub after: Option<Cursor>,
+    /// Rows at most.
+    pub limit: usize,
+}
+
+/// A page of a list about one session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionPage {
+    /// Which session.
+    pub session: SessionRef,
+    /// The last row before it; nothing for the first page.
+    pub after: Option<Cursor>,
+    /// Rows at most.
+    pub limit: usize,
+}
+
+/// A turn of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionTurn {
+    /// Which session.
+    pub session: SessionRef,
+    /// Which turn of it.
+    pub turn: TurnId,
+}
+
+/// A turn that is to go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContinuedTurn {
+    /// Which session.
+    pub session: SessionRef,
+    /// Which turn of it; nothing for the one that waits.
+    pub turn: Option<TurnId>,
+}
+
+/// A call whose context is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionContext {
+    /// Which session.
+    pub session: SessionRef,
+    /// Which call of it; nothing for the last one.
+    pub at: Option<ContextPlace>,
+}
+
+/// Entries of a session's ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionLedgerShow {
+    /// Which session.
+    pub session: SessionRef,
+    /// Which entries of it.
+    pub wanted: LedgerShow,
+}
+
+/// A tool of an MCP server that is approved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct McpApproval {
+    /// Which server.
+    pub server: McpServerName,
+    /// Which tool of it; nothing for all.
+    pub tool: Option<String>,
+    /// The digest of the approved tool.
+    pub digest: Option<String>,
+}
+
+/// What a person decides about a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallDecision {
+    /// Which call.
+    pub call: CallId,
+    /// The action that was shown.
+    pub action: Digest,
+    /// Why.
+    pub reason: Option<String>,
+}
+
+/// An execution whose state is awaited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExecutionWait {
+    /// Which execution.
+    pub execution: ExecutionId,
+    /// How long to wait for its end.
+    pub wait: Duration,
+}
