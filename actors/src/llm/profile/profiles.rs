@@ -25,6 +25,9 @@ use super::{
 /// Fields of a request that decide what is asked and how the answer is read.
 const OWN_FIELDS: [&str; 5] = ["model", "messages", "contents", "input", "stream"];
 
+/// Models whose profiles are remembered: clients may name any number of them.
+const REMEMBERED: usize = 256;
+
 /// What the configuration sets about models whose names fit a pattern of `PROVIDER/MODEL`. What is absent
 /// is left as it is.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -82,6 +85,8 @@ pub enum BodyError {
 #[derive(Clone, Debug, Default)]
 pub struct ModelProfiles {
     overrides: Arc<BTreeMap<String, ModelOverride>>,
+    /// What [`ModelProfiles::of`] found, which each turn asks several times and only a new configuration changes.
+    found: Arc<RwLock<BTreeMap<ModelRef, ModelProfile>>>,
     /// How many tokens models read that found a request too long.
     windows: Arc<RwLock<BTreeMap<ModelRef, u32>>>,
     /// Where providers are, by name.
@@ -118,9 +123,17 @@ impl ModelProfiles {
 
     /// What is known of a model. Each field comes from the most specific pattern that sets it.
     pub fn of(&self, model: &ModelRef) -> ModelProfile {
+        let known = self.found.read().unwrap_or_else(PoisonError::into_inner).get(model).copied();
+        if let Some(profile) = known {
+            return profile;
+        }
         let (mut profile, _) = built_in(&model.to_string());
         for (_, it) in self.fitting(model) {
             it.apply(&mut profile);
+        }
+        let mut found = self.found.write().unwrap_or_else(PoisonError::into_inner);
+        if found.len() < REMEMBERED {
+            found.insert(model.clone(), profile);
         }
         profile
     }
@@ -171,6 +184,9 @@ impl ModelProfiles {
 
     /// What the configuration sets about a model, the least specific first.
     fn fitting(&self, model: &ModelRef) -> Vec<(&str, &ModelOverride)> {
+        if self.overrides.is_empty() {
+            return Vec::new();
+        }
         let name = model.to_string();
         let fits = |pattern: &str| Pattern::from(pattern).fits(&name);
         let mut fitting: Vec<_> =
@@ -291,6 +307,20 @@ mod tests {
             assert_eq!((profile.window_tokens, profile.tools), (tokens, false), "{name}");
         }
         assert_eq!(all.patterns(&model("local/big-one")), ["local/big-one", "local/big-*", "*/*"]);
+    }
+
+    #[test]
+    fn as_many_models_are_remembered_as_have_room_and_all_are_known() {
+        let all = profiles(&[("local/*", window(2)), ("other/*", window(4))]);
+        for n in 0..2 * REMEMBERED {
+            let asked = all.clone();
+            for (name, tokens) in [("local", 2), ("other", 4), ("local", 2)] {
+                let profile = asked.of(&model(&format!("{name}/m{n}")));
+                assert_eq!(profile.window_tokens, tokens, "{name} {n}");
+            }
+        }
+        assert_eq!(all.found.read().unwrap().len(), REMEMBERED);
+        assert_eq!(profiles(&[("local/*", window(3))]).of(&model("local/m1")).window_tokens, 3);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! One subscription to the frames of a session for all that follow its turns in this process, also for
-//! hundreds of readers.
+//! hundreds of readers. The only sender of a session reads the bus itself: most turns have one reader, and
+//! what is shared has room for [`SUBSCRIPTION_CAPACITY`] messages, which took a twentieth of a turn's
+//! processor time.
 //!
 //! A listener hears everything that is sent after it has joined. A listener that is too slow gets
 //! [`BusEvent::Lagged`] and delays no other: messages are kept once for all of them. The sender of a turn
@@ -7,18 +9,20 @@
 //! arrived every [`PACE`], each in its own time slot, so that they do not delay the first ones.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fmt,
+    pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU32, Ordering},
     },
+    task::{Context, Poll},
     time::Duration,
 };
 
 use clawnode_cluster::{BusEvent, Storage, StoreError, Subscription, bus::SUBSCRIPTION_CAPACITY};
 use clawnode_proto::EntityId;
-use futures_util::StreamExt;
+use futures_util::{Stream, StreamExt};
 use tokio::{
     sync::broadcast::{
         self,
@@ -41,6 +45,8 @@ const SLOTS: u32 = 100;
 #[derive(Default)]
 pub(in crate::session) struct FrameSubscriptions {
     all: Mutex<HashMap<EntityId, Weak<FrameSubscription>>>,
+    /// Sessions with a [`LoneListener`].
+    alone: Mutex<HashSet<EntityId>>,
     opening: Arc<SharedReadsOf<EntityId, Option<Arc<FrameSubscription>>>>,
 }
 
@@ -77,25 +83,60 @@ struct FrameListener {
     role: ListenerRole,
 }
 
+/// The only sender of a session in this process: what it hears is shared with no other.
+struct LoneListener {
+    frames: Subscription,
+    _place: LonePlace,
+}
+
+/// Until it is dropped, further senders of the session share a subscription.
+struct LonePlace {
+    of: EntityId,
+    ears: Arc<FrameSubscriptions>,
+}
+
 // === impl FrameSubscriptions ===
 
 impl FrameSubscriptions {
-    /// Listens; registered when this returns. Without a listener so far, the subscription is asked for
+    /// Listens; registered when this returns. Without a listener that shares, the subscription is asked for
     /// before this first waits, so that what its caller sends next comes after it.
     pub(in crate::session) async fn listen(
         self: &Arc<Self>,
         storage: &Storage,
         session: EntityId,
     ) -> Result<Subscription, StoreError> {
+        let subscribe = || storage.bus.subscribe(storage.prefix.frames(session));
+        self.listen_by(session, subscribe).await
+    }
+
+    async fn listen_by<R>(
+        self: &Arc<Self>,
+        session: EntityId,
+        subscribe: impl FnOnce() -> R,
+    ) -> Result<Subscription, StoreError>
+    where
+        R: Future<Output = Result<Subscription, StoreError>>,
+    {
         if let Some(joined) = self.known(session).and_then(FrameSubscription::listen) {
             return Ok(joined);
         }
-        let frames = storage.bus.subscribe(storage.prefix.frames(session)).await?;
-        Ok(match self.known(session) {
+        let place = self.lone_place(session);
+        let frames = subscribe().await?;
+        Ok(match (self.known(session), place) {
             // Another was first; this one heard all since it asked.
-            Some(_) => frames,
-            None => self.open(session, frames).1,
+            (Some(_), _) => frames,
+            (None, Some(place)) => LoneListener { frames, _place: place }.boxed(),
+            (None, None) => self.open(session, frames).1,
         })
+    }
+
+    /// `None` while the session has a lone listener.
+    fn lone_place(self: &Arc<Self>, of: EntityId) -> Option<LonePlace> {
+        self.lone().insert(of).then(|| LonePlace { of, ears: Arc::clone(self) })
+    }
+
+    fn lone(&self) -> MutexGuard<'_, HashSet<EntityId>> {
+        self.alone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The same, together with all others that begin to listen now. It may miss frames that are sent while it
@@ -222,6 +263,24 @@ impl Drop for FrameSubscription {
         if all.get(&self.of).is_some_and(|one| one.strong_count() == 0) {
             all.remove(&self.of);
         }
+    }
+}
+
+// === impl LoneListener ===
+
+impl Stream for LoneListener {
+    type Item = BusEvent;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<BusEvent>> {
+        self.frames.poll_next_unpin(cx)
+    }
+}
+
+// === impl LonePlace ===
+
+impl Drop for LonePlace {
+    fn drop(&mut self) {
+        self.ears.lone().remove(&self.of);
     }
 }
 
@@ -406,6 +465,42 @@ mod tests {
         tell.send(said(1)).await.unwrap();
         assert_eq!(second.next().await, Some(said(1)));
         assert!(ears.known(session()).is_some(), "the end of the old one is not its own");
+    }
+
+    #[tokio::test]
+    async fn a_lone_sender_shares_with_no_other_and_the_next_ones_share() {
+        let ears = Arc::<FrameSubscriptions>::default();
+        let mut tells = Vec::new();
+        let mut heard = Vec::new();
+        for _ in 0..3 {
+            let (tell, frames) = subscription();
+            let subscribe = || {
+                tells.push(tell);
+                std::future::ready(Ok(frames))
+            };
+            heard.push(ears.listen_by(session(), subscribe).await.unwrap());
+        }
+        assert_eq!(tells.len(), 2, "one of the first, one that the others share");
+        for (n, tell) in tells.iter().enumerate() {
+            tell.send(said(n)).await.unwrap();
+        }
+        for (one, n) in heard.iter_mut().zip([0, 1, 1]) {
+            assert_eq!(one.next().await, Some(said(n)));
+        }
+        drop(heard);
+        tells[0].closed().await;
+        tells[1].closed().await;
+        assert!(ears.lone().is_empty() && ears.known(session()).is_none());
+        let (_tell, frames) = subscription();
+        let refused =
+            || std::future::ready(Err(StoreError::Closed { store: "bus", detail: String::new() }));
+        assert!(ears.listen_by(session(), refused).await.is_err());
+        let subscribe = || std::future::ready(Ok(frames));
+        let _alone = ears.listen_by(session(), subscribe).await.unwrap();
+        assert!(
+            ears.known(session()).is_none(),
+            "the place was given back, and is taken once more"
+        );
     }
 
     #[tokio::test]

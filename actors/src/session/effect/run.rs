@@ -110,7 +110,8 @@ pub struct RunnerParts {
 /// Runs sessions' effects.
 #[derive(Clone, Debug)]
 pub struct SessionRunner {
-    pub(in crate::session) parts: RunnerParts,
+    /// Each effect has a copy of the runner.
+    pub(in crate::session) parts: Arc<RunnerParts>,
     pub(in crate::session) waits: Arc<AwaitedJobs>,
     pub(in crate::session) holds: WaitingHolds,
 }
@@ -126,7 +127,7 @@ impl fmt::Debug for RunnerParts {
 impl SessionRunner {
     /// A runner that waits for no job yet.
     pub fn new(parts: RunnerParts) -> Self {
-        Self { parts, waits: Arc::default(), holds: WaitingHolds::default() }
+        Self { parts: Arc::new(parts), waits: Arc::default(), holds: WaitingHolds::default() }
     }
 
     /// Tells the client that its agent is missing. Ends the turn unless the agent appears soon, for example
