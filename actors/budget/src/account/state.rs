@@ -190,7 +190,12 @@ impl BudgetState {
             let verdict = self.book(ask.wants.limit).map(|book| self.verdict(book, ask));
             verdict == Some(GrantVerdict::None(AskVerdict::Waits))
         };
-        self.asks.iter().filter(waits).map(|ask| (ask.process, ask.wants.number)).collect()
+        self.open_asks().filter(waits).map(|ask| (ask.process, ask.wants.number)).collect()
+    }
+
+    /// What processes that are not gone wait for, oldest first.
+    fn open_asks(&self) -> impl Iterator<Item = &WaitingAsk> {
+        self.asks.iter().filter(|ask| ask.may_get())
     }
 
     fn asked(&mut self, process: ProcessId, wants: SliceAsk) {
@@ -344,8 +349,7 @@ impl BudgetState {
     /// The next slice that is granted. Who came first is served first.
     fn grants(&self) -> Option<BudgetEvent> {
         self.books.iter().find_map(|book| {
-            let mut asks =
-                self.asks.iter().filter(|ask| ask.wants.limit == book.key && ask.may_get());
+            let mut asks = self.open_asks().filter(|ask| ask.wants.limit == book.key);
             let served = asks.find_map(|ask| match self.verdict(book, ask) {
                 GrantVerdict::None(AskVerdict::Waits) => Some(None),
                 GrantVerdict::None(AskVerdict::NeedsPerson { spent, limit }) => {
@@ -368,7 +372,7 @@ impl BudgetState {
 
     fn verdict(&self, book: &LimitBook, ask: &WaitingAsk) -> GrantVerdict {
         let mut slices = book.current.slices.iter();
-        let mut asks = self.asks.iter().filter(|one| one.wants.limit == book.key);
+        let mut asks = self.open_asks().filter(|one| one.wants.limit == book.key);
         let has = slices.any(|slice| slice.process != ask.process);
         book.judge(ask, has || asks.any(|one| one.process != ask.process))
     }
@@ -377,7 +381,7 @@ impl BudgetState {
     pub(crate) fn due(&self) -> Option<Timestamp> {
         let is_used = |book: &&LimitBook| {
             !book.current.slices.is_empty()
-                || self.asks.iter().any(|ask| ask.wants.limit == book.key)
+                || self.open_asks().any(|ask| ask.wants.limit == book.key)
         };
         let used = self.books.iter().filter(is_used);
         used.filter_map(|book| book.key.window.end(book.current.number)).min()
@@ -399,7 +403,7 @@ impl BudgetState {
     /// new.
     pub(crate) fn told(&self) -> Vec<(ProcessId, u64)> {
         let recalls = |process: ProcessId| {
-            let waiting = self.asks.iter().filter(move |ask| ask.process != process);
+            let waiting = self.open_asks().filter(move |ask| ask.process != process);
             let has = move |ask: &&WaitingAsk| {
                 let book = self.book(ask.wants.limit);
                 book.is_some_and(|book| book.current.slices.iter().any(|it| it.process == process))
@@ -416,7 +420,7 @@ impl BudgetState {
     pub fn slices_of(&self, process: ProcessId) -> Vec<GrantedSlice> {
         let mut slices = Vec::new();
         for book in &self.books {
-            let waits = self.asks.iter().any(|ask| {
+            let waits = self.open_asks().any(|ask| {
                 ask.wants.limit == book.key
                     && ask.process != process
                     && self.verdict(book, ask) == GrantVerdict::None(AskVerdict::Waits)
