@@ -23,6 +23,9 @@ use super::{
 
 /// A process without slices that was heard of this long ago is not told how things stand any more.
 const TOLD_AGE: Duration = Duration::from_mins(5);
+/// A process that has not given back what others wait for hears of it again after this long, when one of them asks
+/// again: what an account says may be lost, and a process whose calls need nothing asks for nothing.
+const RECALL_AGAIN: Duration = Duration::from_secs(5);
 /// Processes that may ask at the same time, for one limit. More than a cluster has.
 const ASKS_MOST: usize = 1_024;
 
@@ -121,6 +124,7 @@ impl BudgetState {
                     self.asked(process, wants);
                 }
                 self.touch(process);
+                self.recalls_again(process);
             }
             BudgetInput::Report { process, reports } => {
                 self.reported(process, &reports);
@@ -221,6 +225,20 @@ impl BudgetState {
     /// Something new is to be said to a process.
     fn touch(&mut self, process: ProcessId) {
         self.heard.insert(process, Heard { n: self.n, at: self.now });
+    }
+
+    /// Says once more what others wait for that ask again, as `by` does.
+    fn recalls_again(&mut self, by: ProcessId) {
+        let now = self.now;
+        let late = self
+            .heard
+            .iter()
+            .filter(|(process, heard)| **process != by && now.since(heard.at) >= RECALL_AGAIN);
+        let recalled = |process: &ProcessId| self.slices_of(*process).iter().any(|it| it.recalled);
+        let late = late.map(|(process, _)| *process).filter(recalled);
+        for process in late.collect::<Vec<_>>() {
+            self.touch(process);
+        }
     }
 
     /// Something new is to be said to every process.
