@@ -279,7 +279,7 @@ fn a_process_that_is_gone_asks_for_nothing_more() {
     assert_eq!(granted(SliceReport::LAST), []);
 }
 
-/// Nothing comes of what a process waited for that is gone: others need not know of it.
+/// A process that is gone gets nothing, so others need not give anything back for it.
 #[test]
 fn what_a_process_asked_for_that_is_gone_recalls_nothing_and_keeps_no_timer() {
     let mut account = Account::with(&[limit(USD, 1_000)]);
