@@ -21,6 +21,8 @@ pub struct Load {
     pub concurrency: usize,
     /// Turns of a session before the next session begins.
     pub turns_per_session: usize,
+    /// Whether sessions of a connection are conversations of one user. If not, each is of another one.
+    pub one_user: bool,
     /// How long, unless `turns` come first.
     pub time: Duration,
     /// How many turns on each connection at most.
@@ -75,13 +77,16 @@ async fn drive(load: &Load, at: usize, mut socket: Socket) -> Result<Report, Err
     let mut turn = 0;
     while turn < load.turns && began.elapsed() < load.time {
         let session = turn / load.turns_per_session;
+        let conversation = load.one_user.then(|| session.to_string());
+        let peer = if load.one_user { at.to_string() } else { format!("{at}-{session}") };
         let request = json!({
             "id": turn,
             "method": "chat.send",
             "params": {
                 "channel": "bench",
                 "account": load.run,
-                "peer": format!("{at}-{session}"),
+                "peer": peer,
+                "conversation": conversation,
                 "content": format!("message {turn} of connection {at}: what is new?"),
             },
         });

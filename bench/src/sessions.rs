@@ -17,6 +17,7 @@ pub async fn fill(addr: &str, first: usize, sessions: usize) -> Result<usize, Er
         addr: addr.to_owned(),
         concurrency: CONCURRENCY,
         turns_per_session: 1,
+        one_user: false,
         time: Duration::MAX,
         turns: (sessions - first).div_ceil(CONCURRENCY),
         run: format!("from-{first}"),

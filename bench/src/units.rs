@@ -206,6 +206,7 @@ impl OnNats {
             addr: self.node.addr.clone(),
             concurrency,
             turns_per_session: of_session,
+            one_user: false,
             time: Duration::MAX,
             turns: turns.div_ceil(concurrency).next_multiple_of(of_session),
             run: run.to_owned(),

@@ -2,7 +2,8 @@
 //!
 //! The first: calls of three processes reserve and settle under one account, whose machine and holders are
 //! those of nodes, with no bus and no disk between them. The second, with `--turns`: turns of a node whose
-//! calls are under three accounts beside those of a node without limits, one after the other on one core. Run
+//! calls are under three accounts beside those of a node without limits, one after the other on one core; with
+//! `--new-users` every tenth turn begins an account of a user, else all are of one user, and slices are warm. Run
 //! with `cargo run --release -p clawnode-bench --bin budget`.
 
 use std::{
@@ -77,6 +78,9 @@ struct Args {
     /// Turns of nodes, too
     #[arg(long)]
     turns: bool,
+    /// Each session is of a new user, whose account begins with its first call: in every tenth turn
+    #[arg(long)]
+    new_users: bool,
     /// Rounds
     #[arg(long, default_value_t = 3)]
     rounds: usize,
@@ -311,7 +315,7 @@ async fn turns(args: &Args) -> Result<Row, Error> {
     let mut figures = sides.iter().map(|(_, reports, cpu)| figures(reports, *cpu));
     let ((p50, cpu), (free_p50, free_cpu)) =
         figures.next().zip(figures.next()).ok_or("two nodes")?;
-    Ok(Row::new("budget::turn/accounts=3")
+    Ok(Row::new(format!("budget::turn/accounts=3,new_users={}", args.new_users))
         .figure("p50_ms", p50)
         .figure("free_p50_ms", free_p50)
         .figure("ratio", p50 / free_p50)
@@ -350,6 +354,7 @@ fn plan(args: &Args, addr: &str, round: usize) -> Load {
         addr: addr.to_owned(),
         concurrency: 1,
         turns_per_session: 10,
+        one_user: !args.new_users,
         time: if round == 0 { WARM_UP } else { Duration::from_secs(args.seconds) },
         turns: usize::MAX,
         run: format!("{}-r{round}", std::process::id()),

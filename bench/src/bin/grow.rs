@@ -134,6 +134,7 @@ async fn age(
         addr: node.addr.clone(),
         concurrency: sessions,
         turns_per_session: usize::MAX,
+        one_user: false,
         time: Duration::MAX,
         turns,
         run: group.to_owned(),

@@ -107,6 +107,7 @@ async fn more(node: &Node, run: &str) -> Result<(), Error> {
         addr: node.addr.clone(),
         concurrency: 1,
         turns_per_session: TURNS,
+        one_user: false,
         time: Duration::MAX,
         turns: TURNS,
         run: run.replace(' ', "-"),

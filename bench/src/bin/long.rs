@@ -66,6 +66,7 @@ async fn bench(args: &Args) -> Result<(), Error> {
         addr: node.addr.clone(),
         concurrency: 1,
         turns_per_session: turns,
+        one_user: false,
         time: Duration::MAX,
         turns: turns * args.sessions,
         run: "long".to_owned(),

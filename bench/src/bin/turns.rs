@@ -162,6 +162,7 @@ fn plan(args: &Args, concurrency: usize, round: usize) -> Load {
         addr: String::new(),
         concurrency,
         turns_per_session: args.turns_per_session,
+        one_user: false,
         time: if round == 0 { WARM_UP } else { Duration::from_secs(args.seconds) },
         turns: usize::MAX,
         // A server may have sessions of an earlier run, whose last owner is no more.

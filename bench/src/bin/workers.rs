@@ -126,6 +126,7 @@ async fn measure(
         addr: addr.to_owned(),
         concurrency: args.concurrency,
         turns_per_session: TURNS,
+        one_user: false,
         time: Duration::from_secs(seconds),
         turns: usize::MAX,
         run: format!("{part}{round}of{count}"),

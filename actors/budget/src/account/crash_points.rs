@@ -166,6 +166,38 @@ fn c19_a_lost_answer_is_asked_for_again_under_its_number_and_is_the_same_slice()
     assert_eq!(granted(&desk.tells(0)), [1]);
 }
 
+/// A process whose calls need nothing has a part of what another one waits for, and does not hear that.
+#[test]
+fn a_recall_that_was_lost_is_said_again_when_the_one_that_waits_asks_again() {
+    let mut desk = Desk::new(100);
+    desk.reserve(0, 1, 20);
+    assert_eq!(granted(&desk.tells(0)), [1]);
+    desk.settle(0, 1, 20);
+    desk.reserve(1, 2, 78);
+    assert_eq!(
+        desk.verdict(1),
+        Some(AskVerdict::Waits),
+        "the other one has what is left of its slice"
+    );
+    desk.tells(1);
+    let told = |desk: &Desk| {
+        let told = desk.account.state.told().into_iter();
+        told.filter(|(process, _)| process.as_u128() == 1).map(|(_, n)| n).next()
+    };
+    let lost = told(&desk);
+    let asks = |desk: &mut Desk, millis| {
+        desk.account.ts += millis;
+        desk.after(1, millis);
+        desk.tells(1);
+    };
+    asks(&mut desk, 9_999);
+    assert_eq!(told(&desk), lost, "nothing is asked for again before");
+    asks(&mut desk, 1);
+    assert!(told(&desk) > lost, "it does not wait until that slice is idle for a minute");
+    desk.tells(0);
+    assert_eq!(granted(&desk.tells(1)), [2]);
+}
+
 /// C20: a process dies with a slice.
 #[test]
 fn c20_the_slice_of_a_dead_process_is_spent_until_its_window_ends() {

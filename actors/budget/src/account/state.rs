@@ -23,6 +23,9 @@ use super::{
 
 /// A process without slices that was heard of this long ago is not told how things stand any more.
 const TOLD_AGE: Duration = Duration::from_mins(5);
+/// A process that has not given back what others wait for hears of it again after this long, when one of them asks
+/// again: what an account says may be lost, and a process whose calls need nothing asks for nothing.
+const RECALL_AGAIN: Duration = Duration::from_secs(5);
 /// Processes that may ask at the same time, for one limit. More than a cluster has.
 const ASKS_MOST: usize = 1_024;
 
@@ -121,6 +124,7 @@ impl BudgetState {
                     self.asked(process, wants);
                 }
                 self.touch(process);
+                self.recalls_again(process);
             }
             BudgetInput::Report { process, reports } => {
                 self.reported(process, &reports);
@@ -190,7 +194,12 @@ impl BudgetState {
             let verdict = self.book(ask.wants.limit).map(|book| self.verdict(book, ask));
             verdict == Some(GrantVerdict::None(AskVerdict::Waits))
         };
-        self.asks.iter().filter(waits).map(|ask| (ask.process, ask.wants.number)).collect()
+        self.open_asks().filter(waits).map(|ask| (ask.process, ask.wants.number)).collect()
+    }
+
+    /// What processes that are not gone wait for, oldest first.
+    fn open_asks(&self) -> impl Iterator<Item = &WaitingAsk> {
+        self.asks.iter().filter(|ask| ask.may_get())
     }
 
     fn asked(&mut self, process: ProcessId, wants: SliceAsk) {
@@ -216,6 +225,20 @@ impl BudgetState {
     /// Something new is to be said to a process.
     fn touch(&mut self, process: ProcessId) {
         self.heard.insert(process, Heard { n: self.n, at: self.now });
+    }
+
+    /// Says once more what others wait for that ask again, as `by` does.
+    fn recalls_again(&mut self, by: ProcessId) {
+        let now = self.now;
+        let late = self
+            .heard
+            .iter()
+            .filter(|(process, heard)| **process != by && now.since(heard.at) >= RECALL_AGAIN);
+        let recalled = |process: &ProcessId| self.slices_of(*process).iter().any(|it| it.recalled);
+        let late = late.map(|(process, _)| *process).filter(recalled);
+        for process in late.collect::<Vec<_>>() {
+            self.touch(process);
+        }
     }
 
     /// Something new is to be said to every process.
@@ -344,8 +367,7 @@ impl BudgetState {
     /// The next slice that is granted. Who came first is served first.
     fn grants(&self) -> Option<BudgetEvent> {
         self.books.iter().find_map(|book| {
-            let mut asks =
-                self.asks.iter().filter(|ask| ask.wants.limit == book.key && ask.may_get());
+            let mut asks = self.open_asks().filter(|ask| ask.wants.limit == book.key);
             let served = asks.find_map(|ask| match self.verdict(book, ask) {
                 GrantVerdict::None(AskVerdict::Waits) => Some(None),
                 GrantVerdict::None(AskVerdict::NeedsPerson { spent, limit }) => {
@@ -368,7 +390,7 @@ impl BudgetState {
 
     fn verdict(&self, book: &LimitBook, ask: &WaitingAsk) -> GrantVerdict {
         let mut slices = book.current.slices.iter();
-        let mut asks = self.asks.iter().filter(|one| one.wants.limit == book.key);
+        let mut asks = self.open_asks().filter(|one| one.wants.limit == book.key);
         let has = slices.any(|slice| slice.process != ask.process);
         book.judge(ask, has || asks.any(|one| one.process != ask.process))
     }
@@ -377,7 +399,7 @@ impl BudgetState {
     pub(crate) fn due(&self) -> Option<Timestamp> {
         let is_used = |book: &&LimitBook| {
             !book.current.slices.is_empty()
-                || self.asks.iter().any(|ask| ask.wants.limit == book.key)
+                || self.open_asks().any(|ask| ask.wants.limit == book.key)
         };
         let used = self.books.iter().filter(is_used);
         used.filter_map(|book| book.key.window.end(book.current.number)).min()
@@ -399,7 +421,7 @@ impl BudgetState {
     /// new.
     pub(crate) fn told(&self) -> Vec<(ProcessId, u64)> {
         let recalls = |process: ProcessId| {
-            let waiting = self.asks.iter().filter(move |ask| ask.process != process);
+            let waiting = self.open_asks().filter(move |ask| ask.process != process);
             let has = move |ask: &&WaitingAsk| {
                 let book = self.book(ask.wants.limit);
                 book.is_some_and(|book| book.current.slices.iter().any(|it| it.process == process))
@@ -416,7 +438,7 @@ impl BudgetState {
     pub fn slices_of(&self, process: ProcessId) -> Vec<GrantedSlice> {
         let mut slices = Vec::new();
         for book in &self.books {
-            let waits = self.asks.iter().any(|ask| {
+            let waits = self.open_asks().any(|ask| {
                 ask.wants.limit == book.key
                     && ask.process != process
                     && self.verdict(book, ask) == GrantVerdict::None(AskVerdict::Waits)

@@ -279,6 +279,21 @@ fn a_process_that_is_gone_asks_for_nothing_more() {
     assert_eq!(granted(SliceReport::LAST), []);
 }
 
+/// A process that is gone gets nothing, so others need not give anything back for it.
+#[test]
+fn what_a_process_asked_for_that_is_gone_recalls_nothing_and_keeps_no_timer() {
+    let mut account = Account::with(&[limit(USD, 1_000)]);
+    account.ask(2, ask(1, 600, 600));
+    assert_eq!(amounts(&account.ask(1, ask(1, 500, 500))), []);
+    assert!(account.state.slices_of(process(2))[0].recalled, "the other one waits for it");
+    account.report(1, report(9, SliceReport::LAST, 0, true));
+    assert!(!account.state.slices_of(process(2))[0].recalled);
+    account.report(2, report(1, 1, 0, true));
+    assert_eq!(account.state.due(), None, "no process spends or waits");
+    let whole = SliceAsk { waits: 900, ..ask(2, 5, 5) };
+    assert_eq!(amounts(&account.ask(2, whole)), [(2, 900)], "it shares with no process");
+}
+
 #[test]
 fn a_journal_of_an_earlier_build_that_granted_to_a_process_that_was_gone_is_read() {
     let mut account = Account::with(&[limit(USD, 1_000)]);

@@ -40,14 +40,19 @@ impl AccountsView {
     ) -> Vec<(AccountKey, &'a AccountLimits)> {
         let keys = [AccountKey::Agent(agent.clone()), AccountKey::Cluster, user.clone()];
         let found = keys.into_iter().filter_map(|key| {
-            let own = self.accounts.get(&key);
-            let limits = match &key {
-                AccountKey::User { .. } => own.or(self.each_user.as_ref()),
-                AccountKey::Agent(_) | AccountKey::Cluster => own,
-            };
+            let limits = self.limits_of(&key);
             limits.filter(|it| it.of_lane(lane).next().is_some()).map(|limits| (key, limits))
         });
         found.collect()
+    }
+
+    /// The limits of an account; nothing if it has none.
+    pub(super) fn limits_of(&self, account: &AccountKey) -> Option<&AccountLimits> {
+        let own = self.accounts.get(account);
+        match account {
+            AccountKey::User { .. } => own.or(self.each_user.as_ref()),
+            AccountKey::Agent(_) | AccountKey::Cluster => own,
+        }
     }
 }
 

@@ -358,8 +358,8 @@ impl HolderHandle {
 
     /// An account shows its limits.
     pub fn knows(&self, view: BudgetView) {
-        let mut known = self.known();
-        if known.take(view) {
+        let (mut known, account) = (self.known(), view.account.clone());
+        if known.take(view) && !known.is_shown(&account, &self.accounts()) {
             self.shows(&known);
         }
     }

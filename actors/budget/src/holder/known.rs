@@ -70,6 +70,13 @@ impl KnownAccounts {
         configured.accounts.keys().cloned().chain(others).collect()
     }
 
+    /// Whether calls that go by this view need the same limits of this account as by a new one. So an account that
+    /// begins with what each user has does not copy the view, which may have thousands of users.
+    pub(super) fn is_shown(&self, account: &AccountKey, view: &AccountsView) -> bool {
+        let shown = view.limits_of(account);
+        self.0.get(account).is_some_and(|it| shown == Some(&it.as_limits()))
+    }
+
     /// What calls go by. An account that was not born yet has what the configuration says.
     pub(super) fn view(&self, configured: &ConfiguredBudgets) -> AccountsView {
         let born = self.0.iter().map(|(account, it)| (account.clone(), it.as_limits()));
@@ -183,6 +190,28 @@ mod tests {
         assert!(known.take(view("cluster", &[DAILY], 1)), "it can be read again");
         assert!(!known.take_unreadable(AccountKey::Cluster));
         assert_eq!(known.view(&none).accounts[&AccountKey::Cluster].limits, [DAILY.key]);
+    }
+
+    #[test]
+    fn a_user_with_what_each_user_has_changes_nothing_for_calls() {
+        let (mut known, configured) = (KnownAccounts::default(), configured());
+        let shown = known.view(&configured);
+        let ada: AccountKey = "user:web:bot:ada".parse().unwrap();
+        let agent: AccountKey = "agent:research".parse().unwrap();
+        known.take(view("user:web:bot:ada", &[LOOPS], 1));
+        assert!(known.is_shown(&ada, &shown));
+        // Not the same limits, and not an account of a user.
+        known.take(view("user:web:bot:ada", &[DAILY], 2));
+        assert!(!known.is_shown(&ada, &shown));
+        known.take(view("agent:research", &[LOOPS], 1));
+        assert!(!known.is_shown(&agent, &shown), "only users have these");
+        // What a person sets goes before what each user has, also if that is no limit.
+        known.take(view("user:web:bot:ada", &[], 3));
+        assert!(!known.is_shown(&ada, &shown));
+        let shown = known.view(&configured);
+        assert!(known.is_shown(&ada, &shown) && known.is_shown(&agent, &shown));
+        known.take(view("user:web:bot:ada", &[LOOPS], 4));
+        assert!(!known.is_shown(&ada, &shown), "the view has another one of theirs");
     }
 
     #[test]

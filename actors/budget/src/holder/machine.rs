@@ -10,22 +10,19 @@ use std::{
 use clawnode_kernel::KernelBug;
 use clawnode_proto::{
     ProcessId, Timestamp,
-    budget::{AccountKey, AskAnswer, AskVerdict, GrantedSlice, Hold, LimitKey, ProcessStanding},
+    budget::{AccountKey, AskAnswer, AskVerdict, GrantedSlice, Hold, ProcessStanding},
 };
 
 use super::{
     CallNeeds, CallUsage, GrantedHolds, HolderInput, HolderOptions, HolderOutput, Refusal,
-    Reservation, WaitReason,
+    Reservation,
     pool::{HeldSlice, OpenAsk, Pool, PoolWants},
     report::AccountAtHand,
-    waits,
+    waits::{self, PoolKey, Waiter, gives_back, touch},
 };
 
 /// A slice that no call has used for this long is given back.
 const IDLE: Duration = Duration::from_mins(1);
-
-/// One limit of one account.
-type PoolKey = (AccountKey, LimitKey);
 
 /// The holder of a process.
 #[derive(Debug)]
@@ -36,6 +33,9 @@ pub struct Holder {
     /// The number of the last slice that was asked for.
     number: u64,
     accounts: BTreeMap<AccountKey, AccountAtHand>,
+    /// Those of which this input may have changed something. A process may have accounts of thousands of users, and
+    /// a call needs three: only a tick looks at all of them.
+    touched: BTreeSet<AccountKey>,
     /// Calls that wait, in the order in which they came.
     waiters: VecDeque<Waiter>,
     /// What calls have reserved.
@@ -48,21 +48,6 @@ pub struct Holder {
     /// A bug of tests.
     #[cfg(feature = "test-util")]
     pub planted: KernelBug,
-}
-
-/// A call that waits.
-#[derive(Debug)]
-struct Waiter {
-    reservation: Reservation,
-    needs: CallNeeds,
-    /// Where it waits.
-    at: Option<PoolKey>,
-    /// Since when it waits there.
-    since: Timestamp,
-    /// When it waited for each limit first. It may come back to one; a person has so long from then on.
-    first: BTreeMap<PoolKey, Timestamp>,
-    /// What was said of why it waits.
-    said: Option<WaitReason>,
 }
 
 /// Where calls wait after a look at all of them.
@@ -86,6 +71,7 @@ impl Holder {
             now: Timestamp(0),
             number: 0,
             accounts: BTreeMap::new(),
+            touched: BTreeSet::new(),
             waiters: VecDeque::new(),
             holds: BTreeMap::new(),
             out: Vec::new(),
@@ -99,17 +85,19 @@ impl Holder {
     /// Takes one thing that happened; returns what to do, in order.
     pub fn handle(&mut self, now: Timestamp, input: HolderInput) -> Vec<HolderOutput> {
         self.now = self.now.max(now);
+        let looks_at_all = matches!(input, HolderInput::Tick | HolderInput::Leave);
         match input {
             HolderInput::Reserve(reservation, needs) => self.reserve(reservation, needs),
             HolderInput::Settle(reservation, usage) => self.ends(reservation, Some(usage)),
             HolderInput::Release(reservation) => {
-                self.waiters.retain(|waiter| waiter.reservation != reservation);
+                self.forgets(|waiter| waiter.reservation == reservation);
                 self.ends(reservation, None);
             }
             HolderInput::Told(standing) => self.told(standing),
             HolderInput::Stored(account, stored) => {
-                if let Some(account) = self.accounts.get_mut(&account) {
-                    account.stored(stored);
+                if let Some(at_hand) = self.accounts.get_mut(&account) {
+                    at_hand.stored(stored);
+                    self.touched.insert(account);
                 }
             }
             HolderInput::Tick => self.tick(),
@@ -118,11 +106,8 @@ impl Holder {
                 self.waiters.clear();
             }
         }
-        self.serve();
-        for (key, account) in &mut self.accounts {
-            let sends = account.sends(self.process, self.now);
-            self.out.extend(sends.map(|body| HolderOutput::Send(key.clone(), body)));
-        }
+        let kept = self.serve();
+        self.follow(looks_at_all, &kept);
         mem::take(&mut self.out)
     }
 
@@ -183,14 +168,28 @@ impl Holder {
     }
 
     fn pool(&mut self, key: &PoolKey) -> &mut Pool {
+        touch(&mut self.touched, &key.0);
         let account = self.accounts.entry(key.0.clone()).or_default();
         account.pools.entry(key.1).or_default()
+    }
+
+    /// These calls wait no more: what only they asked for is not asked for any more.
+    fn forgets(&mut self, is_it: impl Fn(&Waiter) -> bool) {
+        let touched = &mut self.touched;
+        self.waiters.retain(|waiter| {
+            let stays = !is_it(waiter);
+            if !stays {
+                waiter.needs.needs.iter().for_each(|need| touch(touched, &need.account));
+            }
+            stays
+        });
     }
 
     // === what accounts say ===
 
     fn told(&mut self, standing: ProcessStanding) {
         let ProcessStanding { account, version, slices, answers } = standing;
+        touch(&mut self.touched, &account);
         let at_hand = self.accounts.entry(account.clone()).or_default();
         if version < at_hand.version {
             return;
@@ -304,9 +303,10 @@ impl Holder {
     }
 
     fn refuse(&mut self, why: impl Fn(&Waiter) -> Option<Refusal>) {
-        let out = &mut self.out;
+        let (out, touched) = (&mut self.out, &mut self.touched);
         self.waiters.retain(|waiter| {
             let Some(refusal) = why(waiter) else { return true };
+            waiter.needs.needs.iter().for_each(|need| touch(touched, &need.account));
             out.push(HolderOutput::Refused(waiter.reservation, refusal));
             false
         });
@@ -327,23 +327,7 @@ impl Holder {
         waits::look_for_dead(&mut self.accounts, &self.dead, now);
         self.says_why();
         let accounts = mem::take(&mut self.accounts);
-        self.refuse(|waiter| {
-            let (account, limit) = waiter.at.clone()?;
-            let at_hand = accounts.get(&account)?;
-            let ask = at_hand.pools.get(&limit).and_then(|pool| pool.ask.as_ref());
-            let first = waiter.first.get(&(account.clone(), limit)).copied().unwrap_or_default();
-            let asked = ask.and_then(|ask| ask.person).map(|since| since.max(first));
-            if asked.is_some_and(|since| now.since(since) >= options.ask_wait) {
-                return Some(Refusal::NotAllowed { account, limit });
-            }
-            if let Some((process, since)) = ask.and_then(|ask| ask.stranded)
-                && now.since(since.max(first)) >= options.ask_wait
-            {
-                return Some(Refusal::Stranded { account, limit, process });
-            }
-            let silent = now.since(at_hand.heard.max(waiter.since)) >= options.patience;
-            silent.then_some(Refusal::Unavailable { account })
-        });
+        self.refuse(|waiter| waits::too_long(&accounts, waiter, now, options));
         self.accounts = accounts;
         self.accounts.retain(|_, account| !account.is_forgotten(now));
     }
@@ -365,8 +349,8 @@ impl Holder {
 
     // === calls ===
 
-    /// Grants what can be granted, asks for what waits, and gives back what others wait for.
-    fn serve(&mut self) {
+    /// Grants what can be granted, and asks for what waits. Says what waiting calls count on.
+    fn serve(&mut self) -> BTreeMap<PoolKey, u64> {
         let mut look = Look::default();
         for mut waiter in mem::take(&mut self.waiters) {
             match self.first_block(&waiter.needs, &mut look) {
@@ -376,31 +360,42 @@ impl Holder {
                         waiter.first.entry(at.clone()).or_insert(self.now);
                         (waiter.at, waiter.since, waiter.said) = (Some(at), self.now, None);
                     }
+                    // Also those behind that limit: it may have counted on them before.
+                    let needs = waiter.needs.needs.iter();
+                    needs.for_each(|need| touch(&mut self.touched, &need.account));
                     self.waiters.push_back(waiter);
                 }
             }
         }
         if self.leaves {
             self.leave();
-            return;
+            return BTreeMap::new();
         }
         for (key, wants) in &look.blocked {
             self.wants(key, *wants, look.kept.get(key).copied());
         }
-        let mut kept = look.kept;
-        for (account, at_hand) in &mut self.accounts {
-            for (limit, pool) in &mut at_hand.pools {
-                if !self.waiters.iter().any(|waiter| waiter.needs.has(account, *limit)) {
-                    // If it comes nevertheless, it goes back.
-                    pool.ask = None;
-                }
-                let Some(open) = pool.open.as_mut().filter(|open| open.recalled) else { continue };
-                match kept.remove(&(account.clone(), *limit)) {
-                    Some(kept) => open.give_back(kept),
-                    None => pool.close(),
-                }
+        look.kept
+    }
+
+    /// Gives back what others wait for, and says to accounts what they have to hear.
+    fn follow(&mut self, looks_at_all: bool, kept: &BTreeMap<PoolKey, u64>) {
+        let touched = mem::take(&mut self.touched);
+        let Self { process, now, leaves, waiters, out, accounts, .. } = self;
+        let mut follows = |key: &AccountKey, account: &mut AccountAtHand| {
+            if !*leaves {
+                gives_back(key, account, (waiters, kept));
             }
-            at_hand.pools.retain(|_, pool| !pool.is_empty());
+            let sends = account.sends(*process, *now);
+            out.extend(sends.map(|body| HolderOutput::Send(key.clone(), body)));
+        };
+        if looks_at_all || *leaves {
+            accounts.iter_mut().for_each(|(key, account)| follows(key, account));
+            return;
+        }
+        for key in &touched {
+            if let Some(account) = accounts.get_mut(key) {
+                follows(key, account);
+            }
         }
     }
 

@@ -437,3 +437,50 @@ fn a_call_that_needs_a_person_says_so_once() {
     assert!(person(&one.told(&[], &[(1, asks)])));
     assert!(!person(&one.told(&[], &[(1, asks)])));
 }
+
+/// How things stand with the account of the agent: it has this slice of 60.
+fn agent_says(one: &mut One, recalled: bool) -> Vec<HolderOutput> {
+    one.version += 1;
+    let (number, amount, window) = (1, 60, WindowNumber(7));
+    let slices = vec![GrantedSlice { number, limit: USD, window, amount, recalled }];
+    let (account, version, answers) = (agent(), one.version, Vec::new());
+    one.does(HolderInput::Told(ProcessStanding { account, version, slices, answers }))
+}
+
+/// A process may have accounts of thousands of users: a call looks at its own.
+#[test]
+fn what_other_accounts_have_to_hear_waits_for_the_next_tick() {
+    let mut one = One::new();
+    one.reserve(1, CallNeeds { needs: vec![need(agent(), USD, 10, 1_000_000)], ..call() });
+    one.does(HolderInput::Stored(agent(), true));
+    assert_eq!(granted(&agent_says(&mut one, false)), [(1, 40)]);
+    one.does(HolderInput::Settle(Reservation(1), CallUsage::Known { usd: 30, tokens: 9 }));
+    one.now += 1_000;
+    let accounts = |out: &[HolderOutput]| {
+        let account = |one: &HolderOutput| match one {
+            HolderOutput::Send(account, _) => Some(account.clone()),
+            _ => None,
+        };
+        out.iter().filter_map(account).collect::<Vec<_>>()
+    };
+    assert_eq!(accounts(&one.reserve(2, call())), [cluster()]);
+    assert_eq!(accounts(&one.after(0)), [agent()]);
+}
+
+/// Another process waits for what the call has kept.
+#[test]
+fn what_a_call_has_kept_goes_back_as_soon_as_it_waits_no_more() {
+    let mut one = One::new();
+    let needs = vec![need(agent(), USD, 10, 1_000_000), need(cluster(), USD, 10, 1_000_000)];
+    one.reserve(1, CallNeeds { needs, ..call() });
+    one.does(HolderInput::Stored(agent(), true));
+    assert_eq!(asked(&agent_says(&mut one, false)), [(2, 50, 15, 50)]);
+    one.stored();
+    one.now += 300;
+    let out = agent_says(&mut one, true);
+    assert_eq!(said(&out, 1), Some((0, 0, 10, false)), "all but what the call counts on");
+    one.does(HolderInput::Stored(agent(), true));
+    one.now += 300;
+    let out = one.does(HolderInput::Release(Reservation(1)));
+    assert_eq!(said(&out, 1), Some((0, 0, 60, true)), "at once");
+}
