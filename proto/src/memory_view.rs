@@ -150,7 +150,7 @@ pub struct MemoryStats {
     /// When it is consolidated next. Absent if nothing was added since the last time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consolidates: Option<Timestamp>,
-    /// When its journal is purged of what was forgotten. Absent if nothing was forgotten since the last time.
+    /// When the texts of forgotten points leave its journal. Absent if nothing was forgotten since the last time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub purges: Option<Timestamp>,
 }

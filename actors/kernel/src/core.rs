@@ -322,7 +322,7 @@ impl Core {
     }
 }
 
-/// Whether this snapshot ends a purge, if one has begun: nothing is left of what it replaced.
+/// Whether this snapshot ends a purge, if one has begun: it names no archive.
 pub(super) const fn ends_purge(snapshot: &Snapshot) -> bool {
     snapshot.archive.is_none()
 }

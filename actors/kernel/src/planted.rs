@@ -137,7 +137,7 @@ pub enum KernelBug {
     PrunesUnpublished,
     /// A purge leaves the oldest archive.
     PurgeKeepsArchive,
-    /// A memory does not know the points that it has when their sources are told again.
+    /// A memory adds a point again when its source comes again.
     PointsDoubled,
 }
 
