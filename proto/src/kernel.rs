@@ -23,6 +23,8 @@ pub const PARKED: &str = "parked";
 pub const RESTORED: &str = "restored";
 /// The wire name of the event that replaces all before it.
 pub const SNAPSHOT: &str = "snapshot";
+/// The wire name of the event after which the replaced records of an entity are removed.
+pub const PURGE_BEGUN: &str = "purge_begun";
 /// The wire name of the last event of all.
 pub const DELETED: &str = "deleted";
 
@@ -40,6 +42,8 @@ grammar! {
         Emitted(Emitted) = "emitted", required;
         /// Replaces all events before it.
         Snapshot(Snapshot) = "snapshot", required;
+        /// What the journal had before is removed. A snapshot without an archive follows.
+        PurgeBegun(PurgeBegun) = "purge_begun", required, progress;
         /// An input is set aside, because the entity is quarantined.
         Parked(Parked) = "parked", required;
         /// The entity is out of service until a person decides.
@@ -95,7 +99,8 @@ pub struct Emitted {
 pub struct Snapshot {
     /// The last event that the snapshot replaces.
     pub tail: Tail,
-    /// The digest of the archive of the replaced records. `journal verify` and `journal replay` read it.
+    /// The digest of the archive of the replaced records. `journal verify` and `journal replay` read it. Absent if
+    /// nothing is left of them: the entity was deleted or purged, as its state says.
     pub archive: Option<Digest>,
     /// The encoded state of the entity.
     pub state: SnapshotState,
@@ -155,6 +160,11 @@ pub struct Restored {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Released {}
+
+/// Nothing to add to the head. From here on archives may be missing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct PurgeBegun {}
 
 /// Who asked, and when it ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

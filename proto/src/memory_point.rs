@@ -79,10 +79,20 @@ pub enum MemoryInput {
         points: Vec<MemoryPointId>,
         /// Who wants it.
         by: String,
+        /// Whether the journal is purged at once. If not, it is purged within an hour.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        now: bool,
+    },
+    /// Masks the points that were learned from an entity: it was deleted.
+    ForgetSource {
+        /// The entity, a session.
+        source: EntityId,
+        /// Who wants it.
+        by: String,
     },
     /// Deletes the memory with its journal.
     Delete {},
-    /// The timer of the daily consolidation has fired.
+    /// The timer of the daily consolidation or of a purge has fired.
     TimerFired {
         /// When it was due.
         due: Timestamp,
@@ -243,7 +253,7 @@ impl MemoryPointId {
 // === impl TimerId ===
 
 impl TimerId {
-    /// The timer that consolidates a memory.
+    /// The timer that consolidates or purges a memory.
     pub fn of_memory(memory: EntityId, due: Timestamp) -> Self {
         let parts: [&[u8]; 2] = [&memory.as_u128().to_be_bytes(), &due.0.to_be_bytes()];
         Self::from_u128(derive("clawnode memory timer id v1", &parts))

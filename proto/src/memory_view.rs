@@ -95,12 +95,19 @@ pub struct WantedPoint {
 pub struct MemoryForgetParams {
     /// The memory: `AGENT/all`, `AGENT/peer/CHANNEL:ACCOUNT:PEER` or `shared/NAME`.
     pub memory: MemoryKey,
-    /// The point to mask. Its text stays in the journal of the memory.
+    /// The point to mask. Its text stays in the journal of the memory until the journal is purged, within an hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub point: Option<MemoryPointId>,
     /// Deletes the memory with its journal.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub all: bool,
+    /// Purges the journal at once, of this and of all points that were forgotten before. The answer comes when it is
+    /// done.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub now: bool,
+    /// Deletes the sessions that the points were learned from, at most 64.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sources: bool,
 }
 
 // === Answers ===
@@ -143,6 +150,9 @@ pub struct MemoryStats {
     /// When it is consolidated next. Absent if nothing was added since the last time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consolidates: Option<Timestamp>,
+    /// When the texts of forgotten points leave its journal. Absent if nothing was forgotten since the last time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub purges: Option<Timestamp>,
 }
 
 /// How many points are in each layer.
@@ -249,11 +259,20 @@ pub struct MemoryForgetView {
     pub memory: MemoryKey,
     /// How many points are not recalled any more.
     pub forgotten: u32,
-    /// Whether the memory was deleted with its journal. If not, the journal still has the text.
+    /// Whether the memory was deleted with its journal.
     pub deleted: bool,
+    /// Whether the journal of the memory was purged, so that it does not have the text any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub purged: bool,
+    /// When the journal is purged at the latest. Absent if it was purged or deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub purges: Option<Timestamp>,
     /// The sessions whose journals still have what the points were learned from: their keys, or ids.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<String>,
+    /// The sessions that were deleted because the points were learned from them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deleted_sources: Vec<String>,
 }
 
 /// A memory as the bucket lists it. The memory writes it under [`crate::subject::memory_key`].

@@ -15,6 +15,9 @@ use super::{Entity, EntityKind, LoadedJournal};
 /// At most this many deaths in one journal are looked into: each costs an encoded state.
 const DEATHS_MAX: usize = 8;
 
+/// Archives that one journal may chain; more is a loop.
+pub const ARCHIVES_MAX: usize = 100_000;
+
 /// Positions of archived records that a snapshot names: at most 90 KB.
 const POSITIONS_MAX: usize = 10_000;
 

@@ -12,9 +12,10 @@ use std::{
 use bytes::Bytes;
 use clawnode_cluster::Record;
 use clawnode_proto::{
-    Digest, EntityId, Grammar, Incarnation, Input, InputId, Kind, Position, Sealed, Tail, codec,
+    Digest, EntityId, Grammar, Incarnation, Input, InputId, Kind, Position, Sealed, Seq, Tail,
+    codec,
     event::{RecordError, decode_record},
-    kernel::{KernelEvent, Remembered, SNAPSHOT, SnapshotState},
+    kernel::{KernelEvent, Remembered, SNAPSHOT, Snapshot, SnapshotState},
 };
 use serde::{Deserialize, Serialize};
 
@@ -57,6 +58,9 @@ pub struct Core {
     pub claims_without_progress: u32,
     /// Events since the last snapshot.
     pub events_since_snapshot: u64,
+    /// The event with which a purge began that has not ended. Until it ends, archives may be missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub purging: Option<Seq>,
     /// Inputs put aside whole since the entity was quarantined, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parked: Vec<Input>,
@@ -112,6 +116,7 @@ impl Default for Core {
             service: Service::Active,
             claims_without_progress: 0,
             events_since_snapshot: 0,
+            purging: None,
             parked: Vec::new(),
             accepted: VecDeque::new(),
             known: BTreeSet::new(),
@@ -203,9 +208,16 @@ impl Core {
                 }
                 self.key = None;
                 self.parked.clear();
+                self.purging = None;
                 self.service = Service::Deleted;
             }
-            Some(KernelEvent::Snapshot(_)) => self.events_since_snapshot = 0,
+            Some(KernelEvent::Snapshot(snapshot)) => {
+                self.events_since_snapshot = 0;
+                if ends_purge(snapshot) {
+                    self.purging = None;
+                }
+            }
+            Some(KernelEvent::PurgeBegun(_)) => self.purging = Some(head.n),
             Some(KernelEvent::Emitted(_) | KernelEvent::Released(_)) | None => {}
         }
         Ok(())
@@ -310,6 +322,28 @@ impl Core {
     }
 }
 
+/// Whether this snapshot ends a purge, if one has begun: it names no archive.
+pub(super) const fn ends_purge(snapshot: &Snapshot) -> bool {
+    snapshot.archive.is_none()
+}
+
+/// Why a journal may begin with a snapshot that names no archive: its entity was deleted or purged. Without
+/// such a reason, records are missing.
+pub(super) fn may_begin(id: EntityId, loaded: &LoadedJournal) -> Result<(), FoldError> {
+    let mut missing = None;
+    for_each(id, loaded, |sealed, snapshot| {
+        if let Some(SnapshotBody { core, .. }) = snapshot
+            && core.service != Service::Deleted
+            && core.purging.is_none()
+        {
+            let text = "the events before the snapshot are missing, and no purge removed them";
+            missing = Some(FoldError::violation(id, sealed, Violation(text.to_owned())));
+        }
+        Ok(())
+    })?;
+    missing.map_or(Ok(()), Err)
+}
+
 pub(super) fn kernel_event(
     id: EntityId,
     sealed: &Sealed,
@@ -323,7 +357,7 @@ pub(super) fn for_each(
     loaded: &LoadedJournal,
     mut visit: impl FnMut(&Sealed, Option<SnapshotBody<'_>>) -> Result<(), FoldError>,
 ) -> Result<(), FoldError> {
-    let mut last = clawnode_proto::Seq(0);
+    let mut last = Seq(0);
     for record in &loaded.records {
         let damaged = |source| FoldError::Record { entity: id, at: last, source };
         let events = decode_record(&record.bytes).map_err(damaged)?;

@@ -5,7 +5,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    core::{Core, LoadedJournal, Service, SnapshotBody, for_each, kernel_event},
+    core::{Core, LoadedJournal, Service, SnapshotBody, ends_purge, for_each, kernel_event},
     fold_error::FoldError,
     kind::{EntityKind, Violation},
 };
@@ -78,6 +78,7 @@ impl<K: EntityKind> Entity<K> {
             Some(KernelEvent::Restored(_)) => std::mem::take(&mut self.core.parked),
             _ => Vec::new(),
         };
+        let was_purging = self.core.purging.is_some();
         self.core.fold(self.id, sealed, tail, kernel.as_ref())?;
         let folded = match &kernel {
             Some(KernelEvent::Born(born)) => K::born(&mut self.state, &born.key),
@@ -104,6 +105,10 @@ impl<K: EntityKind> Entity<K> {
             }
             Some(KernelEvent::Emitted(emitted)) => {
                 K::emitted(&mut self.state, emitted.turn);
+                Ok(())
+            }
+            Some(KernelEvent::Snapshot(snapshot)) if was_purging && ends_purge(snapshot) => {
+                K::purged(&mut self.state);
                 Ok(())
             }
             Some(KernelEvent::Deleted(_)) => {

@@ -89,6 +89,13 @@ pub trait EntityKind: Debug + Send + Sync + 'static {
 
     /// Whether it is to be deleted once it is at rest.
     fn doomed(state: &Self::State) -> bool;
+    /// Whether its journal is to be purged once it is at rest: archives and records are removed, and a snapshot
+    /// of the state takes their place. What the state does not have is gone then. Blobs that events name stay.
+    fn purges(_state: &Self::State) -> bool {
+        false
+    }
+    /// Its journal was purged, so it is not to be purged any more.
+    fn purged(_state: &mut Self::State) {}
     /// Whether this build can read what the input says; one that it cannot is never journaled.
     fn understands(input: &Input) -> bool;
     /// Whether an entity may begin with this input. Any other is dropped if it comes for one that

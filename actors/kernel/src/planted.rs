@@ -135,6 +135,10 @@ pub enum KernelBug {
     CorrectsInSilence,
     /// A turn leaves the state of its session before its end is published.
     PrunesUnpublished,
+    /// A purge leaves the oldest archive.
+    PurgeKeepsArchive,
+    /// A memory adds a point again when its source comes again.
+    PointsDoubled,
 }
 
 thread_local! {

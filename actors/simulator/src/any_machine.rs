@@ -47,6 +47,10 @@ pub(super) enum MachineMessage {
     ArchiveFailed,
     Scrubbed,
     Erased(SnapshotState),
+    Purged {
+        state: SnapshotState,
+        before: Option<Digest>,
+    },
     Fenced(Epoch),
     Tick,
     Drain,
@@ -69,6 +73,7 @@ impl MachineMessage {
             Self::ArchiveFailed => MachineInput::ArchiveFailed,
             Self::Scrubbed => MachineInput::Scrubbed,
             Self::Erased(state) => MachineInput::Erased { state, before: None },
+            Self::Purged { state, before } => MachineInput::Purged { state, before },
             Self::Fenced(epoch) => MachineInput::FencedHint(epoch),
             Self::Tick => MachineInput::Tick,
             Self::Drain => MachineInput::Drain,

@@ -61,6 +61,7 @@ mod places;
 mod plan;
 mod probation;
 mod process;
+mod purges;
 mod questions;
 mod runaways;
 mod scale;

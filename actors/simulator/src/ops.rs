@@ -30,7 +30,7 @@ const READ_AGAIN: (u64, u64) = (50, 5_000);
 /// Reads of a journal whose state is not there, before that is believed.
 const MISSING_MOST: u32 = 8;
 /// Bytes of a state from which on it is a blob: less than in production, so that some are.
-const STATE_INLINE: usize = 4 << 10;
+pub(super) const STATE_INLINE: usize = 4 << 10;
 
 impl Sim {
     /// Something for the actor of a session.
@@ -123,6 +123,9 @@ impl Sim {
             MachineOutput::Erase { state, .. } => {
                 self.work(to, entity, counter, Do::Erase { state });
             }
+            MachineOutput::Purge { upto, state } => {
+                self.work(to, entity, counter, Do::Purge { upto, state });
+            }
             MachineOutput::Scrub(blobs) => self.work(to, entity, counter, Do::Scrub { blobs }),
             // Best effort in production; here it is done at once, the worst that can happen to a
             // reader.
@@ -199,7 +202,14 @@ impl Sim {
 
     // === operations ===
 
-    fn work_after(&mut self, to: ProcessId, wait: u64, entity: EntityId, counter: u64, work: Do) {
+    pub(super) fn work_after(
+        &mut self,
+        to: ProcessId,
+        wait: u64,
+        entity: EntityId,
+        counter: u64,
+        work: Do,
+    ) {
         if wait == 0 {
             self.work(to, entity, counter, work);
         } else {
@@ -222,19 +232,23 @@ impl Sim {
             return;
         }
         let request = match &work {
-            Do::Load { .. } | Do::Archive { .. } => StoreRequest::Journal(entity, Position(0)),
+            Do::Load { .. } | Do::Archive { .. } | Do::Purge { .. } => {
+                StoreRequest::Journal(entity, Position(0))
+            }
             Do::LoadBlob { digest, .. } => StoreRequest::GetBlob(*digest),
             Do::Append { expected, write } => {
                 StoreRequest::Append { entity, expected: *expected, write: write.clone() }
             }
             Do::ReadBack { after, .. } => StoreRequest::Journal(entity, *after),
             Do::ReadBackTail { .. } | Do::Erase { .. } => StoreRequest::Tail(entity),
-            Do::Scrub { blobs } => match blobs.last() {
+            Do::Scrub { blobs } | Do::PurgePast { past: blobs, .. } => match blobs.last() {
                 Some(digest) => StoreRequest::RemoveBlob(*digest),
                 None => StoreRequest::Tail(entity),
             },
             Do::ArchiveRecords { content, .. } => StoreRequest::PutBlob(content.clone()),
-            Do::ArchiveState { state, .. } => StoreRequest::PutBlob(state.clone()),
+            Do::ArchiveState { state, .. } | Do::PurgeState { state, .. } => {
+                StoreRequest::PutBlob(state.clone())
+            }
         };
         let ticket = self.world.submit(to, request);
         self.expect(to, ticket, PendingOp::Entity(entity, counter, work));
@@ -292,6 +306,12 @@ impl Sim {
             (Do::Erase { state }, _) => {
                 let state = SnapshotState::Inline { bytes: ByteBuf::from(state.to_vec()) };
                 MachineMessage::Erased(state)
+            }
+            (work @ (Do::Purge { .. } | Do::PurgeState { .. } | Do::PurgePast { .. }), reply) => {
+                match self.purging(ActivationPlace { process: to, entity, counter }, work, reply) {
+                    Some(input) => input,
+                    None => return Ok(()),
+                }
             }
             (work, reply) => match self.archiving(to, entity, counter, work, reply)? {
                 Some(input) => input,

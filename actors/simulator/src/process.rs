@@ -20,7 +20,7 @@ use clawnode_kernel::{
 };
 use clawnode_proto::{
     Attempt, CallId, Digest, EntityId, Epoch, Input, InputId, JobId, Position, ProcessId,
-    budget::AccountKey, job::Job, session::ToolEnd,
+    budget::AccountKey, job::Job, kernel::SnapshotState, session::ToolEnd,
 };
 use clawnode_sim::{RequestTicket, Token};
 
@@ -137,6 +137,9 @@ pub(super) enum Do {
     Archive { upto: Position, state: Bytes },
     Erase { state: Bytes },
     Scrub { blobs: Vec<Digest> },
+    Purge { upto: Position, state: Bytes },
+    PurgeState { before: Option<Digest>, state: Bytes, past: Vec<Digest> },
+    PurgePast { before: Option<Digest>, state: SnapshotState, past: Vec<Digest> },
     ArchiveRecords { content: Bytes, state: Bytes, replaced: Replaced },
     ArchiveState { archive: Digest, state: Bytes, replaced: Replaced },
 }

@@ -8,20 +8,21 @@ use std::{
 
 use clap::{Args, Subcommand};
 use clawnode_proto::{
-    ErrorCode, MemoryPointId,
+    ErrorCode,
     api::{ListParams, calls},
     limits::{MEMORY_PUT_BYTES, MEMORY_PUT_POINTS},
     memory::{MemoryKey, MemoryLayer, MemoryTrust},
     memory_point::PointRefusal,
     memory_view::{
-        MemoryForgetParams, MemoryForgetView, MemoryList, MemoryParams, MemoryPointView,
-        MemoryPutParams, MemoryPutView, MemoryShowParams, MemoryStats, PointState, WantedPoint,
+        MemoryList, MemoryParams, MemoryPointView, MemoryPutParams, MemoryPutView,
+        MemoryShowParams, MemoryStats, PointState, WantedPoint,
     },
 };
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
     context::CliContext,
+    memory_forget::{MemoryForgetArgs, forget},
     output::{Output, brief, clean, count, size, time},
 };
 use crate::{
@@ -40,15 +41,16 @@ const STDIN: &str = "-";
 
 /// What `memory --help` ends with.
 const EXAMPLES: &str = "\
-A memory is `AGENT/all`, `AGENT/peer/CHANNEL:ACCOUNT:PEER` or `shared/NAME`. `forget` masks a point at once;
-its text stays in the journal of the memory until `forget --all` deletes the memory. A file of `export` has
-a point on each line; a point that a memory knows is not added again by `import`.
+A memory is `AGENT/all`, `AGENT/peer/CHANNEL:ACCOUNT:PEER` or `shared/NAME`. `forget` masks a point at once
+and removes its text within an hour, or at once with `--now`. A file of `export` has a point on each line; a
+point that a memory knows is not added again by `import`.
 
 Examples:
   clawnode memory list
   clawnode memory show default/all --all
   clawnode memory put default/all 'Tea is at four.' --subject tea --predicate time --object 16:00
   clawnode memory forget default/all point_02zam1va9ewc6wr7c7g2w6jmx5
+  clawnode memory forget default/all point_02zam1va9ewc6wr7c7g2w6jmx5 --now
   clawnode memory forget default/all --all --yes
   clawnode memory export default/all --file points.jsonl
   clawnode memory import shared/handbook points.jsonl
@@ -128,22 +130,6 @@ pub(super) struct MemoryPutArgs {
     /// A name for this request: a repeat under the same name adds nothing
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
-}
-
-/// `memory forget`.
-#[derive(Debug, Args)]
-pub(super) struct MemoryForgetArgs {
-    /// The memory
-    memory: MemoryKey,
-    /// The ids of the points
-    #[arg(value_name = "POINT", required_unless_present = "all", conflicts_with = "all")]
-    points: Vec<MemoryPointId>,
-    /// Delete the memory with its journal
-    #[arg(long)]
-    all: bool,
-    /// Confirm that the memory is deleted
-    #[arg(long, requires = "all")]
-    yes: bool,
 }
 
 /// What `memory import` did.
@@ -263,28 +249,6 @@ fn put_params(args: MemoryPutArgs) -> MemoryPutParams {
         source: None,
     };
     MemoryPutParams { memory, points: vec![point], key }
-}
-
-async fn forget(args: MemoryForgetArgs, context: &CliContext) -> Result<Exit, Failure> {
-    let MemoryForgetArgs { memory, points, all, yes } = args;
-    if all && !yes {
-        let what = format!("`{memory}` was not deleted: its points would be lost");
-        return Err(Failure::new(Exit::Usage, "not_confirmed", what)
-            .hint("add `--yes` to delete it; `clawnode memory export` writes a copy"));
-    }
-    let client = context.client().await?;
-    let points: Vec<Option<MemoryPointId>> =
-        if all { vec![None] } else { points.into_iter().map(Some).collect() };
-    let mut views = Vec::new();
-    for point in points {
-        let params = MemoryForgetParams { memory: memory.clone(), point, all };
-        views.push(client.call(calls::MemoryForget, &params).await?);
-    }
-    context.out.document(&views, |views| {
-        let lines: Vec<String> = views.iter().map(forgotten).collect();
-        lines.join("\n")
-    })?;
-    Ok(Exit::Ok)
 }
 
 fn export(out: Output, points: &[MemoryPointView], file: Option<&Path>) -> Result<(), Failure> {
@@ -466,25 +430,6 @@ fn put(view: &MemoryPutView) -> String {
     });
     let lines: Vec<String> = added.chain(known).chain(refused).collect();
     if lines.is_empty() { "this was done long ago".to_owned() } else { lines.join("\n") }
-}
-
-fn forgotten(view: &MemoryForgetView) -> String {
-    let MemoryForgetView { memory, forgotten, deleted, sources } = view;
-    let memory = clean(&memory.to_string());
-    let mut lines = vec![if *deleted {
-        let points = count(u64::from(*forgotten), "live point");
-        format!("`{memory}` is deleted, with {points} and its journal")
-    } else {
-        format!(
-            "the point is not recalled any more; its text stays in the journal of `{memory}` until \
-             `clawnode memory forget {memory} --all --yes`"
-        )
-    }];
-    lines.extend(sources.iter().map(|session| {
-        let session = clean(session);
-        format!("it was learned from `{session}`, which still has it: `clawnode sessions delete {session} --yes`")
-    }));
-    lines.join("\n")
 }
 
 /// A word of the wire, as the wire spells it.

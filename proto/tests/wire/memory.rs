@@ -64,7 +64,8 @@ fn inputs() -> Vec<MemoryInput> {
     let own = LearnedPoint { source: None, ..told.clone() };
     vec![
         MemoryInput::Put { points: vec![told, own] },
-        MemoryInput::Forget { points: vec![source(0).point()], by: "ada".to_owned() },
+        MemoryInput::Forget { points: vec![source(0).point()], by: "ada".to_owned(), now: false },
+        MemoryInput::ForgetSource { source: source(0).entity, by: "ada".to_owned() },
         MemoryInput::Delete {},
         MemoryInput::TimerFired { due: Timestamp(1_795_651_200_000) },
     ]

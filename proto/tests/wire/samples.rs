@@ -29,8 +29,8 @@ use clawnode_proto::{
     },
     job::{Callbacks, Job, JobState},
     kernel::{
-        Accepted, Born, Claim, Deleted, Emitted, KernelEvent, Parked, Quarantined, Released,
-        Remembered, Restored, Snapshot, SnapshotState,
+        Accepted, Born, Claim, Deleted, Emitted, KernelEvent, Parked, PurgeBegun, Quarantined,
+        Released, Remembered, Restored, Snapshot, SnapshotState,
     },
     kill_switch::{KillSwitch, SwitchRecord, SwitchScope},
     lane::Lane,
@@ -513,6 +513,7 @@ pub(crate) fn kernel_events() -> Vec<KernelEvent> {
         Deleted { at: Timestamp(9), dropped: vec![input().id] }.into(),
         Claim { excused: true }.into(),
         Restored { input: order() }.into(),
+        PurgeBegun {}.into(),
     ]
 }
 

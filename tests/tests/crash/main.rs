@@ -20,6 +20,7 @@ mod kills;
 mod panics;
 mod placement;
 mod points;
+mod purges;
 mod streams;
 mod structured;
 mod support;

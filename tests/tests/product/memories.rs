@@ -3,13 +3,18 @@
 use std::fs;
 
 use clawnode_proto::{
+    SessionKey,
     memory::MemoryKey,
     memory_view::{MemoryList, MemoryPointView, MemoryPoints, MemoryPutView, PointState},
 };
-use clawnode_tests::process::{Client, Ground, Home, Node, ProcessError};
+use clawnode_tests::{
+    model::Script,
+    process::{Client, Ground, Home, Message, Node, ProcessError},
+    wait::until,
+};
 use serde_json::{Value, json};
 
-use super::Outcome;
+use super::{Outcome, scene};
 
 const MEMORY: &str = "default/all";
 
@@ -58,10 +63,17 @@ async fn a_memory_keeps_what_it_accepted_and_forgets_what_it_is_asked_to() -> Ou
 
     // What is superseded and forgotten comes back by no means, the other stays.
     let ended = home.run(&["memory", "forget", MEMORY, &rome.to_string()]).await?;
-    assert!(ended.out.contains("stays in the journal of `default/all`"), "{ended:?}");
+    assert!(ended.out.contains("stays in the journal of `default/all` until 2"), "{ended:?}");
     let all = points(&client, MEMORY, true).await?;
     assert_eq!(texts(&all), ["Ada lives in Bonn."], "MEM-4");
     let ended = home.run(&["memory", "forget", MEMORY, &rome.to_string()]).await?;
+    assert!(ended.code == 0, "it may be purged at once: {ended:?}");
+    let ended = home.run(&["memory", "forget", MEMORY, &rome.to_string(), "--now"]).await?;
+    assert!(ended.out.contains("journal of `default/all` is purged"), "{ended:?}");
+    let ended = home.run(&["memory", "forget", MEMORY, &rome.to_string(), "--now"]).await?;
+    assert!(ended.code == 1 && ended.err.contains("is gone already"), "{ended:?}");
+    let never = "point_02zam1va9ewc6wr7c7g2w6jmx5";
+    let ended = home.run(&["memory", "forget", MEMORY, never, "--now"]).await?;
     assert!(ended.code == 1 && ended.err.contains("has no point"), "{ended:?}");
     let verified = home.run(&["journal", "verify"]).await?;
     assert_eq!(verified.code, 0, "{verified:?}");
@@ -124,5 +136,49 @@ async fn an_export_is_imported_once_and_a_memory_is_deleted_with_its_journal() -
     assert_eq!(texts(&points(&client, MEMORY, true).await?), ["Tea is at four."]);
     let ended = home.run(&["memory", "put", "defualt/all", "Tea is at four."]).await?;
     assert!(ended.err.contains("did you mean `default`?"), "{ended:?}");
+    node.stop().await
+}
+
+#[tokio::test]
+async fn what_was_learned_from_a_session_goes_with_it() -> Outcome {
+    let (_server, home) = scene(Script::default()).await;
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    let learned = |event: u64, entity: &str| {
+        let source = json!({ "entity": entity, "event": event, "at": 1 });
+        json!({ "text": format!("{event} of {entity}"), "source": source })
+    };
+    let mut sessions = Vec::new();
+    for peer in ["ada", "ben"] {
+        let message = Message::new(peer, "hello");
+        client.chat(&message).await?;
+        sessions.push(message.session());
+    }
+    let ids: Vec<String> =
+        sessions.iter().map(|it| it.parse::<SessionKey>().unwrap().entity().to_string()).collect();
+    let agent = sessions[0].parse::<SessionKey>().unwrap().agent;
+    let (all, peer) = (format!("{agent}/all"), MemoryKey::of_peer(&sessions[0].parse().unwrap()));
+    for memory in [all.as_str(), &peer.to_string(), "shared/handbook"] {
+        let points = [learned(1, &ids[0]), learned(2, &ids[1])];
+        let _: MemoryPutView =
+            client.call("memory.put", json!({ "memory": memory, "points": points })).await?;
+    }
+    let _: Value = client.call("sessions.delete", json!({ "session": sessions[0] })).await?;
+    let rest = format!("2 of {}", ids[1]);
+    for memory in [all.as_str(), &peer.to_string(), "shared/handbook"] {
+        until("a memory without the session", async || {
+            let left = points(&client, memory, true).await?;
+            Ok((texts(&left) == [rest.as_str()]).then_some(()))
+        })
+        .await?;
+    }
+    // The other one is deleted by the memory that was taught by it.
+    let left = points(&client, &all, false).await?;
+    let ended = home
+        .run(&["memory", "forget", &all, &left[0].id.to_string(), "--sources", "--yes", "--now"])
+        .await?;
+    assert!(ended.out.contains(&format!("`{}` is deleted", sessions[1])), "{ended:?}");
+    let list: Value = client.call("sessions.list", json!({ "state": "deleted" })).await?;
+    assert_eq!(list["sessions"].as_array().map(Vec::len), Some(2), "{list}");
     node.stop().await
 }

@@ -8,19 +8,18 @@ use std::ops::ControlFlow;
 
 use clawnode_cluster::{Record, Storage, StoreError};
 use clawnode_proto::{
-    Digest, EntityId, Kind, Position, Sealed, Seq, Tail, event::decode_record, kernel::SNAPSHOT,
+    Digest, EntityId, Kind, Position, Sealed, Seq, Tail,
+    event::decode_record,
+    kernel::{PURGE_BEGUN, SNAPSHOT},
 };
 
 use super::{Entities, EntityError, known_kinds::Fold};
 use crate::{
     Core, Entity, EntityKind, FoldError, LoadedJournal, Violation,
-    archive::{self, snapshot_of},
-    core::snapshot_blob,
+    archive::{self, ARCHIVES_MAX, snapshot_of},
+    core::{may_begin, snapshot_blob},
     journal_reader::readable,
 };
-
-/// Archives that one journal may chain; more is a loop.
-pub(super) const ARCHIVES_MAX: usize = 100_000;
 
 /// Where the segments of a journal are.
 #[derive(Debug)]
@@ -51,6 +50,10 @@ impl Entities {
     async fn chain(&self, id: EntityId) -> Result<Chain, EntityError> {
         let newest = self.storage.journal.read(id, Position(0)).await?;
         let mut archived = Vec::new();
+        if is_purging(&newest) {
+            // Archives are being removed. What is left of them says less than the state that the journal begins with.
+            return Ok(Chain { archived, newest });
+        }
         let mut next = archive_of(&newest);
         while let Some((digest, last)) = next.filter(|_| archived.len() < ARCHIVES_MAX) {
             archived.push((digest, last));
@@ -143,12 +146,16 @@ impl<F: Fold> Played<F> {
         let mut begun = false;
         if let Some(snapshot) = snapshot_of(&records) {
             if self.is_new {
-                // A tombstone: nothing is left of the records that it replaced.
-                let snapshot = match snapshot_blob(&records) {
+                // A tombstone or a purge: nothing is left of the records that it replaced.
+                let blob = match snapshot_blob(&records) {
                     Some(digest) => readable(stores.blobs.get(digest).await)?,
                     None => None,
                 };
-                self.fold.load(&LoadedJournal { records: records[..1].to_vec(), snapshot })?;
+                let loaded = LoadedJournal { records: records[..1].to_vec(), snapshot: blob };
+                if snapshot.archive.is_none() {
+                    may_begin(self.id, &loaded)?;
+                }
+                self.fold.load(&loaded)?;
                 begun = true;
             } else if self.fold.core().tail != snapshot.tail {
                 let text = "a snapshot does not match the events before it".to_owned();
@@ -213,6 +220,13 @@ fn visit_all(
         }
     }
     Ok(ControlFlow::Continue(()))
+}
+
+/// Whether a purge has begun that has not ended: its end replaces these records.
+fn is_purging(records: &[Record]) -> bool {
+    let begins = |sealed: &Sealed| sealed.head.kind == PURGE_BEGUN;
+    let of = |record: &Record| decode_record(&record.bytes).is_ok_and(|it| it.iter().any(begins));
+    records.iter().any(of)
 }
 
 /// The segment that the snapshot replaced that these records begin with, and its last event.

@@ -7,12 +7,11 @@ use clawnode_proto::{
     kernel::{Accepted, KernelEvent, Parked},
 };
 
-use super::{
-    Entities, EntityError,
-    chain::{ARCHIVES_MAX, archive_of},
-    known_kinds::KnownKind,
+use super::{Entities, EntityError, chain::archive_of, known_kinds::KnownKind};
+use crate::{
+    archive::{ARCHIVES_MAX, snapshot_of},
+    core::snapshot_blob,
 };
-use crate::{archive::snapshot_of, core::snapshot_blob};
 
 impl Entities {
     /// The blobs of an entity of this kind, without the state that it loads from: those that its

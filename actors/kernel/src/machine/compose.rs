@@ -304,8 +304,9 @@ impl<K: EntityKind> Machine<K> {
             && self.aborting.is_empty()
             && K::decide(&entity.state).iter().all(|effect| self.confirmed.contains(effect));
         let doomed = K::doomed(&entity.state);
-        // A deletion that is due wakes the entity, like any effect.
-        self.quiescent = at_rest && !doomed;
+        let purges = entity.core.purging.is_some() || K::purges(&entity.state);
+        // A deletion or purge that is due wakes the entity, like any effect.
+        self.quiescent = at_rest && !doomed && !purges;
         #[cfg(feature = "test-util")]
         self.misjudge(at_rest);
         self.complete();
@@ -314,6 +315,9 @@ impl<K: EntityKind> Machine<K> {
         }
         if at_rest && doomed {
             return self.erase(now);
+        }
+        if at_rest && purges {
+            return self.purge(now);
         }
         if at_rest && self.is_snapshot_due(true) {
             return self.archive();
@@ -390,7 +394,8 @@ impl<K: EntityKind> Machine<K> {
     /// entity to rest as long as it can.
     fn is_snapshot_due(&self, at_rest: bool) -> bool {
         let Some(entity) = self.entity() else { return false };
-        let is_between = self.claimed && self.draft.is_empty() && !self.drains();
+        let may = self.claimed && !self.drains() && entity.core.purging.is_none();
+        let is_between = may && self.draft.is_empty();
         let every = self.options.snapshot_every.max(1);
         let events = entity.core.events_since_snapshot;
         let is_due = if at_rest {

@@ -75,6 +75,7 @@ impl<K: EntityKind> Machine<K> {
             let superseded = snapshot_of(&loaded.records).and_then(|snapshot| snapshot.superseded);
             self.scrub = superseded.filter(|blobs| !blobs.is_empty());
         }
+        self.scrub_purged(&core, &loaded);
         let quarantined = matches!(core.service, Service::Quarantined { .. });
         let claims = core.claims_without_progress;
         let fold_at_once = claims == 0 && self.activation == Activation::Fresh && !quarantined;

@@ -85,6 +85,14 @@ pub enum MachineInput<K: EntityKind> {
         /// The blob of the snapshot that it still loads from.
         before: Option<Digest>,
     },
+    /// The state is stored and the archives of the entity are gone, as asked by
+    /// [`MachineOutput::Purge`].
+    Purged {
+        /// Where the state is.
+        state: SnapshotState,
+        /// The blob of the snapshot that the journal still loads from.
+        before: Option<Digest>,
+    },
     /// The archive could not be made; the next attempt is after another `snapshot_every` events.
     ArchiveFailed,
     /// Another process says that it has claimed the entity.
@@ -152,9 +160,17 @@ pub enum MachineOutput<K: EntityKind> {
         /// The state of the tombstone: encoded, without content.
         state: Bytes,
     },
+    /// Store this state, then remove the archives of all records up to this position and the states of earlier
+    /// snapshots, the oldest first, except for the one that the journal loads from; answer `Purged`.
+    Purge {
+        /// The last record that the state includes.
+        upto: Position,
+        /// The encoded state.
+        state: Bytes,
+    },
     /// Remove these blobs, also if the activation ends meanwhile; nothing refers to them any more.
     Discard(Vec<Digest>),
-    /// Remove these blobs, and have the store free what it removed: the entity is deleted. Answer
+    /// Remove these blobs, and have the store free what it removed: the entity is deleted or purged. Answer
     /// `Scrubbed`.
     Scrub(Vec<Digest>),
     /// Tell this process that the entity has another owner now, so that it stops paying at once.

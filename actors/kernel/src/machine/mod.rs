@@ -31,6 +31,7 @@ mod io;
 mod options;
 #[cfg(feature = "test-util")]
 mod planted;
+mod purge;
 #[cfg(test)]
 #[cfg(feature = "test-util")]
 mod wants_tests;
@@ -151,6 +152,8 @@ enum Busy {
     No,
     Appending(InFlight),
     Archiving,
+    /// What the journal had is being removed; a snapshot replaces all records.
+    Purging,
     /// Personal data is being removed; the tombstone replaces everything up to here.
     Erasing(Tail),
     /// The entity is deleted, and what is left of it is removed.
@@ -407,6 +410,7 @@ impl<K: EntityKind> Machine<K> {
                 }
             }
             MachineInput::Erased { state, before } => self.write_tombstone(now, state, before)?,
+            MachineInput::Purged { state, before } => self.purged(now, state, before)?,
             MachineInput::ArchiveFailed => self.archive_failed(),
             MachineInput::FencedHint(epoch) => {
                 if self.claimed && self.core().is_some_and(|core| core.tail.epoch < epoch) {

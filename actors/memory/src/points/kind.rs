@@ -25,7 +25,7 @@ pub struct Memory;
 /// What must be under way for a memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MemoryEffect {
-    /// A timer for the daily consolidation.
+    /// A timer for the daily consolidation, or for a purge.
     Timer(Timestamp),
     /// The bucket lists the memory, which began with this event.
     List(u64),
@@ -88,6 +88,14 @@ impl EntityKind for Memory {
         state.is_doomed()
     }
 
+    fn purges(state: &MemoryState) -> bool {
+        state.purges()
+    }
+
+    fn purged(state: &mut MemoryState) {
+        state.purged();
+    }
+
     fn understands(input: &Input) -> bool {
         let key = input.key.parse::<MemoryKey>();
         input.order.is_some() || key.is_ok() && codec::decode::<MemoryInput>(&input.body).is_ok()
@@ -121,8 +129,9 @@ impl EntityKind for Memory {
     }
 
     fn decide(state: &MemoryState) -> Vec<MemoryEffect> {
-        let timer = state.due().map(MemoryEffect::Timer);
-        timer.into_iter().chain(state.listed().map(MemoryEffect::List)).collect()
+        let (daily, purge) = (state.due(), state.purge_due());
+        let timers = daily.into_iter().chain(purge.filter(|purge| daily != Some(*purge)));
+        timers.map(MemoryEffect::Timer).chain(state.listed().map(MemoryEffect::List)).collect()
     }
 
     fn class(_: &MemoryEffect) -> EffectKind {

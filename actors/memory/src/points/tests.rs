@@ -114,7 +114,7 @@ impl Book {
     }
 
     pub(super) fn forget(&mut self, point: MemoryPointId) -> Vec<MemoryEvent> {
-        self.accept(MemoryInput::Forget { points: vec![point], by: "ada".to_owned() });
+        self.accept(MemoryInput::Forget { points: vec![point], by: "ada".to_owned(), now: false });
         self.decide()
     }
 
@@ -228,7 +228,7 @@ fn mem_4_what_is_forgotten_is_not_shown_from_its_input_on() {
     book.put(vec![fact(1, about, "Ada lives in Rome", MemoryTrust::Person)]);
     book.put(vec![fact(2, about, "Ada lives in Bonn", MemoryTrust::Person)]);
     let points = vec![source(1).point(), source(2).point()];
-    book.accept(MemoryInput::Forget { points: points.clone(), by: "ada".to_owned() });
+    book.accept(MemoryInput::Forget { points: points.clone(), by: "ada".to_owned(), now: false });
     assert_eq!((book.texts().len(), book.past().len()), (0, 0), "before the event");
     let events = book.decide();
     assert_eq!(events, [PointsMasked { points, by: "ada".to_owned() }.into()]);
@@ -238,6 +238,64 @@ fn mem_4_what_is_forgotten_is_not_shown_from_its_input_on() {
     assert!(!bytes.windows(text.len()).any(|it| it == text), "its state has no text of it");
     let stats = book.state.stats("default/all".parse().unwrap());
     assert_eq!((stats.masked, stats.points, stats.past, stats.bytes), (2, 0, 0, 0));
+}
+
+#[test]
+fn what_is_forgotten_is_purged_within_an_hour_or_at_once() {
+    let forget = |event, now| MemoryInput::Forget {
+        points: vec![source(event).point()],
+        by: "ada".to_owned(),
+        now,
+    };
+    let mut book = Book::new();
+    book.put((1..4).map(|event| told(event, &format!("{event}"), MemoryTrust::Agent)).collect());
+    book.accept(forget(9, true));
+    book.decide();
+    assert!(!Memory::purges(&book.state) && book.state.purge_due().is_none(), "it never was");
+    book.ts = 1_000;
+    book.accept(forget(1, false));
+    assert!(!Memory::purges(&book.state));
+    book.decide();
+    book.ts = 2_000;
+    book.accept(forget(2, false));
+    book.decide();
+    let due = at(1_000 + DAY / 24);
+    assert_eq!(book.state.purge_due(), Some(due), "an hour after the first of them");
+    assert!(Memory::decide(&book.state).contains(&MemoryEffect::Timer(due)));
+    book.accept(MemoryInput::TimerFired { due: at(5) });
+    assert!(!Memory::purges(&book.state), "another timer");
+    book.accept(MemoryInput::TimerFired { due });
+    assert!(Memory::purges(&book.state));
+    Memory::purged(&mut book.state);
+    assert!(!Memory::purges(&book.state) && book.state.purge_due().is_none());
+    // What is gone from the journal is not purged again, and what is there is, once it is masked.
+    book.accept(forget(1, true));
+    book.decide();
+    assert!(!Memory::purges(&book.state));
+    book.accept(forget(3, true));
+    assert!(!Memory::purges(&book.state), "its text is in the state until its event");
+    book.decide();
+    assert!(Memory::purges(&book.state));
+}
+
+#[test]
+fn what_was_learned_from_a_deleted_session_is_masked_wherever_it_is() {
+    let mut book = Book::new();
+    let about = ("ada", "lives in");
+    book.put(vec![fact(1, about, "Ada lives in Rome", MemoryTrust::Person)]);
+    let mut other = fact(2, about, "Ada lives in Bonn", MemoryTrust::Person);
+    other.source = Some(MemorySource { entity: EntityId::from_u128(8), ..source(2) });
+    book.put(vec![other]);
+    // One is superseded, one waits to be recorded, and one is from elsewhere.
+    book.accept(MemoryInput::Put { points: vec![told(3, "Ada has a cat", MemoryTrust::Agent)] });
+    let source = EntityId::from_u128(7);
+    book.accept(MemoryInput::ForgetSource { source, by: "ada".to_owned() });
+    book.decide();
+    assert_eq!((book.texts(), book.past().len()), (vec!["Ada lives in Bonn"], 0));
+    assert_eq!(book.state.purge_due(), Some(at(DAY / 24)));
+    let mut book = Book::new();
+    book.accept(MemoryInput::ForgetSource { source, by: "ada".to_owned() });
+    assert_eq!((book.decide(), book.state.purge_due()), (Vec::new(), None));
 }
 
 #[test]

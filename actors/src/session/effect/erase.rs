@@ -7,6 +7,7 @@ use clawnode_kernel::EntityKind as _;
 use clawnode_proto::{Digest, EntityId, Input, JobId, event::decode_record, session::SessionEvent};
 use clawnode_tool::archive;
 
+use super::learned::forget_learned;
 use crate::session::{
     clients::{client::Sessions, files, send_error::SendError},
     turn::kind::Session,
@@ -33,6 +34,8 @@ pub(in crate::session) async fn erase(
     entity: EntityId,
     dropped: &[Input],
 ) -> Result<Option<Digest>, SendError> {
+    // First, while its journal still has its key.
+    forget_learned(sessions, entity).await?;
     archive::forget(sessions.storage(), entity).await?;
     files::forget(sessions.storage(), entity).await?;
     Ok(sessions.entities().erase(Session::KIND, entity, dropped).await?)

@@ -13,6 +13,7 @@ pub(in crate::session) mod erase;
 pub(in crate::session) mod frames;
 pub(in crate::session) mod hub;
 pub(in crate::session) mod judge;
+mod learned;
 pub(in crate::session) mod outages;
 pub(in crate::session) mod people;
 pub(in crate::session) mod perform;

@@ -8,6 +8,7 @@
 //! `blocks:SECONDS` blocks all workers of the runtime once a message is stored.
 
 mod arm;
+mod blobs;
 mod chance;
 mod jobs;
 mod stores;

@@ -19,7 +19,7 @@ use clawnode_proto::{
     EntityId, Input, Partition, Position, ProcessId, Traceparent, codec,
     event::decode_record,
     frame::{FrameBatch, FrameBody},
-    kernel::{CLAIM, QUARANTINED},
+    kernel::{CLAIM, PURGE_BEGUN, QUARANTINED},
 };
 use tokio::sync::broadcast;
 
@@ -54,6 +54,12 @@ pub(super) enum Point {
     BeforeSnapshot,
     /// C13: the snapshot is stored.
     AfterSnapshot,
+    /// C27: a memory is to be purged, and nothing is stored of that.
+    BeforePurge,
+    /// C27: a purge has begun, and nothing is removed.
+    AfterPurge,
+    /// C27: a blob is to be removed.
+    BeforeRemoval,
     /// C8: a tool is asked for, its job is not stored.
     BeforeJob,
     /// C9: a job is stored, and nothing else.
@@ -75,7 +81,7 @@ pub(super) enum Point {
 }
 
 /// All points by name.
-const POINTS: [(&str, Point); 22] = [
+const POINTS: [(&str, Point); 25] = [
     ("before-put", Point::BeforePut),
     ("after-put", Point::AfterPut),
     ("before-accepted", Point::BeforeAccepted),
@@ -89,6 +95,9 @@ const POINTS: [(&str, Point); 22] = [
     ("before-ack", Point::BeforeAck),
     ("before-snapshot", Point::BeforeSnapshot),
     ("after-snapshot", Point::AfterSnapshot),
+    ("before-purge", Point::BeforePurge),
+    ("after-purge", Point::AfterPurge),
+    ("before-removal", Point::BeforeRemoval),
     ("before-job", Point::BeforeJob),
     ("after-job", Point::AfterJob),
     ("before-started", Point::BeforeStarted),
@@ -194,6 +203,9 @@ impl Armed {
         if has("model_gave_way") {
             self.pass(Point::BeforeGiveWay);
         }
+        if has(PURGE_BEGUN) {
+            self.pass(Point::BeforePurge);
+        }
         if rollup {
             self.pass(Point::BeforeSnapshot);
         }
@@ -213,6 +225,9 @@ impl Armed {
         }
         if has("model_gave_way") {
             self.pass(Point::AfterGiveWay);
+        }
+        if has(PURGE_BEGUN) {
+            self.pass(Point::AfterPurge);
         }
         if rollup {
             self.pass(Point::AfterSnapshot);

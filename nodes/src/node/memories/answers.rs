@@ -7,15 +7,15 @@ use clawnode_gateway::HandlerResult;
 use clawnode_kernel::{Entity, EntityError, Service};
 use clawnode_memory::{Memory, points::MemoryState};
 use clawnode_proto::{
-    AgentName, Cursor, EntityId, ErrorBody, ErrorCode, IdempotencyKey, InputId,
+    AgentName, Cursor, ErrorBody, ErrorCode, IdempotencyKey, InputId,
     api::Method,
     codec,
     limits::{MEMORY_BYTES, MEMORY_POINTS},
     memory::MemoryKey,
     memory_point::{MemoryInput, PointRefusal},
     memory_view::{
-        ListedMemory, MemoryForgetParams, MemoryForgetView, MemoryList, MemoryPoints,
-        MemoryPutParams, MemoryPutView, MemoryShowParams, MemoryStats,
+        ListedMemory, MemoryList, MemoryPoints, MemoryPutParams, MemoryPutView, MemoryShowParams,
+        MemoryStats,
     },
     subject::MEMORY_KEYS,
 };
@@ -26,9 +26,7 @@ use super::view;
 use crate::{config::nearest, node::overview::NodeInfo};
 
 /// Journals that are read at the same time.
-const READS_MOST: usize = 16;
-/// Other journals that one answer names.
-const SOURCES_MOST: usize = 64;
+pub(super) const READS_MOST: usize = 16;
 /// How long a change may take before the person is asked to look again: an owner may have to be found
 /// dead first.
 const CHANGED_WITHIN: Duration = Duration::from_secs(20);
@@ -38,9 +36,9 @@ const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(10), Duration::f
 /// The memories of a cluster, for people.
 #[derive(Clone, Debug)]
 pub struct MemoryAnswers {
-    sessions: Sessions,
+    pub(super) sessions: Sessions,
     agents: Agents,
-    node: NodeInfo,
+    pub(super) node: NodeInfo,
 }
 
 // === impl MemoryAnswers ===
@@ -126,51 +124,8 @@ impl MemoryAnswers {
         Ok(MemoryPutView { added, known, refused })
     }
 
-    /// Answers `memory.forget`.
-    pub(in crate::node) async fn forget(
-        &self,
-        params: MemoryForgetParams,
-    ) -> HandlerResult<MemoryForgetView> {
-        let MemoryForgetParams { memory: key, point, all } = params;
-        let state = match (point, all) {
-            (Some(_), false) | (None, true) => self.existing(&key).await?.state,
-            (None, false) | (Some(_), true) => {
-                let what = "say either which `point` to forget, or `all`";
-                return Err(ErrorBody::new(ErrorCode::InvalidParams, what));
-            }
-        };
-        let sources = self.named(view::sources(&state, &key, point)).await;
-        let live = state.live().count();
-        let name = ulid::Ulid::generate().to_string();
-        let Some(point) = point else {
-            self.store(&key, &name, &MemoryInput::Delete {}).await?;
-            // One that has begun again since is another one.
-            let is_gone = |memory: Option<Entity<Memory>>| {
-                memory.is_none_or(|it| it.state.began() != state.began()).then_some(())
-            };
-            self.awaited(&key, is_gone).await?;
-            let forgotten = u32::try_from(live).unwrap_or(u32::MAX);
-            return Ok(MemoryForgetView { memory: key, forgotten, deleted: true, sources });
-        };
-        let is_there = |state: &MemoryState| {
-            state.live().any(|it| it.id == point) || state.past().any(|it| it.id == point)
-        };
-        if !is_there(&state) {
-            let what = format!("the memory `{key}` has no point `{point}`");
-            return Err(ErrorBody::new(ErrorCode::NotFound, what)
-                .hint(format!("`clawnode memory show {key} --all` shows the points that it has")));
-        }
-        let by = format!("operator at {}", (self.node.heartbeat)().node);
-        let body = MemoryInput::Forget { points: vec![point], by };
-        let input = self.store(&key, &name, &body).await?;
-        let is_masked =
-            |memory: &Entity<Memory>| memory.core.has(input) && !is_there(&memory.state);
-        self.changed(&key, is_masked).await?;
-        Ok(MemoryForgetView { memory: key, forgotten: 1, deleted: false, sources })
-    }
-
     /// Stores an input for a memory.
-    async fn store(
+    pub(super) async fn store(
         &self,
         key: &MemoryKey,
         name: &str,
@@ -186,7 +141,7 @@ impl MemoryAnswers {
     }
 
     /// The memory once this is so.
-    async fn changed(
+    pub(super) async fn changed(
         &self,
         key: &MemoryKey,
         is_so: impl Fn(&Entity<Memory>) -> bool,
@@ -196,7 +151,7 @@ impl MemoryAnswers {
     }
 
     /// Waits until something is found in a memory.
-    async fn awaited<T>(
+    pub(super) async fn awaited<T>(
         &self,
         key: &MemoryKey,
         find: impl Fn(Option<Entity<Memory>>) -> Option<T>,
@@ -260,7 +215,7 @@ impl MemoryAnswers {
         }
     }
 
-    async fn existing(&self, key: &MemoryKey) -> HandlerResult<Entity<Memory>> {
+    pub(super) async fn existing(&self, key: &MemoryKey) -> HandlerResult<Entity<Memory>> {
         if let Some(memory) = self.load(key).await? {
             return Ok(memory);
         }
@@ -286,16 +241,6 @@ impl MemoryAnswers {
             }
         }
         Ok(keys)
-    }
-
-    /// The keys of these entities, or their ids if they have none any more.
-    async fn named(&self, entities: BTreeSet<EntityId>) -> Vec<String> {
-        let name = |id: EntityId| async move {
-            let core = self.sessions.entities().core(id).await;
-            core.ok().and_then(|core| core.key).unwrap_or_else(|| id.to_string())
-        };
-        let first = entities.into_iter().take(SOURCES_MOST).map(name);
-        stream::iter(first).buffered(READS_MOST).collect().await
     }
 }
 

@@ -4,6 +4,7 @@
 //! I/O.
 
 mod answers;
+mod forget;
 mod runner;
 mod view;
 

@@ -11,6 +11,7 @@
 mod actor;
 mod erase;
 mod handle;
+mod purge;
 mod state;
 mod store;
 

@@ -19,6 +19,7 @@ use super::{
     GOODBYE, Port, Served,
     erase::erase,
     handle::EntityMessage,
+    purge::purge,
     store::{append, archive, discard, load, read_back, scrub},
 };
 use crate::{
@@ -161,6 +162,11 @@ impl<K: EntityKind> EntityActorState<K> {
                 let runner = Arc::clone(&self.served.runner);
                 self.spawn(myself, async move {
                     port.tell(erase(&context, runner.as_ref(), id, dropped, state).await);
+                });
+            }
+            MachineOutput::Purge { upto, state } => {
+                self.spawn(myself, async move {
+                    port.tell(purge::<K>(&context, id, upto, state).await);
                 });
             }
             // Detached: it is bounded, and continues when the activation is over.

@@ -22,9 +22,9 @@ use crate::{
 };
 
 /// The first wait before a read that failed is tried again; doubles up to [`READ_MOST`].
-const READ_FIRST: Duration = Duration::from_millis(50);
+pub(super) const READ_FIRST: Duration = Duration::from_millis(50);
 /// The longest wait before a read that failed is tried again.
-const READ_MOST: Duration = Duration::from_secs(2);
+pub(super) const READ_MOST: Duration = Duration::from_secs(2);
 /// Tries at removing a blob.
 const DISCARDS_MAX: u32 = 8;
 
@@ -148,7 +148,8 @@ pub(super) async fn archive<K: EntityKind>(
     }
 }
 
-/// The state that a journal loads from now, which the next snapshot makes superfluous. Those that
+/// The state that a journal loads from now, which the next snapshot makes superfluous unless the past begins there.
+/// Those that
 /// are superfluous already are removed: states of earlier snapshots, and those of owners that died
 /// while they made one.
 async fn superseded<K: EntityKind>(
@@ -165,21 +166,30 @@ async fn superseded<K: EntityKind>(
         }
         None => Vec::new(),
     };
+    // Where the past begins, the state is all there is of it.
+    let is_begin = snapshot_of(records).is_some_and(|snapshot| snapshot.archive.is_none());
+    gone.extend(past_of_dead::<K>(storage, id, records).await?);
     let own = snapshot_blob(records);
-    if archive::has_deaths(records) {
-        let snapshot = match own {
-            Some(digest) => readable(blobs.get(digest).await)?,
-            None => None,
-        };
-        gone.extend(archive::leftovers::<K>(
-            id,
-            &LoadedJournal { records: records.to_vec(), snapshot },
-        ));
-    }
     for digest in gone {
         blobs.delete(digest).await?;
     }
-    Ok(own.into_iter().collect())
+    Ok(own.filter(|_| !is_begin).into_iter().collect())
+}
+
+/// The blobs of snapshots that owners began and never stored, because they died.
+pub(super) async fn past_of_dead<K: EntityKind>(
+    storage: &Storage,
+    id: EntityId,
+    records: &[Record],
+) -> Result<Vec<Digest>, StoreError> {
+    if !archive::has_deaths(records) {
+        return Ok(Vec::new());
+    }
+    let snapshot = match snapshot_blob(records) {
+        Some(digest) => readable(storage.blobs.get(digest).await)?,
+        None => None,
+    };
+    Ok(archive::leftovers::<K>(id, &LoadedJournal { records: records.to_vec(), snapshot }))
 }
 
 /// The states of all snapshots in a chain of archives.
@@ -222,7 +232,7 @@ pub(super) async fn scrub<K: EntityKind>(
     MachineInput::Scrubbed
 }
 
-async fn pause(first: Duration, most: Duration, tries: u32) {
+pub(super) async fn pause(first: Duration, most: Duration, tries: u32) {
     jittered(first.saturating_mul(1 << tries.min(10)).min(most)).await;
 }
 

@@ -1,0 +1,87 @@
+//! `memory forget`: masks points, has their texts removed, and deletes memories.
+
+use clap::Args;
+use clawnode_proto::{
+    MemoryPointId,
+    api::calls,
+    memory::MemoryKey,
+    memory_view::{MemoryForgetParams, MemoryForgetView},
+};
+
+use super::{
+    context::CliContext,
+    output::{clean, count, time},
+};
+use crate::failure::{Exit, Failure};
+
+/// `memory forget`.
+#[derive(Debug, Args)]
+pub(super) struct MemoryForgetArgs {
+    /// The memory
+    memory: MemoryKey,
+    /// The ids of the points
+    #[arg(value_name = "POINT", required_unless_present = "all", conflicts_with = "all")]
+    points: Vec<MemoryPointId>,
+    /// Delete the memory with its journal
+    #[arg(long)]
+    all: bool,
+    /// Remove the texts from the journal at once, also of points that were forgotten before
+    #[arg(long, conflicts_with = "all")]
+    now: bool,
+    /// Delete the sessions that the points were learned from
+    #[arg(long, requires = "yes")]
+    sources: bool,
+    /// Confirm that the memory or the sessions are deleted
+    #[arg(long)]
+    yes: bool,
+}
+
+/// Runs `memory forget`.
+pub(super) async fn forget(args: MemoryForgetArgs, context: &CliContext) -> Result<Exit, Failure> {
+    let MemoryForgetArgs { memory, points, all, now, sources, yes } = args;
+    if all && !yes {
+        let what = format!("`{memory}` was not deleted: its points would be lost");
+        return Err(Failure::new(Exit::Usage, "not_confirmed", what)
+            .hint("add `--yes` to delete it; `clawnode memory export` writes a copy"));
+    }
+    let client = context.client().await?;
+    let points: Vec<Option<MemoryPointId>> =
+        if all { vec![None] } else { points.into_iter().map(Some).collect() };
+    let last = points.len().saturating_sub(1);
+    let mut views = Vec::new();
+    for (at, point) in points.into_iter().enumerate() {
+        // One purge for all of them.
+        let now = now && at == last;
+        let params = MemoryForgetParams { memory: memory.clone(), point, all, now, sources };
+        views.push(client.call(calls::MemoryForget, &params).await?);
+    }
+    context.out.document(&views, |views| {
+        let lines: Vec<String> = views.iter().map(forgotten).collect();
+        lines.join("\n")
+    })?;
+    Ok(Exit::Ok)
+}
+
+fn forgotten(view: &MemoryForgetView) -> String {
+    let MemoryForgetView { memory, forgotten, deleted, purged, purges, sources, deleted_sources } =
+        view;
+    let memory = clean(&memory.to_string());
+    let mut lines = vec![if *deleted {
+        let points = count(u64::from(*forgotten), "live point");
+        format!("`{memory}` is deleted, with {points} and its journal")
+    } else if *purged {
+        format!("the journal of `{memory}` is purged: it has no text that was forgotten")
+    } else {
+        let until = purges.map_or_else(|| "it is purged".to_owned(), time);
+        format!(
+            "the point is not recalled any more; its text stays in the journal of `{memory}` until {until}, \
+             or until `--now`"
+        )
+    }];
+    lines.extend(deleted_sources.iter().map(|session| format!("`{}` is deleted", clean(session))));
+    lines.extend(sources.iter().map(|session| {
+        let session = clean(session);
+        format!("it was learned from `{session}`, which still has it: `clawnode sessions delete {session} --yes`")
+    }));
+    lines.join("\n")
+}
