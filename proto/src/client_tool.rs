@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     id::{CallId, ToolName, TurnId},
     llm::{Sampling, Text},
+    media::Media,
     timestamp::Timestamp,
     tool::{EffectClass, Risk, ToolFailure, ToolOutcome, ToolSpec},
 };
@@ -58,6 +59,9 @@ pub struct ClientResult {
     /// The tool has failed; `content` says how.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_error: bool,
+    /// Pictures and documents that the tool answered with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub media: Vec<Media>,
 }
 
 /// Tool calls that a client is asked to run. The turn waits for the results of all of them.
@@ -87,16 +91,18 @@ pub struct ClientCall {
 impl ClientResult {
     /// The result of a tool that did what it was asked to do.
     pub fn done(call: CallId, content: impl Into<Text>) -> Self {
-        Self { call, content: content.into(), is_error: false }
+        Self { call, content: content.into(), is_error: false, media: Vec::new() }
     }
 
     /// The same as the results of agents' tools are recorded.
     pub fn outcome(&self) -> ToolOutcome {
-        let content = self.content.clone();
-        if self.is_error {
-            return ToolOutcome::failed(ToolFailure::Failed, content);
-        }
-        ToolOutcome::done(content)
+        let (content, media) = (self.content.clone(), self.media.clone());
+        let outcome = if self.is_error {
+            ToolOutcome::failed(ToolFailure::Failed, content)
+        } else {
+            ToolOutcome::done(content)
+        };
+        ToolOutcome { media, ..outcome }
     }
 }
 
@@ -127,6 +133,27 @@ impl ClientTool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{id::Digest, media::MediaType};
+
+    #[test]
+    fn a_result_keeps_its_pictures_whether_its_tool_has_failed_or_not() {
+        let picture = Media {
+            media_type: MediaType::Png,
+            blob: Digest::ZERO,
+            bytes: 1,
+            name: Some("p.png".to_owned()),
+        };
+        let plain = ClientResult::done(CallId::from_u128(1), "seen");
+        assert!(serde_json::to_value(&plain).unwrap().get("media").is_none(), "as before");
+        for is_error in [false, true] {
+            let media = vec![picture.clone()];
+            let result = ClientResult { is_error, media, ..plain.clone() };
+            let json = serde_json::to_value(&result).unwrap();
+            assert_eq!(serde_json::from_value::<ClientResult>(json).unwrap(), result);
+            let outcome = result.outcome();
+            assert_eq!((outcome.media, outcome.failure.is_some()), (result.media, is_error));
+        }
+    }
 
     #[test]
     fn a_result_says_whether_its_tool_has_failed() {

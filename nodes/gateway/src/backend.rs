@@ -88,6 +88,8 @@ pub struct ResultsRequest {
     pub agent: AgentName,
     /// What the tools answered.
     pub results: Vec<(CallId, String)>,
+    /// Pictures and files that they answered with.
+    pub attachments: Vec<(CallId, AttachmentSource)>,
     /// Those of the calls whose tool has failed.
     pub failed: BTreeSet<CallId>,
     /// Text that follows the agent's system prompt from here on.

@@ -410,7 +410,7 @@ impl NodeBackend {
     async fn bring(&self, request: ResultsRequest) -> Result<Following, ErrorBody> {
         let ResultsRequest { session, agent, results, failed, system, sampling, tools, .. } =
             request;
-        let ResultsRequest { metadata, trace, .. } = request;
+        let ResultsRequest { metadata, attachments, trace, .. } = request;
         let unknown = || {
             let what = "parameter `messages`: no turn waits for the results of these tool calls";
             ErrorBody::new(ErrorCode::InvalidParams, what)
@@ -434,15 +434,23 @@ impl NodeBackend {
         drop(entity);
         self.models().takes(&agent, model.as_ref(), &sampling)?;
         client_tools::check(&self.agents, &agent, &tools, &sampling)?;
+        let (files, mut pending) = (self.remote_files.of_request(&agent), Vec::new());
+        let mut brought = BTreeMap::<CallId, Vec<Media>>::new();
+        for (call, source) in attachments {
+            let media = self.attached(session, source, &files, &mut pending).await?;
+            brought.entry(call).or_default().push(media);
+        }
         let result = |(call, content): (CallId, String)| {
-            let is_error = failed.contains(&call);
-            ClientResult { call, content: content.into(), is_error }
+            let (is_error, media) = (failed.contains(&call), brought.remove(&call));
+            let media = media.unwrap_or_default();
+            ClientResult { call, content: content.into(), is_error, media }
         };
         let results = results.into_iter().map(result).collect();
         // The calls say which turn it is.
         let turn = TurnId::from_u128(0);
         let results = ClientResults { turn, results, system, sampling, tools, metadata };
         let sent = self.sessions.bring(session, results, trace).await?;
+        self.sessions.attached(pending).await;
         Ok(following(sent, key.to_string()))
     }
 }

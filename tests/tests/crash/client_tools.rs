@@ -62,7 +62,11 @@ async fn an_anthropic_client_goes_on_with_its_thoughts_after_a_kill() -> Outcome
     let mut node = Node::up(&home).await?;
     let mut said = json!([{"role": "user", "content": "go"}]);
     let mut kinds: Vec<Vec<String>> = Vec::new();
-    for result in ["nothing", "it"] {
+    // The picture of the first result is in the journal too, and goes again with each later request.
+    let picture = "iVBORw0KGgo=";
+    let source = json!({"type": "base64", "media_type": "image/png", "data": picture});
+    let shown = json!([{"type": "text", "text": "nothing"}, {"type": "image", "source": source}]);
+    for result in [shown, json!("it")] {
         let reply = messages(&node.client()?, &said).await;
         assert_eq!(reply["stop_reason"], "tool_use", "{reply}");
         let blocks = reply["content"].as_array().unwrap();
@@ -83,6 +87,16 @@ async fn an_anthropic_client_goes_on_with_its_thoughts_after_a_kill() -> Outcome
     assert_eq!(kinds, expected);
     assert_eq!(server.count(), 3, "nothing was asked again");
     assert_eq!(server.take_violations(), Vec::<String>::new(), "signatures and results pair");
+    for asked in &server.calls()[1..] {
+        let asked: Value = serde_json::from_slice(&asked.body).unwrap();
+        let messages = asked["messages"].as_array().unwrap();
+        let blocks = messages.iter().filter_map(|message| message["content"].as_array()).flatten();
+        let results: Vec<&Value> = blocks.filter(|block| block["type"] == "tool_result").collect();
+        let [text, image] = &results[0]["content"].as_array().unwrap()[..] else {
+            panic!("{asked}")
+        };
+        assert_eq!((&text["text"], &image["source"]["data"]), (&json!("nothing"), &json!(picture)));
+    }
     node.stop().await
 }
 

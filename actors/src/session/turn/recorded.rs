@@ -40,7 +40,7 @@ pub(super) fn blobs_of_input(input: &Input) -> Vec<Digest> {
             blobs_of(&message.content, &message.attachments).chain(history).collect()
         }
         Ok(SessionInput::ClientResults(brought)) => {
-            brought.results.iter().filter_map(|one| blob_of(&one.content)).collect()
+            brought.results.iter().flat_map(|one| blobs_of(&one.content, &one.media)).collect()
         }
         Ok(SessionInput::ToolResult(result)) => match &result.end {
             ToolEnd::Known { outcome } => blobs_of(&outcome.content, &outcome.media).collect(),

@@ -87,6 +87,21 @@ pub(super) fn text_of(path: &str, content: &Value) -> Result<String, AnthropicEr
     Ok(texts.join(BETWEEN))
 }
 
+/// What a tool answered: texts, pictures and documents.
+fn answered(path: &str, content: &Value) -> Result<MessageContent, AnthropicError> {
+    let (mut texts, mut attached) = (Vec::new(), Vec::new());
+    for block in blocks(path, content)? {
+        match block.kind {
+            "text" => texts.push(block.text()?),
+            "image" => attached.push(block.image()?),
+            "document" => block.document(&mut texts, &mut attached)?,
+            _ => return Err(block.not_offered()),
+        }
+    }
+    attachments::check_count(attached.len()).map_err(|error| AnthropicError::about(path, error))?;
+    Ok(MessageContent { text: texts.join(BETWEEN), attachments: attached })
+}
+
 fn said_by_user(path: &str, content: &Value) -> Result<Vec<Said>, AnthropicError> {
     let (mut results, mut texts) = (Vec::new(), Vec::new());
     let (mut attached, mut is_said) = (Vec::new(), false);
@@ -236,9 +251,9 @@ impl RequestBlock<'_> {
     fn result(&self) -> Result<Said, AnthropicError> {
         self.knows(&["tool_use_id", "content", "is_error"])?;
         let path = |name: &str| format!("{}.{name}", self.path);
-        let text = match self.fields.get("content") {
-            None => String::new(),
-            Some(content) => text_of(&path("content"), content)?,
+        let content = match self.fields.get("content") {
+            None => MessageContent::default(),
+            Some(content) => answered(&path("content"), content)?,
         };
         let is_error = match self.fields.get("is_error") {
             None => false,
@@ -247,7 +262,7 @@ impl RequestBlock<'_> {
                 return Err(AnthropicError::invalid(&path("is_error"), "it is not true or false"));
             }
         };
-        Ok(Said::Tool { id: self.field("tool_use_id")?.to_owned(), text, is_error })
+        Ok(Said::Tool { id: self.field("tool_use_id")?.to_owned(), content, is_error })
     }
 
     fn call(&self) -> Result<ToolUse, AnthropicError> {
@@ -402,8 +417,8 @@ mod tests {
         assert_eq!((content.text.as_str(), content.attachments.len()), ("one\n\ntwo", 2));
         let Said::Assistant { text, calls } = &second.said else { panic!() };
         assert_eq!((text.as_str(), calls[0].arguments.as_str()), ("I look.", r#"{"at":1}"#));
-        let Said::Tool { id, text, is_error } = &third.said else { panic!() };
-        assert_eq!((id.as_str(), text.as_str(), *is_error), ("a", "s\n\neen", true));
+        let Said::Tool { id, content, is_error } = &third.said else { panic!() };
+        assert_eq!((id.as_str(), content.text.as_str(), *is_error), ("a", "s\n\neen", true));
         let Said::User(content) = &last.said else { panic!() };
         assert_eq!(content.text, "mine\n\nnotes\n\nit is red\n\nand?");
     }
@@ -411,7 +426,7 @@ mod tests {
     #[test]
     fn what_makes_no_sense_or_is_not_offered_is_refused_by_name() {
         let result =
-            json!({"type": "tool_result", "tool_use_id": "a", "content": [base64("image", PNG)]});
+            |block: Value| json!({"type": "tool_result", "tool_use_id": "a", "content": [block]});
         let url = |url: &str| json!({"type": "image", "source": {"type": "url", "url": url}});
         let assistant = |block: Value| json!([{"role": "assistant", "content": [block]}]);
         let table = [
@@ -430,7 +445,19 @@ mod tests {
             (json!([user(&json!([base64("image", "!!")]))]), "messages.0.content.0.source: "),
             (json!([user(&json!([base64("image", "aGVsbG8=")]))]), "messages.0.content.0.source: "),
             (json!([user(&json!(vec![base64("image", PNG); 9]))]), "messages.0.content: "),
-            (json!([user(&json!([result]))]), "messages.0.content.0.content.0: "),
+            (
+                json!([user(&json!([result(json!({"type": "search_result"}))]))]),
+                "messages.0.content.0.content.0: ",
+            ),
+            (
+                json!([user(&json!([result(base64("image", "aGVsbG8="))]))]),
+                "messages.0.content.0.content.0.source: ",
+            ),
+            (
+                json!([user(&json!([{"type": "tool_result", "tool_use_id": "a",
+                    "content": vec![base64("image", PNG); 9]}]))]),
+                "messages.0.content.0.content: ",
+            ),
             (
                 json!([user(&json!([{"type": "text", "text": "x"},
                     {"type": "tool_result", "tool_use_id": "a"}]))]),

@@ -257,6 +257,41 @@ mod tests {
     }
 
     #[test]
+    fn what_a_tool_shows_goes_with_its_result() {
+        let session = "default:openai:default:ada".parse::<SessionKey>().unwrap().entity();
+        let handed = |nth: u128| format!("{}-{session}", CallId::from_u128(nth));
+        let past = |nth: u128| format!("toolu_{nth}");
+        let messages = |id: &dyn Fn(u128) -> String| {
+            let call =
+                |nth| json!({"type": "tool_use", "id": id(nth), "name": "look", "input": {}});
+            let source =
+                json!({"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="});
+            let image = json!({"type": "image", "source": source});
+            let shown = json!([{"type": "text", "text": "seen"}, image, image]);
+            json!([
+                {"role": "user", "content": "x"},
+                {"role": "assistant", "content": [call(1), call(2)]},
+                {"role": "user", "content": [
+                    {"type": "tool_result", "tool_use_id": id(1), "content": "nothing"},
+                    {"type": "tool_result", "tool_use_id": id(2), "content": shown},
+                ]},
+            ])
+        };
+        let results = brought(json!({"messages": messages(&handed)}));
+        let texts: Vec<&str> = results.results.iter().map(|(_, text)| text.as_str()).collect();
+        assert_eq!(texts, ["nothing", "seen"]);
+        let shown: Vec<CallId> = results.attachments.iter().map(|(call, _)| *call).collect();
+        assert_eq!(shown, [CallId::from_u128(2); 2]);
+        // Those of a past that its session does not know are with the message of their results.
+        let mut told = messages(&past);
+        told.as_array_mut().unwrap().push(json!({"role": "user", "content": "and?"}));
+        let send = sent(json!({"messages": told}));
+        let places: Vec<_> = send.attachments.iter().map(|one| one.history).collect();
+        assert_eq!(places, [Some(2); 2]);
+        assert_eq!(send.message.history[2].tool_replies.len(), 2);
+    }
+
+    #[test]
     fn results_go_to_the_turn_that_waits() {
         let session = "default:openai:default:ada".parse::<SessionKey>().unwrap().entity();
         let id = |nth: u128| format!("{}-{session}", CallId::from_u128(nth));

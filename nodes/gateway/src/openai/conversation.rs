@@ -40,7 +40,7 @@ pub(in super::super) enum Said {
     /// The result of a tool call.
     Tool {
         id: String,
-        text: String,
+        content: MessageContent,
         /// The tool has failed.
         is_error: bool,
     },
@@ -49,8 +49,13 @@ pub(in super::super) enum Said {
 /// A message, and what the node attaches to it.
 pub(in super::super) type NewMessage = (UserMessage, Vec<NewAttachment>);
 
-/// The results of tool calls, and the session that waits for them.
-pub(super) type Brought = (EntityId, Vec<(CallId, String)>);
+/// The results of tool calls that a request ends with, and the session that waits for them.
+#[derive(Debug)]
+pub(super) struct BroughtResults {
+    pub(super) session: EntityId,
+    pub(super) results: Vec<(CallId, String)>,
+    pub(super) attachments: Vec<(CallId, AttachmentSource)>,
+}
 
 /// The conversation without its system messages, and those, joined.
 pub(super) fn conversation(
@@ -110,10 +115,10 @@ pub(in super::super) fn check_pairs(said: &[RequestMessage]) -> Result<(), OpenA
 }
 
 /// The results that the messages end with, if they do.
-pub(super) fn brought(said: &[RequestMessage]) -> Result<Option<Brought>, OpenAiError> {
-    let (mut session, mut results) = (None, Vec::new());
+pub(super) fn brought(said: &[RequestMessage]) -> Result<Option<BroughtResults>, OpenAiError> {
+    let (mut session, mut results, mut attachments) = (None, Vec::new(), Vec::new());
     for RequestMessage { at, said } in said.iter().rev() {
-        let Said::Tool { id, text, .. } = said else { break };
+        let Said::Tool { id, content, .. } = said else { break };
         let invalid =
             |what: String| Err(OpenAiError::invalid(format!("messages[{at}].tool_call_id"), what));
         let Some((call, of)) = tools::call_of(id) else {
@@ -125,10 +130,12 @@ pub(super) fn brought(said: &[RequestMessage]) -> Result<Option<Brought>, OpenAi
         if *session.get_or_insert(of) != of {
             return invalid("the results belong to tool calls of two sessions".to_owned());
         }
-        results.push((call, text.clone()));
+        results.push((call, content.text.clone()));
+        attachments.extend(content.attachments.iter().map(|source| (call, source.clone())));
     }
+    check_attachments(attachments.len())?;
     results.reverse();
-    Ok(session.map(|session| (session, results)))
+    Ok(session.map(|session| BroughtResults { session, results, attachments }))
 }
 
 /// Those of the results that the messages end with whose tools have failed.
@@ -187,8 +194,8 @@ pub(super) fn message_of_fresh_session(
             Said::Assistant { text, calls } => {
                 history.push(Message { tool_uses: calls, ..Message::text(Role::Assistant, text) });
             }
-            Said::Tool { id, text, is_error } => {
-                let content = text.into();
+            Said::Tool { id, content, is_error } => {
+                let (content, sources) = (content.text.into(), content.attachments);
                 let reply = ToolReply { id, content, is_error, media: Vec::new() };
                 match history.last_mut() {
                     Some(last) if !last.tool_replies.is_empty() => last.tool_replies.push(reply),
@@ -197,18 +204,23 @@ pub(super) fn message_of_fresh_session(
                         history.push(Message { tool_replies, ..Message::text(Role::User, "") });
                     }
                 }
+                // They follow all results of their message.
+                attachments.extend(attached(sources, history.len().checked_sub(1)));
             }
             Said::System(_) => {}
         }
     }
     attachments.extend(attached(last.attachments, None));
-    if attachments.len() > REQUEST_ATTACHMENTS {
-        let found = attachments.len();
-        let what =
-            format!("the messages have {found} attachments, the limit is {REQUEST_ATTACHMENTS}");
-        return Err(about("messages", ErrorBody::new(ErrorCode::InvalidParams, what)));
-    }
+    check_attachments(attachments.len())?;
     Ok((UserMessage { history, ..UserMessage::text(last.text) }, attachments))
+}
+
+fn check_attachments(found: usize) -> Result<(), OpenAiError> {
+    if found <= REQUEST_ATTACHMENTS {
+        return Ok(());
+    }
+    let what = format!("the messages have {found} attachments, the limit is {REQUEST_ATTACHMENTS}");
+    Err(about("messages", ErrorBody::new(ErrorCode::InvalidParams, what)))
 }
 
 fn attached(
@@ -236,7 +248,7 @@ fn said_in(at: usize, message: &Value) -> Result<Said, OpenAiError> {
         if attachments.is_empty() {
             return Ok(text);
         }
-        let message = "only messages of role `user` have attachments";
+        let message = "only messages of role `user` and `tool` have attachments";
         Err(OpenAiError::unsupported(path("content"), message))
     };
     match message.get("role").and_then(Value::as_str) {
@@ -260,7 +272,7 @@ fn said_in(at: usize, message: &Value) -> Result<Said, OpenAiError> {
             let missing =
                 || OpenAiError::invalid(path("tool_call_id"), "`tool_call_id` is missing");
             let id = id.ok_or_else(missing)?.to_owned();
-            Ok(Said::Tool { id, text: text()?, is_error: false })
+            Ok(Said::Tool { id, content: content()?, is_error: false })
         }
         Some(role @ "function") => {
             let what = format!("messages of role `{role}` are not offered, send `tool`");

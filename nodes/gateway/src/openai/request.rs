@@ -22,8 +22,8 @@ use super::{
         rpc::{FRESH_KEY, check_size, fresh_key},
     },
     conversation::{
-        NewMessage, RequestMessage, Said, brought, conversation, failed, message_of_fresh_session,
-        message_of_known_session,
+        BroughtResults, NewMessage, RequestMessage, Said, brought, conversation, failed,
+        message_of_fresh_session, message_of_known_session,
     },
     format::response_format,
     metadata,
@@ -186,7 +186,7 @@ impl SaidRequest {
             (None, Some(user)) => Some(session_of(stable_peer(&user)?)?),
             (known, _) => known,
         };
-        if let Some((session, results)) = brought(&said)? {
+        if let Some(BroughtResults { session, results, attachments }) = brought(&said)? {
             if named.is_some_and(|named| named.entity() != session) {
                 let what = "the tool calls are of another session than that of this user and model";
                 return Err(OpenAiError::invalid("user", what));
@@ -196,6 +196,7 @@ impl SaidRequest {
                 session,
                 agent,
                 results,
+                attachments,
                 failed,
                 system,
                 sampling,

@@ -94,7 +94,7 @@ impl Conversation {
             "function_call_output" => {
                 known(place, &item, &["type", "call_id", "output", "id", "status"])?;
                 let (id, output) = (item.remove("call_id"), item.remove("output"));
-                let content = output.map(|it| output_text(place, it)).transpose()?;
+                let content = output.map(|it| output_content(place, it)).transpose()?;
                 self.say(place, json!({"role": "tool", "tool_call_id": id, "content": content}));
             }
             // The thoughts of an earlier conversation do not become messages.
@@ -218,22 +218,12 @@ fn part(place: &str, part: Value) -> Result<Value, OpenAiError> {
     })
 }
 
-/// What a tool of the client answered: text, or parts of it.
-fn output_text(place: &str, output: Value) -> Result<Value, OpenAiError> {
+/// What a tool of the client answered: text, or parts of text, pictures and files.
+fn output_content(place: &str, output: Value) -> Result<Value, OpenAiError> {
     let Value::Array(parts) = output else { return Ok(output) };
-    let mut text = String::new();
-    for part in parts {
-        let kind = part["type"].as_str();
-        if let (Some("input_text" | "output_text" | "text"), Some(more)) =
-            (kind, part["text"].as_str())
-        {
-            text.push_str(more);
-        } else {
-            let what = "results of tools that are no text are not offered";
-            return Err(OpenAiError::unsupported(format!("{place}.output"), what));
-        }
-    }
-    Ok(text.into())
+    let parts = parts.into_iter().enumerate();
+    let parts = parts.map(|(at, it)| part(&format!("{place}.output[{at}]"), it));
+    parts.collect::<Result<Vec<Value>, _>>().map(Value::Array)
 }
 
 /// Refuses what is not read.

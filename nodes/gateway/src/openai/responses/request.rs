@@ -178,6 +178,10 @@ impl Create {
                 None => rest,
             };
             let rest = rest.replace(".tool_call_id", ".call_id").replace(".function", "");
+            let message =
+                at.parse::<usize>().ok().and_then(|at| self.chat.get("messages")?.get(at));
+            let is_result = message.is_some_and(|message| message["role"] == "tool");
+            let rest = if is_result { rest.replace(".content", ".output") } else { rest };
             // A text alone is its content.
             let rest = if place.contains('[') { rest.as_str() } else { "" };
             return format!("{place}{rest}");
@@ -404,6 +408,22 @@ mod tests {
     }
 
     #[test]
+    fn what_a_tool_shows_goes_with_its_result() {
+        let id = format!("{}-{}", clawnode_proto::CallId::from_u128(1), EntityId::from_u128(3));
+        let png = "data:image/png;base64,iVBORw0KGgo=";
+        let mut shown = output(&id);
+        shown["output"] = json!([{"type": "input_text", "text": "seen"},
+            {"type": "input_image", "image_url": png, "detail": "auto"}]);
+        let Wanted::Results(results) = read(json!({"input": [shown]})).unwrap().1.wanted else {
+            panic!()
+        };
+        let call = clawnode_proto::CallId::from_u128(1);
+        assert_eq!(results.results, [(call, "seen".to_owned())]);
+        let [(of, AttachmentSource::Content(_))] = &results.attachments[..] else { panic!() };
+        assert_eq!(*of, call);
+    }
+
+    #[test]
     fn what_is_wrong_is_refused_by_name() {
         let user = json!({"role": "user", "content": "x"});
         let (invalid, unsupported) = (ErrorCode::InvalidParams, ErrorCode::Unsupported);
@@ -448,7 +468,13 @@ mod tests {
             (json!({"input": [user, call("x"), output("x")]}), "input[2].call_id", invalid),
             (json!({"input": [user, call("x"), user]}), "input[1]", invalid),
             (
-                json!({"input": [{"type": "function_call_output", "call_id": "x", "output": [{"type": "input_image"}]}]}),
+                json!({"input": [{"type": "function_call_output", "call_id": "x", "output": [{"type": "input_video"}]}]}),
+                "input[0].output[0].type",
+                unsupported,
+            ),
+            (
+                json!({"input": [{"type": "function_call_output", "call_id": "x", "output": [
+                    {"type": "input_image", "image_url": "http://x/y.png"}]}]}),
                 "input[0].output",
                 unsupported,
             ),
