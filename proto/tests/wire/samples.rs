@@ -542,6 +542,7 @@ pub(crate) fn profile() -> Profile {
         routes: Vec::new(),
         limits: SpendLimits::default(),
         context: None,
+        compact_model: None,
     }
 }
 
