@@ -230,11 +230,7 @@ fn next(state: &SessionState, turn: &Turn, grant: &Grant) -> Result<NextSummary,
 }
 
 /// What the call of a summary needs before it may begin.
-pub(super) fn want(
-    state: &SessionState,
-    effect: &Effect,
-    granted: Option<&Grant>,
-) -> Option<Want> {
+pub(super) fn want(state: &SessionState, effect: &Effect, granted: Option<&Grant>) -> Option<Want> {
     let Effect::Compact { turn, call } = *effect else { return None };
     let of = state.turn(turn)?;
     let Some(grant) = granted else {
@@ -327,7 +323,9 @@ fn failed(turn: &Turn, attempt: Attempt, failure: ModelFailure, usage: Usage) ->
 /// Why limits do not allow it.
 fn why_refused(outcome: TurnOutcome) -> String {
     match outcome {
-        TurnOutcome::Bankrupt { account, .. } => format!("the budget of {account} has no room for it"),
+        TurnOutcome::Bankrupt { account, .. } => {
+            format!("the budget of {account} has no room for it")
+        }
         TurnOutcome::Failed { failure } => failure.message,
         _ => "a limit does not allow it".to_owned(),
     }
@@ -399,7 +397,9 @@ pub(super) fn notice(turn: &Turn, call: CallId) -> Option<Notice> {
     let end = end.filter(|_| call == CallId::derive(turn.id, 0))?;
     let (name, message) = match &end.why {
         None => ("history_compacted", "a summary is in the place of the oldest turns".to_owned()),
-        Some(why) => ("compaction_failed", format!("there is no summary of the oldest turns: {why}")),
+        Some(why) => {
+            ("compaction_failed", format!("there is no summary of the oldest turns: {why}"))
+        }
     };
     Some(Notice { name: name.to_owned(), message })
 }

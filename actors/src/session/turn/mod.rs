@@ -24,6 +24,8 @@ pub mod client;
 pub mod clock;
 mod compacted;
 mod compacting;
+#[cfg(test)]
+mod compacting_tests;
 pub mod compaction;
 pub mod context;
 pub mod count;
