@@ -324,7 +324,6 @@ impl EntityKind for Session {
             estimate: Some(request.estimate()),
             route: routed.taken,
         }));
-        let permit = Arc::clone(&grant.permit);
         let (told, trace) = (ToolFrames::before(turn, call), turn.trace.clone());
         let before = turn.steps.iter().take_while(|step| step.call != call);
         let said = before.filter_map(Step::shown).any(|text| text.bytes() > 0);
@@ -333,20 +332,18 @@ impl EntityKind for Session {
         let has_other = turn.has_other(call, &profile);
         let (weight, may_yield) = (grant.options.weight, turn.may_yield(call));
         let corrects = turn.corrects(call);
-        let turn = turn.id;
-        let agent = profile.agent.clone();
-        let limit = state.left_for(call, profile.time, agent.as_str());
+        let (turn, agent) = (turn.id, profile.agent.clone());
         let job = CallJob {
+            limit: state.left_for(call, profile.time, agent.as_str()),
             agent,
             turn,
             call,
             attempt,
             request,
-            permit,
+            permit: Arc::clone(&grant.permit),
             seam,
             corrects,
             is_silent: false,
-            limit,
             notice,
             has_other,
             weight,
