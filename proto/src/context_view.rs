@@ -138,6 +138,8 @@ pub enum ContextPartKind {
     ResponseSchema,
     /// What the session began with.
     Seed,
+    /// A summary of older turns.
+    Summary,
     /// A turn that was over.
     Turn,
     /// The running turn.

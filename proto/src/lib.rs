@@ -17,6 +17,7 @@ pub mod budget;
 pub mod circuit;
 pub mod client_tool;
 pub mod codec;
+pub mod compaction;
 pub mod context;
 pub mod context_view;
 pub mod cursor;

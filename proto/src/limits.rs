@@ -224,6 +224,10 @@ limits! {
         BAD_CALLS: u32 = 2, "calls";
         /// Steps that `chat.continue` gives to a turn.
         MORE_STEPS: u32 = 25, "steps";
+        /// The summary of a conversation's older turns.
+        SUMMARY_CHARS: usize = 8_000, "characters";
+        /// How long the model that makes a summary may take. Then the turn goes on without one.
+        SUMMARY_TIME: Duration = Duration::from_mins(1);
         /// The text of one entry of a work ledger.
         LEDGER_ENTRY_CHARS: usize = 2_000, "characters";
         /// Entries of a work ledger that the state of a session keeps. Older ones are in its archives.

@@ -25,6 +25,7 @@ pub use crate::{
 };
 
 pub use crate::{
+    compaction::{Compacted, CompactionBegun, CompactionFailed},
     execute::{Plan, StepPlanned},
     hook::{ModelHooked, ToolHooked},
     ledger::LedgerEntry,
@@ -120,6 +121,12 @@ grammar! {
         ModelHooked(ModelHooked) = "model_hooked", required;
         /// A model call has reserved what it can cost.
         BudgetHeld(BudgetHeld) = "budget_held", required;
+        /// A model is asked for a summary of older turns.
+        CompactionBegun(CompactionBegun) = "compaction_begun", required;
+        /// A summary takes the place of older turns in later requests.
+        Compacted(Compacted) = "compacted", required, progress;
+        /// There is no summary, and requests stay as they are.
+        CompactionFailed(CompactionFailed) = "compaction_failed", required, progress;
         /// A model call begins.
         ModelBegun(ModelBegun) = "model_begun", required;
         /// A model call succeeded. clawnode never makes it again.
@@ -222,6 +229,9 @@ pub struct Profile {
     /// How requests are assembled. Absent: by the rules of version 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<ContextSettings>,
+    /// The model that makes summaries of older turns, when the window is nearly full. Absent: none are made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compact_model: Option<ModelRef>,
 }
 
 impl Profile {

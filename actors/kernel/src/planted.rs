@@ -133,6 +133,8 @@ pub enum KernelBug {
     MisfitsCount,
     /// A model is not told what was wrong with its reply.
     CorrectsInSilence,
+    /// A compaction takes turns out of requests before its summary is stored.
+    CompactsFirst,
     /// A turn leaves the state of its session before its end is published.
     PrunesUnpublished,
     /// A purge leaves the oldest archive.

@@ -27,6 +27,7 @@ use super::{
     process::PlannedNote,
     schemas,
     settle::TurnEnding,
+    summaries,
     thoughts::thoughts,
     tools::specs,
 };
@@ -50,7 +51,9 @@ impl Sim {
         let grant = Grant { accounts: self.accounts_view(), process: to, ..grant };
         if self.world.chance(0.02) {
             // Its agent is not configured any more.
-            self.judge.refused(entity, turn);
+            if !matches!(key, Effect::Compact { .. }) {
+                self.judge.refused(entity, turn);
+            }
             let (attempt, partial, usage) = (Attempt(0), Text::from(""), Usage::default());
             let failure = failure(FailureClass::NoAgent, "no agent");
             let outcome = Outcome::Failed { attempt, failure, partial, usage };
@@ -161,6 +164,11 @@ impl Sim {
         }
         self.session_call_starts(at, key, job)?;
         self.ledger.calling(entity, by, call, attempt)?;
+        if job.is_silent {
+            self.summary_starts(at, (key, attempt), job);
+            return Ok(());
+        }
+        self.shows_stored_summary(entity, job)?;
         self.ledger.shows(entity, by, call, job.request.digest())?;
         let (messages, cut) = (&job.request.messages[..], job.request.dropped_turns > 0);
         let model = &job.request.model;
@@ -277,7 +285,7 @@ impl Sim {
         let tool_uses = self.tool_uses();
         let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
         let Some(actor) = process.actor(entity, counter) else { return Ok(()) };
-        let ends = |effect: &Effect| matches!(effect, Effect::Call { call: it, .. } if *it == call);
+        let ends = |effect: &Effect| matches!(effect, Effect::Call { call: it, .. } | Effect::Compact { call: it, .. } if *it == call);
         let mut running = actor.running.iter().filter(|(_, tries)| **tries == Some(attempt));
         let Some(key) = running.find_map(|(effect, _)| ends(effect).then_some(*effect)) else {
             return Ok(());
@@ -296,6 +304,8 @@ impl Sim {
             usage.unwrap_or(Usage { input_tokens: 7, output_tokens: 3, ..Usage::default() });
         let outcome = if let Some(failure) = failure {
             Outcome::Failed { attempt, failure, partial: Text::from("ha"), usage }
+        } else if matches!(key, Effect::Compact { .. }) {
+            self.summary((call, attempt), usage)
         } else {
             let content = if self.structured.contains(&call) && tool_uses.is_empty() {
                 Text::from(schemas::reply(call, attempt))
@@ -356,6 +366,9 @@ pub(super) fn grant(plan: &SeedPlan, since_start: u64) -> Option<Grant> {
         tokens: 5_000,
         recent_turns: 1,
     });
+    if plan.summaries {
+        summaries::configure(&mut options);
+    }
     options.step_limit = 5;
     options.step_wait = Duration::from_mins(5);
     let step_ms = if plan.patient { STEP_LONG } else { TURN_TIME.step_ms };

@@ -249,6 +249,11 @@ impl Ledger {
         calls.map(|call| call.gave_way.len()).sum()
     }
 
+    /// How many summaries were stored.
+    pub(super) fn summaries(&self) -> usize {
+        self.books.values().map(|book| book.own.summaries.len()).sum()
+    }
+
     /// How many turns ended because their reply never fitted its schema.
     pub(super) fn misfits(&self) -> usize {
         let turns = self.books.values().flat_map(|book| book.own.turns.values());

@@ -70,6 +70,7 @@ mod sessions;
 mod settle;
 mod sizes;
 mod steps;
+mod summaries;
 mod thoughts;
 mod tools;
 mod trace;
@@ -137,6 +138,8 @@ pub struct SimOptions {
     pub runaways: bool,
     /// Whether the states of sessions keep their last few turns only.
     pub few_turns: bool,
+    /// Whether models have small windows, and one of them makes summaries.
+    pub summaries: bool,
     /// About so many synthetic calls under budgets; as many as come by themselves if it is 0.
     pub admissions: usize,
 }
@@ -164,6 +167,8 @@ pub struct RunReport {
     pub runs: u32,
     /// Attempts at model calls that gave way.
     pub gave_way: usize,
+    /// Summaries that took the place of turns.
+    pub summaries: usize,
     /// Turns whose reply never fitted its schema.
     pub misfits: usize,
     /// Calls that were made under budgets.
@@ -275,6 +280,7 @@ pub fn run(options: &SimOptions) -> Result<RunReport, Box<RunFailure>> {
                 jobs,
                 runs,
                 gave_way,
+                summaries: sim.ledger.summaries(),
                 misfits,
                 budget_calls,
                 preempted: sim.lanes.ended,

@@ -116,6 +116,8 @@ pub(super) struct SeedPlan {
     pub(super) runaways: Option<AgentLimits>,
     /// How many turns the states of sessions keep, if only the last ones.
     pub(super) kept_turns: Option<usize>,
+    /// Whether models have small windows, and one of them makes summaries.
+    pub(super) summaries: bool,
     /// What is different with very many sessions, if there are.
     pub(super) scale: Option<Scale>,
 }
@@ -158,6 +160,9 @@ impl SeedPlan {
         plan.budgets = BudgetPlan::of(options);
         if options.few_turns {
             plan.few_turns();
+        }
+        if options.summaries {
+            plan.summarizes();
         }
         plan.lanes = options.lanes;
         if plan.lanes {
@@ -236,6 +241,7 @@ impl SeedPlan {
             lanes: false,
             runaways: None,
             kept_turns: None,
+            summaries: false,
             scale: None,
         };
         plan.unusual(&mut rng);
@@ -266,6 +272,14 @@ impl SeedPlan {
     /// Sessions whose states keep few turns, with enough turns that most leave.
     pub(super) fn few_turns(&mut self) {
         self.kept_turns = Some(KEPT_TURNS);
+        self.inputs = self.inputs.max(INPUTS_MANY);
+    }
+
+    /// Conversations that are larger than their windows, without tools.
+    pub(super) fn summarizes(&mut self) {
+        self.summaries = true;
+        self.asks_tools = 0.0;
+        self.sessions = 1;
         self.inputs = self.inputs.max(INPUTS_MANY);
     }
 

@@ -63,6 +63,7 @@ impl SeedPlan {
             lanes: false,
             runaways: None,
             kept_turns: None,
+            summaries: false,
             seed,
             local: false,
             partitions: 32,

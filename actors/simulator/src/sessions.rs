@@ -20,6 +20,7 @@ use super::{
     places::WantedPlace,
     plan::SeedPlan,
     process::Actor,
+    summaries,
     tools::ToolBook,
 };
 
@@ -29,6 +30,8 @@ pub(super) struct SessionHistory {
     pub(super) turns: BTreeMap<TurnId, KnownTurn>,
     pub(super) calls: BTreeMap<CallId, KnownCall>,
     pub(super) tools: ToolBook,
+    /// The summaries that took the place of turns.
+    pub(super) summaries: BTreeSet<String>,
     /// Inputs that joined a turn that has ended since.
     joined: BTreeSet<TurnId>,
     /// The turn whose call was begun last.
@@ -96,6 +99,9 @@ impl Booked for Session {
                 let call = own.calls.entry(done.call).or_default();
                 (call.recorded, call.blocks) = (true, done.blocks);
             }
+            SessionEvent::CompactionBegun(_)
+            | SessionEvent::Compacted(_)
+            | SessionEvent::CompactionFailed(_) => summaries::note(own, head, event)?,
             SessionEvent::Configured(profile) => own.profile = Some(profile),
             SessionEvent::ModelGaveWay(it) => {
                 let chain = own.profile.as_ref().map(|it| &it.chain[..]).unwrap_or_default();
@@ -138,6 +144,7 @@ impl Booked for Session {
 
     fn forget(own: &mut SessionHistory) {
         own.calls.clear();
+        own.summaries.clear();
         own.profile = None;
         own.tools = ToolBook::default();
     }

@@ -35,6 +35,8 @@ pub struct AgentOptions {
     pub skills: Arc<AgentSkills>,
     /// By which rules its requests are assembled (none: those of version 1).
     pub context: Option<ContextSettings>,
+    /// The model that makes summaries of older turns when a window is nearly full (none: they are left out).
+    pub compact_model: Option<ModelRef>,
     /// Settings of its calls.
     pub sampling: Sampling,
     /// Models that a message may choose beside `model` (none), as patterns of `PROVIDER/MODEL`.
@@ -98,6 +100,7 @@ impl AgentOptions {
             system: String::new(),
             skills: Arc::default(),
             context: None,
+            compact_model: None,
             sampling: Sampling::default(),
             models: Vec::new(),
             routes: Vec::new(),
@@ -178,6 +181,7 @@ impl AgentOptions {
             routes: self.routes.clone(),
             limits: self.spend,
             context: self.context,
+            compact_model: self.compact_model.clone(),
         }
     }
 

@@ -180,6 +180,7 @@ fn begun(number: usize) -> Turn {
         steps: Vec::new(),
         skills: Vec::new(),
         nudges: Vec::new(),
+        compaction: None,
         plan: None,
         judged: None,
         held: None,

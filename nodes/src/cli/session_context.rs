@@ -114,6 +114,7 @@ fn name(part: &ContextPart) -> String {
         ContextPartKind::Tools => format!("{} tools", part.tools.len()),
         ContextPartKind::ResponseSchema => "response schema".to_owned(),
         ContextPartKind::Seed => "what it began with".to_owned(),
+        ContextPartKind::Summary => "summary of older turns".to_owned(),
         ContextPartKind::Turn => format!("turn{number}"),
         ContextPartKind::Running => format!("running turn{number}"),
         ContextPartKind::Hook => "of a hook".to_owned(),

@@ -128,6 +128,10 @@ pub struct AgentSection {
     /// How many of the newest turns a bounded request shows, if they fit (5), at most 8; older ones follow in blocks of
     /// so many, as far as they fit.
     pub recent_turns: u32,
+    /// `PROVIDER/MODEL` that makes a summary of the oldest turns when its model's window is nearly full (none: they are
+    /// left out). A cheap model will do. Each summary costs a call, under the budgets of the agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compact_model: Option<ModelRef>,
     /// How much its model thinks before it answers: `off`, `low`, `medium`, `high`, or a number of tokens
     /// from 1,024 on. Unless set, the provider decides.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -341,6 +345,7 @@ impl Default for AgentSection {
             context: ContextChoice::default(),
             context_tokens: 5_000,
             recent_turns: 5,
+            compact_model: None,
             reasoning: None,
             response_schema: None,
             sampling: SamplingOptions::default(),

@@ -540,6 +540,7 @@ mod tests {
             ("[providers.lab]\nretries = 1", "providers.lab", "wire"),
             ("[agents.a]\nmodel = 'antropic/x'", "agents.a.model", "did you mean `anthropic`"),
             ("[agents.a]\nmodel = 'x'", "agents.a.model", "PROVIDER/MODEL"),
+            ("[agents.a]\ncompact_model = 'antropic/x'", "agents.a.compact_model", "anthropic"),
             ("[agents.a]\nmax_tokens = 9", "agents.a.max_tokens", "write `sampling.max_tokens"),
             ("[agents.a]\nsystem = 'a'\nsoul = 'b'", "agents.a.soul", "remove one"),
             ("[agents.a]\nsoul = 'nowhere.md'", "agents.a.soul", "nowhere.md"),

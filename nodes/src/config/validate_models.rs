@@ -33,6 +33,9 @@ impl Checks<'_> {
         if let Some(model) = &agent.model {
             self.provider_of(model, &["agents", name, "model"])?;
         }
+        if let Some(model) = &agent.compact_model {
+            self.provider_of(model, &["agents", name, "compact_model"])?;
+        }
         let path = ["agents", name, "fallback"];
         if agent.fallback.len() > FALLBACKS {
             let what = format!("{} models, at most {FALLBACKS}", agent.fallback.len());

@@ -84,7 +84,8 @@ impl ModelAnswers<'_> {
         let agents = self.options();
         let models = agents.iter().flat_map(|it| {
             let routed = it.routes.iter().map(|row| row.model.clone());
-            chosen(it).into_iter().chain(it.fallback.clone()).chain(routed)
+            let summaries = it.compact_model.clone();
+            chosen(it).into_iter().chain(it.fallback.clone()).chain(routed).chain(summaries)
         });
         let models: BTreeSet<ModelRef> = models.collect();
         ModelList { models: models.iter().map(|model| self.view(model, &agents)).collect() }

@@ -320,6 +320,7 @@ fn agent(
     let mut options = AgentOptions::new(name.clone(), model);
     options.models.clone_from(&it.models);
     options.fallback.clone_from(&it.fallback);
+    options.compact_model.clone_from(&it.compact_model);
     options.routes = it.routes.iter().cloned().map(Into::into).collect();
     options.outage = it.outage;
     options.profiles = (*profiles).clone();

@@ -1,17 +1,18 @@
 //! The bytes of a request as people see it, and of the question for it.
 
 use clawnode_proto::{
-    Attempt,
+    Attempt, Digest, TurnId,
     codec::{decode, encode},
     context::{ContextMode, ContextRules, ContextSettings},
     context_view::{ContextGap, ContextPart, ContextPartKind, ContextView, SessionsContext},
-    llm::{Message, Role},
+    llm::{FailureClass, Message, ModelFailure, Role, Usage},
+    session::{Compacted, CompactionBegun, CompactionFailed, Profile, SessionEvent},
     tool::{EffectClass, Risk},
 };
 
 use crate::{
-    goldens::all,
-    samples::{call, model, spec, tool_messages, turn},
+    goldens::{all, events},
+    samples::{call, model, profile, spec, tool_messages, turn, usage},
 };
 
 fn part(kind: ContextPartKind, tokens: u64, why: &str) -> ContextPart {
@@ -71,6 +72,10 @@ fn whole_view() -> ContextView {
                 messages: vec![Message::text(Role::User, "long ago")],
                 ..part(ContextPartKind::Seed, 10, "it fits into the context of 5000 tokens")
             },
+            ContextPart {
+                messages: vec![Message::text(Role::User, "[Summary] Ada likes tea")],
+                ..part(ContextPartKind::Summary, 12, "`p/m` made it of turns 1 to 10")
+            },
             ContextPart { messages: tool_messages(), ..of_turn(ContextPartKind::Turn, 11) },
             ContextPart { repeated: false, ..of_turn(ContextPartKind::Running, 12) },
             part(ContextPartKind::Hook, 4, "a hook added it"),
@@ -127,4 +132,33 @@ fn rules_of_a_later_build_are_refused() {
     let version = bytes.iter().position(|byte| *byte == b'3').unwrap();
     bytes[version] = b'~';
     assert!(decode::<ContextSettings>(&bytes).is_err());
+}
+
+/// Where no model makes summaries, a configuration has the bytes that it had before there were any: the other goldens
+/// show it.
+#[test]
+fn compactions() {
+    let (turn, call, upto) = (turn(), call(), TurnId::from_u128(7));
+    let (attempt, request) = (Attempt(2), Digest::of(b"request"));
+    let failure = ModelFailure::new(FailureClass::Rejected, "the summary is empty");
+    let model = model();
+    let begun = CompactionBegun {
+        turn,
+        call,
+        attempt,
+        upto,
+        model: model.clone(),
+        request,
+        max_tokens: 4_096,
+    };
+    let text = "Ada likes tea".to_owned();
+    let by = model.clone();
+    let failed = CompactionFailed { turn, call, attempt, failure, usage: usage() };
+    insta::assert_snapshot!(events::<SessionEvent>(&[
+        Profile { compact_model: Some(model), ..profile() }.into(),
+        begun.into(),
+        Compacted { turn, call, attempt, upto, text, by, usage: usage() }.into(),
+        failed.clone().into(),
+        CompactionFailed { attempt: Attempt(0), usage: Usage::default(), ..failed }.into(),
+    ]));
 }

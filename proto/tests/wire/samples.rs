@@ -95,7 +95,7 @@ where
     text.parse().unwrap()
 }
 
-fn usage() -> Usage {
+pub(crate) fn usage() -> Usage {
     let (input_tokens, output_tokens) = (12, 300);
     let (cache_read_tokens, cache_write_tokens) = (4, 1);
     Usage { input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, ..Usage::default() }
@@ -543,6 +543,7 @@ pub(crate) fn profile() -> Profile {
         routes: Vec::new(),
         limits: SpendLimits::default(),
         context: None,
+        compact_model: None,
     }
 }
 

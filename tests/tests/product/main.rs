@@ -7,6 +7,7 @@ mod attachments;
 mod budget_commands;
 mod budgets;
 mod cluster;
+mod compaction;
 mod containers;
 mod executions;
 mod hooks;

@@ -97,6 +97,8 @@ struct RunningCall<'a> {
     has_thought: bool,
     /// Another model can be asked instead.
     has_other: bool,
+    /// Clients are shown nothing of it.
+    is_silent: bool,
     /// Tokens that its request can have at most, if it has reserved what they cost.
     paid_input: Option<u64>,
     /// Its provider may bill it.
@@ -248,6 +250,7 @@ impl<'a> RunningCall<'a> {
             blocks: ReplyBlocks::default(),
             has_thought: false,
             has_other: job.has_other,
+            is_silent: job.is_silent,
             paid_input: job.paid.as_ref().map(|paid| paid.input),
             is_sent: false,
             seam: job.seam,
@@ -456,6 +459,9 @@ impl<'a> RunningCall<'a> {
             return;
         }
         let bodies = std::mem::take(&mut self.gathered);
+        if self.is_silent {
+            return;
+        }
         let mut frames = Vec::with_capacity(bodies.len());
         for body in bodies {
             frames.push(Frame { key: self.key, body });

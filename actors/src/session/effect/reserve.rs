@@ -19,6 +19,7 @@ use clawnode_proto::{
     frame::Notice,
     kill_switch::KillSwitch,
     lane::Lane,
+    limits::SUMMARY_TIME,
     llm::{FailureClass, ModelFailure},
     session::TurnOutcome,
 };
@@ -130,7 +131,10 @@ impl ReservingCall {
         let wait = waiting.wait();
         if !wait.is_over {
             self.port.deferred(self.effect);
-            if permit.lane() == Lane::Background {
+            if let Effect::Compact { .. } = self.effect {
+                // Detached: it ends with the wait.
+                drop(tokio::spawn(self.gives_up(Arc::downgrade(&waiting), over)));
+            } else if permit.lane() == Lane::Background {
                 let yielding = Arc::new(Yielding::waiting());
                 permit.may_yield(&yielding);
                 let waiting = Arc::downgrade(&waiting);
@@ -139,6 +143,27 @@ impl ReservingCall {
             }
         }
         None
+    }
+
+    /// Ends the wait of a call that makes a summary after a minute: its turn goes on without one.
+    async fn gives_up(self, waiting: Weak<WaitingHold>, over: CancellationToken) {
+        tokio::select! {
+            biased;
+            () = over.cancelled() => return,
+            () = tokio::time::sleep(SUMMARY_TIME) => {}
+        }
+        let Some(waiting) = waiting.upgrade() else { return };
+        {
+            let mut wait = waiting.wait();
+            if std::mem::replace(&mut wait.is_over, true) {
+                return;
+            }
+            // If its money comes now, it goes back.
+            waiting.withdraw();
+            drop(wait.permit.take());
+        }
+        let why = "the budget did not answer in a minute".to_owned();
+        refuse(&self.port, self.effect, ModelFailure::new(FailureClass::BudgetUnavailable, why));
     }
 
     /// Gives the place back as soon as a more urgent call waits for it.

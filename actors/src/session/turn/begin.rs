@@ -78,6 +78,7 @@ impl SessionState {
             trace,
             steps: Vec::new(),
             nudges: Vec::new(),
+            compaction: None,
             plan: None,
             skills: Vec::new(),
             judged: None,

@@ -107,6 +107,8 @@ pub(super) struct Draft {
 pub(super) enum PartOf {
     /// What the session began with.
     Seed,
+    /// A summary of the oldest turns.
+    Summary,
     /// A turn that is over.
     Earlier(TurnId),
     /// The running turn.
@@ -179,7 +181,8 @@ pub(super) fn draft(
     let reply = sampling.max_tokens.map_or(REPLY_TOKENS, u64::from) + u64::from(thoughts);
     let of_client = turn.offer.beside(profile).map(ClientTool::spec);
     let tools: Vec<ToolSpec> = profile.tools.iter().cloned().chain(of_client).collect();
-    let fixed = fixed_tokens(&system, &tools, turn.response_schema(profile));
+    let summary = state.summary.as_ref().map_or(0, |it| tokens(&[it.message()]));
+    let fixed = fixed_tokens(&system, &tools, turn.response_schema(profile)) + summary;
     let (window, current_tokens) = (u64::from(window_tokens), tokens(&current));
     let sizes = RequestSizes { window, reply, fixed, current: current_tokens };
     let cut = match recorded {
@@ -194,11 +197,11 @@ pub(super) fn draft(
     let rule = recorded.map_or(AttachmentRule::Blocks, |recorded| recorded.attachments);
     let Joined { messages, spans, left_out_attachments } = joined(parts, is_in_words, rule);
     let full = if profile.context.is_none() {
-        (dropped_turns > 0).then_some(FullContext::Window)
+        (dropped_turns > state.summarized()).then_some(FullContext::Window)
     } else {
         // A bounded context leaves out something all the time.
         let before = state.left_out.as_ref().map_or(0, |it| it.under(profile));
-        (dropped_turns > before).then_some(FullContext::Budget)
+        (dropped_turns > before.max(state.summarized())).then_some(FullContext::Budget)
     };
     let request = Assembled {
         model: profile.model.clone(),
@@ -230,7 +233,7 @@ fn cut(state: &SessionState, profile: &Profile, turn: &Turn, sizes: &RequestSize
     let measured = state.measured.as_ref().filter(|it| it.model == profile.model);
     let seeming = |tokens| measured.map_or(tokens, |measured| measured.estimate_of(tokens));
     let RequestSizes { window, reply, fixed, current } = *sizes;
-    let before = state.left_out.as_ref().map_or(0, |it| it.under(profile));
+    let before = state.left_out.as_ref().map_or(0, |it| it.under(profile)).max(state.summarized());
     let room = seeming(window.saturating_sub(reply)).saturating_sub(fixed + current);
     let Some(settings) = profile.context else {
         return Cut::Fitting { before, room, block: seeming(window) / BLOCK_SHARE };
@@ -397,11 +400,15 @@ fn earlier_turns(
         }
         (of, messages)
     });
-    cut.shown(total, newest_first, |(_, messages)| tokens(messages))
+    let mut cut = cut.shown(total, newest_first, |(_, messages)| tokens(messages));
+    if let Some(summary) = &state.summary {
+        cut.shown.insert(0, (PartOf::Summary, vec![summary.message()]));
+    }
+    cut
 }
 
 /// Tells in words what was said in calls and replies of tools that are no more.
-fn in_words(message: &mut Message) {
+pub(super) fn in_words(message: &mut Message) {
     if !message.tool_uses.is_empty() {
         message.blocks = None;
     }

@@ -19,6 +19,13 @@ pub enum Effect {
         /// Which.
         call: CallId,
     },
+    /// A model call that makes a summary of older turns.
+    Compact {
+        /// Of which turn.
+        turn: TurnId,
+        /// Which.
+        call: CallId,
+    },
     /// A tool call, or its result, that hooks are asked about.
     Judge {
         /// Which.
@@ -124,7 +131,7 @@ pub struct WantedHold {
 impl Effect {
     pub(in crate::session) const fn class(self) -> EffectKind {
         match self {
-            Self::Call { .. } => EffectKind::Call,
+            Self::Call { .. } | Self::Compact { .. } => EffectKind::Call,
             Self::Judge { .. } | Self::Tool { .. } | Self::Settle { .. } => EffectKind::Run,
             Self::Publish { .. }
             | Self::Ask { .. }

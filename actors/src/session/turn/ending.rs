@@ -145,7 +145,8 @@ impl Turn {
 
     /// Reported usage of all calls that have an outcome, and of attempts that gave way.
     pub fn reported(&self) -> Usage {
-        self.reported_since(0)
+        let summary = self.compaction.as_ref().map(|it| it.usage());
+        self.reported_since(0).plus(summary.unwrap_or_default())
     }
 
     /// The same without so many of the first ones.
@@ -164,7 +165,8 @@ impl Turn {
     /// What its attempts have spent, as far as a limit held: those without a known end all that they had
     /// reserved.
     pub(in crate::session) fn spending(&self) -> Spent {
-        self.steps.iter().fold(Spent::default(), |sum, step| {
+        let summary = self.compaction.as_ref().map(|it| it.spending()).unwrap_or_default();
+        self.steps.iter().fold(summary, |sum, step| {
             let open = step.held.as_ref().map(|held| held.most());
             sum.plus(step.spent).plus(open.unwrap_or_default())
         })
@@ -173,6 +175,7 @@ impl Turn {
     /// Attempts whose end is unknown.
     pub fn lost(&self) -> u32 {
         let known = |step: &Step| step.given_way() + u32::from(step.end.is_some());
-        self.steps.iter().map(|step| step.attempt.0.saturating_sub(known(step))).sum()
+        let steps = self.steps.iter().map(|step| step.attempt.0.saturating_sub(known(step)));
+        steps.chain(self.compaction.iter().map(|it| it.lost())).sum()
     }
 }

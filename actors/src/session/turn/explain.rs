@@ -186,10 +186,14 @@ impl Sent<'_> {
             (rest, at) = (after, at + messages.len());
             let (kind, turn) = match of {
                 PartOf::Seed => (ContextPartKind::Seed, None),
+                PartOf::Summary => (ContextPartKind::Summary, None),
                 PartOf::Earlier(id) => (ContextPartKind::Turn, Some(*id)),
                 PartOf::Running => (ContextPartKind::Running, Some(running)),
             };
-            let why = self.why(kind, newer);
+            let why = match kind {
+                ContextPartKind::Summary => self.why_summarized(numbers),
+                _ => self.why(kind, newer),
+            };
             let number_of = |id: TurnId| {
                 if id == running { Some(number) } else { numbers.get(&id).copied() }
             };
@@ -229,13 +233,26 @@ impl Sent<'_> {
         }
     }
 
+    /// The number of the last turn that the summary is about; 0 if there is none.
+    fn summarized(&self, numbers: &BTreeMap<TurnId, u64>) -> u64 {
+        let upto = self.state.summary.as_ref().and_then(|summary| numbers.get(&summary.upto));
+        upto.copied().unwrap_or_default()
+    }
+
+    /// Why a summary is there.
+    fn why_summarized(&self, numbers: &BTreeMap<TurnId, u64>) -> String {
+        let by = self.state.summary.as_ref().map(|summary| summary.by.to_string());
+        let by = by.unwrap_or_default();
+        format!("`{by}` made it of turns 1 to {}: the window was full", self.summarized(numbers))
+    }
+
     /// What is left out in the running turn of this number.
     fn left_out(&self, numbers: &BTreeMap<TurnId, u64>, running: u64) -> Vec<ContextGap> {
         let request = &self.draft.request;
         let dropped = u64::from(request.dropped_turns);
         let first = self.draft.spans.iter().find_map(|(of, _)| match of {
             PartOf::Earlier(id) => numbers.get(id).copied(),
-            PartOf::Seed | PartOf::Running => None,
+            PartOf::Seed | PartOf::Summary | PartOf::Running => None,
         });
         let turns = if dropped == 0 { 0 } else { first.unwrap_or(running).saturating_sub(1) };
         let why = match self.profile.context {
@@ -257,11 +274,17 @@ impl Sent<'_> {
             turns: None,
             why: why.to_owned(),
         };
+        let summarized = self.summarized(numbers).min(turns);
+        let by_summary = "a summary is in its place";
         if dropped > turns {
-            gaps.push(gap("what the session began with", &why));
+            let why = if summarized > 0 { by_summary } else { &why };
+            gaps.push(gap("what the session began with", why));
         }
-        if turns > 0 {
-            let turns = Some((1, turns));
+        if summarized > 0 {
+            gaps.push(ContextGap { turns: Some((1, summarized)), ..gap("turns", by_summary) });
+        }
+        if turns > summarized {
+            let turns = Some((summarized.saturating_add(1), turns));
             gaps.push(ContextGap { turns, ..gap("turns", &why) });
         }
         if request.withheld_thoughts {

@@ -64,6 +64,9 @@ impl SessionState {
                 };
                 self.ended(failed.call, failed.attempt, end)
             }
+            SessionEvent::CompactionBegun(begun) => self.compaction_begun(begun),
+            SessionEvent::Compacted(compacted) => self.compacted(compacted),
+            SessionEvent::CompactionFailed(failed) => self.compaction_failed(failed),
             SessionEvent::BudgetHeld(it) => self.held(it),
             SessionEvent::ModelGaveWay(it) => self.gave_way(it, head.ts),
             SessionEvent::StepLimitReached(reached) => {

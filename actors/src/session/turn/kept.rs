@@ -228,7 +228,8 @@ impl SessionState {
 impl Turn {
     /// Whether its first call was judged, paid for or made.
     fn has_begun(&self) -> bool {
-        !self.steps.is_empty() || self.judged.is_some() || self.held.is_some()
+        let is_asked = self.compaction.is_some();
+        is_asked || !self.steps.is_empty() || self.judged.is_some() || self.held.is_some()
     }
 
     /// Bytes of its text, without what is in the blob store.

@@ -20,6 +20,7 @@ use clawnode_proto::{
 use serde_json::Value;
 
 use super::{
+    compacting,
     context::assemble,
     effect::{Effect, Want},
     ending::{after, end},
@@ -236,7 +237,10 @@ impl EntityKind for Session {
                         _ => Effect::Tool { call: tool.call },
                     }));
                 }
-                Some(_) | None => effects.push(model(next())),
+                Some(_) | None => {
+                    let summary = compacting::effect(state, turn);
+                    effects.push(summary.unwrap_or_else(|| model(next())));
+                }
             }
         }
         effects
@@ -247,12 +251,16 @@ impl EntityKind for Session {
     }
 
     fn want(state: &SessionState, effect: &Effect, granted: Option<&Grant>) -> Option<Want> {
-        let Effect::Call { turn, call } = *effect else { return None };
+        let Effect::Call { turn, call } = *effect else {
+            return compacting::want(state, effect, granted);
+        };
         match granted {
             None => {
                 let agent = state.key.as_ref()?.agent.clone();
                 let of = state.turn(turn);
-                let has_none = |it: &Turn| it.steps.is_empty() && it.judged.is_none();
+                let has_none = |it: &Turn| {
+                    it.steps.is_empty() && it.judged.is_none() && it.compaction.is_none()
+                };
                 let is_new = call == CallId::derive(turn, 0) && of.is_some_and(has_none);
                 let lane = of.and_then(|turn| turn.lane);
                 Some(Want::Place { agent, turn, call, is_new, lane })
@@ -279,7 +287,9 @@ impl EntityKind for Session {
         effect: &Effect,
         grant: &Grant,
     ) -> Option<Begun<SessionEvent, EffectJob>> {
-        let Effect::Call { turn, call } = *effect else { return None };
+        let Effect::Call { turn, call } = *effect else {
+            return compacting::begin(state, effect, grant);
+        };
         let begun = state.turn(turn)?.with_triggered(&grant.options);
         let turn = &*begun;
         let (routed, profile) = terms::asked(state, turn, call, grant);
@@ -315,28 +325,26 @@ impl EntityKind for Session {
             estimate: Some(request.estimate()),
             route: routed.taken,
         }));
-        let permit = Arc::clone(&grant.permit);
         let (told, trace) = (ToolFrames::before(turn, call), turn.trace.clone());
         let before = turn.steps.iter().take_while(|step| step.call != call);
         let said = before.filter_map(Step::shown).any(|text| text.bytes() > 0);
         let seam = if said { SEAM } else { "" };
-        let notice = turn.notice(call, &profile.model);
+        let notice = turn.notice(call, &profile.model).or_else(|| compacting::notice(turn, call));
         let has_other = turn.has_other(call, &profile);
         let (weight, may_yield) = (grant.options.weight, turn.may_yield(call));
         let corrects = turn.corrects(call);
-        let turn = turn.id;
-        let agent = profile.agent.clone();
-        let limit = state.left_for(call, profile.time, agent.as_str());
+        let (turn, agent) = (turn.id, profile.agent.clone());
         let job = CallJob {
+            limit: state.left_for(call, profile.time, agent.as_str()),
             agent,
             turn,
             call,
             attempt,
             request,
-            permit,
+            permit: Arc::clone(&grant.permit),
             seam,
             corrects,
-            limit,
+            is_silent: false,
             notice,
             has_other,
             weight,
@@ -351,6 +359,9 @@ impl EntityKind for Session {
     }
 
     fn refuse(state: &SessionState, effect: &Effect, outcome: Outcome) -> Vec<SessionEvent> {
+        if let Effect::Compact { .. } = effect {
+            return compacting::refuse(state, effect, outcome);
+        }
         let wanted = Self::decide(state).contains(effect);
         match (state.running(), outcome) {
             (Some(turn), Outcome::Failed { failure, .. }) if wanted => end(turn, failure.into()),
@@ -363,6 +374,7 @@ impl EntityKind for Session {
         let Some(turn) = state.running() else { return Vec::new() };
         let call = match *effect {
             Effect::Judge { call, .. } => return hooks::conclude(turn, call, outcome),
+            Effect::Compact { .. } => return compacting::conclude(turn, outcome),
             Effect::Call { call, .. } | Effect::Tool { call } | Effect::Settle { call, .. } => call,
             Effect::Publish { .. }
             | Effect::Ask { .. }

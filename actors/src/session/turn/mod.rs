@@ -8,7 +8,8 @@
 //! what a call may cost, and has cost, and `next_needs` so of one that is not made yet. `begin` says how turns begin,
 //! `kept` which ones a state keeps, `skills` which skills they have. `ledger` has what an agent wrote down of its work, and
 //! `blocks` what a model is shown of that. `recorded` tells who looks at a journal from outside what it says, and `explain`
-//! what a model was shown, and why.
+//! what a model was shown, and why. `compacting` has summaries made of older turns, `compacted` takes
+//! them into the state, and `compaction` is what that keeps of them.
 
 pub mod approval;
 mod attachments;
@@ -21,6 +22,11 @@ mod bounded;
 mod bounded_tests;
 pub mod client;
 pub mod clock;
+mod compacted;
+mod compacting;
+#[cfg(test)]
+mod compacting_tests;
+pub mod compaction;
 pub mod context;
 pub mod count;
 pub mod dropping;

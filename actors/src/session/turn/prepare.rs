@@ -18,6 +18,7 @@ use clawnode_proto::{
 };
 
 use super::{
+    compacting,
     context::Assembled,
     effect::Effect,
     ending::{EmittedCall, emitted},
@@ -83,6 +84,8 @@ pub struct CallJob {
     pub seam: &'static str,
     /// Whether the model is asked to correct its reply: what people were shown of that is void.
     pub corrects: bool,
+    /// Whether clients are shown nothing of it.
+    pub is_silent: bool,
     /// What its turn and step have left for it.
     pub limit: Option<TimeLimit>,
     /// What clients get first: why the attempt before this one gave way.
@@ -263,7 +266,7 @@ impl Effect {
         again: bool,
     ) -> Option<EffectJob> {
         match self {
-            Self::Call { .. } => None,
+            Self::Call { .. } | Self::Compact { .. } => None,
             Self::Judge { call, point } => judge_job(state, call, point),
             Self::Tool { call } | Self::Publish { call } | Self::Settle { call, .. } => {
                 tool_job(state, self, call, again)
@@ -462,6 +465,7 @@ fn emission(state: &SessionState, id: TurnId) -> EffectJob {
             .iter()
             .filter(|_| turn.is_some_and(|turn| turn.plan.is_none()))
             .flat_map(|step| emitted(state, step))
+            .chain(turn.and_then(compacting::emitted))
             .collect(),
         agent: state.profile.as_ref().map(|it| it.agent.clone()),
         timers: turn.map_or_else(Vec::new, |turn| {

@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::{
     attachments::AttachmentRule,
+    compacting,
     context::{Draft, draft},
     dropping::Recorded,
     hooks::judged,
@@ -76,6 +77,9 @@ pub(super) fn blobs_of_event(event: &SessionEvent) -> Vec<Digest> {
 
 /// Compares what a model call was shown with what the fold says it should have been shown.
 pub(super) fn replay(state: &SessionState, event: &SessionEvent) -> Option<Result<(), Violation>> {
+    if let SessionEvent::CompactionBegun(begun) = event {
+        return Some(compacting::replay(state, begun));
+    }
     let SessionEvent::ModelBegun(begun) = event else { return None };
     let ModelBegun { turn, call, .. } = begun;
     if state.profile.as_ref().is_some_and(|profile| !is_by_routes(profile, begun)) {

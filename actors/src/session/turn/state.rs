@@ -22,6 +22,7 @@ use super::{
     begin::KeptChoices,
     client::{ClientOffer, PartMetadata},
     clock::TurnClock,
+    compaction::{Compaction, HistorySummary},
     dropping::LeftOut,
     give_way::{GaveWay, RealWindow},
     held::{HeldAttempt, MeasuredPrefix, Spent},
@@ -71,6 +72,9 @@ pub struct SessionState {
     /// What the last request left out, because the window was full.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<LeftOut>,
+    /// What requests show in the place of the oldest turns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<Box<HistorySummary>>,
     /// What its agent wrote down.
     #[serde(default, skip_serializing_if = "SessionLedger::is_empty")]
     pub ledger: SessionLedger,
@@ -124,6 +128,9 @@ pub struct Turn {
     /// The calls, by their places, that reminded the model of its work ledger first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nudges: Vec<u32>,
+    /// Its attempt at a summary of older turns, before its first call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compaction: Option<Box<Compaction>>,
     /// Its steps, if no model is asked for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<Plan>,

@@ -92,8 +92,9 @@ pub(super) fn asked(
 }
 
 pub(super) fn attempt(turn: &Turn, call: CallId) -> Attempt {
-    let step = turn.steps.iter().find(|step| step.call == call);
-    step.map_or(Attempt(1), |step| step.attempt.next())
+    let step = turn.steps.iter().find(|step| step.call == call).map(|step| step.attempt);
+    let summary = || turn.compaction.as_ref().filter(|it| it.call == call).map(|it| it.attempt);
+    step.or_else(summary).map_or(Attempt(1), Attempt::next)
 }
 
 // === what is reserved ===

@@ -1,0 +1,114 @@
+//! What the journal says of summaries, taken into a session's state.
+
+use clawnode_kernel::Violation;
+use clawnode_proto::{
+    Attempt, CallId, TurnId,
+    llm::{ModelFailure, ModelRef, Usage},
+    session::{Compacted, CompactionBegun, CompactionFailed},
+};
+
+use super::{
+    compaction::{Compaction, CompactionAsked, CompactionEnd, HistorySummary},
+    held::{AttemptBill, HeldAttempt},
+    state::SessionState,
+};
+
+impl SessionState {
+    /// How many of the oldest turns a summary is about.
+    pub(super) fn summarized(&self) -> u32 {
+        self.summary.as_ref().map_or(0, |summary| summary.turns)
+    }
+
+    /// An attempt at a summary begins.
+    pub(super) fn compaction_begun(&mut self, begun: &CompactionBegun) -> Result<(), Violation> {
+        let CompactionBegun { turn, call, attempt, upto, .. } = *begun;
+        let (model, max_tokens) = (begun.model.clone(), begun.max_tokens);
+        let Some(running) = self.open.front_mut().filter(|one| one.id == turn) else {
+            return Err(Violation(format!("`{turn}` is not the running turn (SES-2)")));
+        };
+        if !running.steps.is_empty() || running.plan.is_some() {
+            return Err(Violation(format!("`{call}` begins after calls of its turn (COMP-1)")));
+        }
+        let held = running.held.take();
+        if held.as_ref().is_some_and(|it| (it.call, it.attempt) != (call, attempt)) {
+            return Err(Violation(format!("what is reserved is not for `{call}` (BUD-1)")));
+        }
+        let compaction = running.compaction.get_or_insert_with(|| Box::new(Compaction::new(call)));
+        if compaction.end.is_some() || compaction.call != call {
+            return Err(Violation(format!("`{call}` has ended and was begun again (I3)")));
+        }
+        if attempt != compaction.attempt.next() {
+            let before = compaction.attempt;
+            return Err(Violation(format!("attempt {attempt} at `{call}` follows {before}")));
+        }
+        // The end of the one before is not known.
+        compaction.spent = compaction.spending();
+        compaction.held = held.map(|held| Box::new(HeldAttempt::of(&held, 0, 0)));
+        compaction.attempt = attempt;
+        compaction.asked = Some(CompactionAsked { upto, model, max_tokens });
+        #[cfg(feature = "test-util")]
+        if clawnode_kernel::KernelBug::CompactsFirst.is_in_folds() {
+            let by = begun.model.clone();
+            return self.summarize(upto, "a summary will follow".to_owned(), by);
+        }
+        Ok(())
+    }
+
+    /// A summary takes the place of turns.
+    pub(super) fn compacted(&mut self, it: &Compacted) -> Result<(), Violation> {
+        let known = self.compaction_ended(it.turn, (it.call, it.attempt), it.usage, None)?;
+        if known.is_none_or(|asked| asked.upto != it.upto) {
+            return Err(Violation(format!("`{}` was not asked for such a summary", it.call)));
+        }
+        self.summarize(it.upto, it.text.clone(), it.by.clone())
+    }
+
+    /// There is no summary.
+    pub(super) fn compaction_failed(&mut self, it: &CompactionFailed) -> Result<(), Violation> {
+        let at = (it.call, it.attempt);
+        self.compaction_ended(it.turn, at, it.usage, Some(&it.failure)).map(|_| ())
+    }
+
+    /// What was asked by the attempt that ends so.
+    fn compaction_ended(
+        &mut self,
+        turn: TurnId,
+        (call, attempt): (CallId, Attempt),
+        usage: Usage,
+        failure: Option<&ModelFailure>,
+    ) -> Result<Option<CompactionAsked>, Violation> {
+        let Some(running) = self.open.front_mut().filter(|one| one.id == turn) else {
+            return Err(Violation(format!("`{turn}` is not the running turn (SES-2)")));
+        };
+        let compaction = running.compaction.get_or_insert_with(|| Box::new(Compaction::new(call)));
+        if compaction.end.is_some() || compaction.call != call {
+            return Err(Violation(format!("`{call}` has two outcomes (I3)")));
+        }
+        // None was made, or the last one was interrupted and no other one is made.
+        let is_of_last = attempt == compaction.attempt && attempt != Attempt(0);
+        if !is_of_last && attempt != Attempt(0) {
+            return Err(Violation(format!("attempt {attempt} at `{call}` is not under way")));
+        }
+        let bill = AttemptBill::of(&usage, failure);
+        if let Some(held) = compaction.held.take() {
+            let spent = if is_of_last { held.spent(bill, &usage) } else { held.most() };
+            compaction.spent = compaction.spent.plus(spent);
+        }
+        let why = failure.map(|failure| failure.message.clone());
+        compaction.end = Some(CompactionEnd { attempt, usage, why });
+        Ok(compaction.asked.clone())
+    }
+
+    fn summarize(&mut self, upto: TurnId, text: String, by: ModelRef) -> Result<(), Violation> {
+        let Some(at) = self.closed.iter().position(|one| one.id == upto) else {
+            return Err(Violation(format!("a summary up to `{upto}`, which is not there")));
+        };
+        let here = at.saturating_add(1).saturating_add(usize::from(!self.seed.is_empty()));
+        let turns = u32::try_from(self.earlier.left_out().saturating_add(here));
+        let turns = turns.unwrap_or(u32::MAX);
+        // Requests do not begin any more with what a provider counted.
+        self.prefix = None;
+        self.summary = Some(Box::new(HistorySummary { upto, turns, text, by }));
+        Ok(())
+    }
+}
