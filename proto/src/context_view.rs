@@ -140,6 +140,8 @@ pub enum ContextPartKind {
     Seed,
     /// A turn that was over.
     Turn,
+    /// What was recalled for the running turn.
+    Recalled,
     /// The running turn.
     Running,
     /// What a hook added.

@@ -1,9 +1,16 @@
 //! Sessions: how their effects happen, and what the ledger knows of them: turns and calls, and when an
 //! input has come to its end.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use clawnode_actors::session::{Effect, EffectJob, Session, SessionState, Want};
+use clawnode_actors::{
+    agent::Grant,
+    session::{Effect, EffectJob, Session, SessionState, Want, turn::recall::RecallFinds},
+};
+use clawnode_kernel::MachineInput;
 use clawnode_proto::{
     Attempt, CallId, Head, Input, InputId, Timestamp, TurnId,
     llm::FailureClass,
@@ -18,7 +25,7 @@ use super::{
     kinds::Simulated,
     known::{KnownCall, KnownTurn},
     plan::SeedPlan,
-    process::Actor,
+    process::{Actor, PlannedNote},
     tools::ToolBook,
 };
 
@@ -50,6 +57,14 @@ impl Simulated for Session {
             Want::Place { turn, agent, lane, is_new, .. } => {
                 let request = (agent, lane.unwrap_or_default());
                 sim.acquire(at, (effect, *turn, *is_new), request);
+            }
+            // No store is simulated.
+            Want::Recall { grant, ask, .. } => {
+                let recalled = Some(Arc::new(ask.recalled("", "sim", RecallFinds::default())));
+                let granted =
+                    MachineInput::Granted(effect, Grant { recalled, ..(**grant).clone() });
+                let note = PlannedNote::Feed(at.entity, at.counter, granted);
+                sim.world.mail(at.process, at.entity.as_u128(), note);
             }
             Want::Hold { turn, call, grant, needs } => {
                 sim.session_reserves(

@@ -102,6 +102,7 @@ impl Opened {
             available: tools.available(),
             job_wait: config.tools.job_wait,
             peers: base.members.clone(),
+            memory: None,
             hub: hub.clone(),
             clock: Arc::clone(&base.clock),
             link: Arc::new(telemetry::set_parent),

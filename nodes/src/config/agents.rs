@@ -20,6 +20,7 @@ use clawnode_proto::{
 use serde::{Deserialize, Serialize};
 
 use super::{
+    agent_memory::AgentMemoryOptions,
     model_routes::RouteOptions,
     schema_source::SchemaSource,
     secret::ServerUrl,
@@ -128,6 +129,9 @@ pub struct AgentSection {
     /// How many of the newest turns a bounded request shows, if they fit (5), at most 8; older ones follow in blocks of
     /// so many, as far as they fit.
     pub recent_turns: u32,
+    /// What its turns are reminded of before their first call (nothing).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<AgentMemoryOptions>,
     /// How much its model thinks before it answers: `off`, `low`, `medium`, `high`, or a number of tokens
     /// from 1,024 on. Unless set, the provider decides.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -341,6 +345,7 @@ impl Default for AgentSection {
             context: ContextChoice::default(),
             context_tokens: 5_000,
             recent_turns: 5,
+            memory: None,
             reasoning: None,
             response_schema: None,
             sampling: SamplingOptions::default(),

@@ -7,6 +7,7 @@
 //!
 //! Nothing here reads the process environment: [`Env`] is a value.
 
+pub mod agent_memory;
 pub mod agents;
 pub mod budgets;
 pub mod context;

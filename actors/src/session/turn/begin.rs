@@ -80,6 +80,7 @@ impl SessionState {
             nudges: Vec::new(),
             plan: None,
             skills: Vec::new(),
+            recalled: None,
             judged: None,
             held: None,
             cancelled: self.doomed,
