@@ -19,6 +19,7 @@ mod json;
 mod line_positions;
 pub mod load;
 pub mod mcp;
+pub mod memory;
 pub mod model_routes;
 pub mod models;
 pub mod options;

@@ -52,6 +52,7 @@ pub(super) fn check(config: &Config, tree: &ConfigNode) -> Result<(), ConfigErro
     checks.patterns(&["embeddings", "models"], &config.embeddings.models)?;
     checks.agents()?;
     checks.budgets()?;
+    checks.memory()?;
     checks.at_least_one(&["tools", "max_jobs"], config.tools.max_jobs)?;
     checks.some_time(&["tools", "job_wait"], config.tools.job_wait)?;
     checks.job_wait()?;

@@ -5,7 +5,9 @@
 
 mod answers;
 mod runner;
+mod serving;
 mod view;
 
 pub use answers::MemoryAnswers;
 pub use runner::runner;
+pub use serving::{begin, store};
