@@ -115,6 +115,7 @@ fn name(part: &ContextPart) -> String {
         ContextPartKind::ResponseSchema => "response schema".to_owned(),
         ContextPartKind::Seed => "what it began with".to_owned(),
         ContextPartKind::Turn => format!("turn{number}"),
+        ContextPartKind::Recalled => "recalled".to_owned(),
         ContextPartKind::Running => format!("running turn{number}"),
         ContextPartKind::Hook => "of a hook".to_owned(),
         ContextPartKind::Unknown => "another part".to_owned(),

@@ -10,4 +10,4 @@ mod view;
 
 pub use answers::MemoryAnswers;
 pub use runner::runner;
-pub use serving::{begin, store};
+pub use serving::{begin, recall_store, store};

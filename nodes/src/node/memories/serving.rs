@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use clawnode_actors::session::RecallStore;
 use clawnode_cluster::{Clock, Storage};
 use clawnode_memory::{
     serve::{ServedStore, follow},
@@ -32,6 +33,12 @@ pub fn store(
     })?;
     let conversations = memory.conversations.clone();
     Ok(Some(ServedStore::new(store, storage.clone(), Arc::clone(clock), conversations)))
+}
+
+/// Where the turns of this node look.
+pub fn recall_store(base: &NodeBase) -> Option<RecallStore> {
+    let store = Arc::new(base.memory.clone()?);
+    Some(RecallStore { name: "local", store })
 }
 
 /// Keeps the store of a worker filled.
