@@ -142,6 +142,8 @@ pub enum ContextPartKind {
     Summary,
     /// A turn that was over.
     Turn,
+    /// What was recalled for the running turn.
+    Recalled,
     /// The running turn.
     Running,
     /// What a hook added.

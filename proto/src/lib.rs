@@ -61,6 +61,7 @@ pub mod plugin;
 pub mod policy;
 pub mod provider;
 pub mod reasoning;
+pub mod recall;
 pub mod response;
 mod role;
 pub mod route;

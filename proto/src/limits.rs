@@ -145,6 +145,16 @@ limits! {
         /// Points that left a memory and whose sources add nothing when they come again. Older ones would be
         /// added again, after 7 days.
         MEMORY_GONE: usize = 10_000, "points";
+        /// What one turn is shown that was recalled, with labels. It is in the append of the turn's first call.
+        RECALL_BYTES: usize = 8 << 10, "bytes";
+        /// The same, by the estimate of 3 bytes a token. In a context of fewer than 5,000 tokens: 3 of 10 of them.
+        RECALL_TOKENS: usize = 1_500, "tokens";
+        /// Points that one turn recalls, if its agent is configured to the most.
+        RECALL_POINTS: usize = 20, "points";
+        /// Passages of conversations that one turn recalls.
+        RECALL_PASSAGES: usize = 5, "passages";
+        /// Shared memories that one agent reads.
+        AGENT_SHARED_MEMORIES: usize = 16, "memories";
     }
     "Entities and the cluster" {
         /// Claims without progress after which an entity is quarantined.

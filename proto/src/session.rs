@@ -13,6 +13,7 @@ use crate::{
     model_route::ModelRoute,
     name::ToolName,
     policy::{Decided, Policy},
+    recall::Recalled,
     response::ResponseSchema,
     skill::SkillsActivated,
     timeout::TurnTime,
@@ -117,6 +118,8 @@ grammar! {
         Configured(Profile) = "configured", required;
         /// The message of a turn has activated skills by their triggers.
         SkillsActivated(SkillsActivated) = "skills_activated", required;
+        /// What a turn is reminded of. A build that does not know it would show its model something else.
+        Recalled(Recalled) = "recalled", required;
         /// Hooks have judged a model call.
         ModelHooked(ModelHooked) = "model_hooked", required;
         /// A model call has reserved what it can cost.

@@ -9,7 +9,7 @@ use clawnode_budget::holder::{AccountsView, CallHold, HolderHandle};
 use clawnode_guard::kill_switch::SwitchGate;
 use clawnode_proto::{
     ProcessId, agents::AgentView, kill_switch::KillSwitch, lane::Lane, llm::ModelRef,
-    session::Profile,
+    recall::Recalled, session::Profile,
 };
 use ractor::{Actor, ActorCell, ActorRef, SpawnErr};
 use tokio::sync::oneshot;
@@ -36,6 +36,8 @@ pub struct Grant {
     pub accounts: Arc<AccountsView>,
     /// The process whose slices are spent.
     pub process: ProcessId,
+    /// What its turn is reminded of; absent before that was searched for.
+    pub recalled: Option<Arc<Recalled>>,
     /// What the call may cost for which `hold` is reserved.
     pub terms: Option<Arc<CallTerms>>,
     /// What the call has reserved, if an account limits it.
@@ -111,7 +113,16 @@ impl Grant {
         let profile = Arc::new(options.profile());
         let (permit, accounts) = (Permit::free(), Arc::default());
         let (options, process) = (Arc::new(options), ProcessId::from_u128(0));
-        Self { profile, options, permit, accounts, process, terms: None, hold: None }
+        Self {
+            profile,
+            options,
+            permit,
+            accounts,
+            process,
+            recalled: None,
+            terms: None,
+            hold: None,
+        }
     }
 
     /// The same, whose calls reserve from this holder.

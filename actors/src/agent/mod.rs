@@ -18,6 +18,7 @@
 mod actor;
 mod fair_queue;
 mod handle;
+mod memory;
 mod options;
 pub mod pool;
 #[cfg(test)]
@@ -30,6 +31,7 @@ pub(crate) mod yielding;
 
 pub use fair_queue::WEIGHT_MAX;
 pub use handle::{AdmitPort, AgentHandle, Grant, Permit};
+pub use memory::AgentMemory;
 pub use options::AgentOptions;
 pub use registry::{Agents, UnknownAgent};
 pub use terms::{CallBill, CallTerms};

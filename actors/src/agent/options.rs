@@ -20,6 +20,7 @@ use clawnode_proto::{
 };
 use clawnode_tool::skill::AgentSkills;
 
+use super::memory::AgentMemory;
 use crate::llm::profile::ModelProfiles;
 
 /// How an agent answers; resolved from the configuration, soul file included.
@@ -33,6 +34,8 @@ pub struct AgentOptions {
     pub system: String,
     /// Its skills (none). What its system prompt says of them follows `system`, if its model takes tools.
     pub skills: Arc<AgentSkills>,
+    /// What its turns are reminded of (nothing).
+    pub memory: Option<AgentMemory>,
     /// By which rules its requests are assembled (none: those of version 1).
     pub context: Option<ContextSettings>,
     /// The model that makes summaries of older turns when a window is nearly full (none: they are left out).
@@ -99,6 +102,7 @@ impl AgentOptions {
             model,
             system: String::new(),
             skills: Arc::default(),
+            memory: None,
             context: None,
             compact_model: None,
             sampling: Sampling::default(),

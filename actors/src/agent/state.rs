@@ -97,7 +97,16 @@ impl Places {
         let permit = Arc::new(Permit { place: Some((agent.clone(), ticket)), lane });
         let (profile, options) = (Arc::clone(&self.profile), Arc::clone(&self.options));
         let (accounts, process) = (self.budgets.accounts(), self.budgets.process());
-        Grant { profile, options, permit, accounts, process, terms: None, hold: None }
+        Grant {
+            profile,
+            options,
+            permit,
+            accounts,
+            process,
+            recalled: None,
+            terms: None,
+            hold: None,
+        }
     }
 
     /// A call gives back its place; whether others wait for it.

@@ -1,5 +1,7 @@
 //! For tests: one activation of a session's machine on a journal that always stores.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use clawnode_cluster::{AppendAnswer, Record};
 use clawnode_kernel::{
@@ -25,7 +27,10 @@ use super::played_budgets::PlayedBudgets;
 use crate::agent::{AgentOptions, Grant};
 use crate::session::{
     Effect, EffectJob, Outcome, Session, SessionJob, Want,
-    turn::prepare::{JudgeJob, JudgeSubject},
+    turn::{
+        prepare::{JudgeJob, JudgeSubject},
+        recall::{RecallAsk, RecallFinds},
+    },
 };
 
 const SCHEMA: &str =
@@ -53,6 +58,10 @@ pub(crate) struct PlayedActivation {
     pub(crate) discarded: Vec<Digest>,
     pub(crate) scrubbed: Vec<Vec<Digest>>,
     pub(crate) completed: Vec<InputId>,
+    /// What stores find, the last one first.
+    pub(in crate::session) recalls: Vec<RecallFinds>,
+    /// What stores were asked.
+    pub(in crate::session) asks: Vec<RecallAsk>,
     /// Calls have to wait, and these do.
     defers: Option<Vec<Effect>>,
 }
@@ -137,6 +146,8 @@ impl PlayedActivation {
             discarded: Vec::new(),
             scrubbed: Vec::new(),
             completed: Vec::new(),
+            recalls: Vec::new(),
+            asks: Vec::new(),
             defers: None,
         };
         run.feed(MachineInput::Loaded(loaded));
@@ -214,6 +225,13 @@ impl PlayedActivation {
                 let within = |budgets: &PlayedBudgets| grant.clone().within(&budgets.holder);
                 let grant = self.budgets.as_ref().map_or_else(|| grant.clone(), within);
                 MachineInput::Granted(key, grant)
+            }
+            Want::Recall { grant, ask, .. } => {
+                let finds = self.recalls.pop().unwrap_or_default();
+                let said = ask.text.inline().unwrap_or_default().to_owned();
+                let recalled = Some(Arc::new(ask.recalled(&said, "sim", finds)));
+                self.asks.push(*ask);
+                MachineInput::Granted(key, Grant { recalled, ..*grant })
             }
             Want::Hold(wanted) => {
                 let budgets = self.budgets.as_mut().unwrap();

@@ -179,6 +179,7 @@ fn begun(number: usize) -> Turn {
         trace: None,
         steps: Vec::new(),
         skills: Vec::new(),
+        recalled: None,
         nudges: Vec::new(),
         compaction: None,
         plan: None,

@@ -21,7 +21,7 @@ use crate::{
     local::Secret,
     node::{
         base::NodeBase,
-        budgets, hooks,
+        budgets, hooks, memories,
         models::{Answering, AnsweringParts, answering},
         panic,
         plugins::NodePlugins,
@@ -86,8 +86,18 @@ pub(super) async fn open(
     let node_status = NodeStatus::new(stop, &loaded.config.node, gate, holder, bucket);
     node_status.spends_by(budgets::digest(&loaded.config));
     let (view, members) = watch::channel(Members::default());
-    let base =
-        NodeBase { process, roles, storage, clock, members, switch_gate, budgets, supervisor };
+    let memory = memories::store(&loaded, &roles, &storage, &clock)?;
+    let base = NodeBase {
+        process,
+        roles,
+        storage,
+        clock,
+        members,
+        switch_gate,
+        budgets,
+        supervisor,
+        memory,
+    };
     let loaded = Arc::new(loaded);
     Ok(Opened { loaded, base, answering, node_status, cluster_clock, view, control })
 }

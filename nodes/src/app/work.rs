@@ -11,7 +11,8 @@ use super::wire::Wired;
 use crate::{
     failure::Failure,
     node::{
-        budgets, expiry, probes, runaways, scan::PartitionFollower, tools, usage, version_check,
+        budgets, expiry, memories, probes, runaways, scan::PartitionFollower, tools, usage,
+        version_check,
     },
 };
 
@@ -91,6 +92,7 @@ impl Wired {
         let spawned = Worker::spawn(context, frames, orders, options, &base.supervisor);
         let worker = spawned.await?;
         budgets::begin(base).await?;
+        memories::begin(base).await?;
         self.operations.roots.worker.get_or_init(|| worker.clone());
         usage::begin(&base.supervisor, &sessions, &worker).await?;
         expiry::begin_files(&base.supervisor, sessions.clone(), &worker).await?;

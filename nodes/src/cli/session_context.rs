@@ -116,6 +116,7 @@ fn name(part: &ContextPart) -> String {
         ContextPartKind::Seed => "what it began with".to_owned(),
         ContextPartKind::Summary => "summary of older turns".to_owned(),
         ContextPartKind::Turn => format!("turn{number}"),
+        ContextPartKind::Recalled => "recalled".to_owned(),
         ContextPartKind::Running => format!("running turn{number}"),
         ContextPartKind::Hook => "of a hook".to_owned(),
         ContextPartKind::Unknown => "another part".to_owned(),

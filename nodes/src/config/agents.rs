@@ -20,6 +20,7 @@ use clawnode_proto::{
 use serde::{Deserialize, Serialize};
 
 use super::{
+    agent_memory::AgentMemoryOptions,
     model_routes::RouteOptions,
     schema_source::SchemaSource,
     secret::ServerUrl,
@@ -132,6 +133,9 @@ pub struct AgentSection {
     /// left out). A cheap model will do. Each summary costs a call, under the budgets of the agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compact_model: Option<ModelRef>,
+    /// What its turns are reminded of before their first call (nothing).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<AgentMemoryOptions>,
     /// How much its model thinks before it answers: `off`, `low`, `medium`, `high`, or a number of tokens
     /// from 1,024 on. Unless set, the provider decides.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -346,6 +350,7 @@ impl Default for AgentSection {
             context_tokens: 5_000,
             recent_turns: 5,
             compact_model: None,
+            memory: None,
             reasoning: None,
             response_schema: None,
             sampling: SamplingOptions::default(),

@@ -7,6 +7,7 @@
 //!
 //! Nothing here reads the process environment: [`Env`] is a value.
 
+pub mod agent_memory;
 pub mod agents;
 pub mod budgets;
 pub mod context;
@@ -18,6 +19,7 @@ mod json;
 mod line_positions;
 pub mod load;
 pub mod mcp;
+pub mod memory;
 pub mod model_routes;
 pub mod models;
 pub mod options;

@@ -19,6 +19,7 @@ use super::{
     agents::{AgentSection, BindingSection, ProviderSection},
     budgets::BudgetsSection,
     mcp::McpServerOptions,
+    memory::MemorySection,
     models::{EmbeddingsSection, ModelSection},
     prices::PriceSection,
     secret::ServerUrl,
@@ -70,6 +71,8 @@ pub struct Config {
     pub prices: BTreeMap<String, PriceSection>,
     /// `[embeddings]`: which models clients may ask for the vectors of texts.
     pub embeddings: EmbeddingsSection,
+    /// `[memory]`: the store that finds what memories and conversations say.
+    pub memory: MemorySection,
     /// `[budgets]`: what may be spent.
     pub budgets: BudgetsSection,
     /// `[agents.NAME]`: who answers. Without one there is `default`.

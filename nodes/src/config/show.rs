@@ -32,7 +32,7 @@ pub fn settings(loaded: &LoadedConfig) -> Result<Vec<Setting>, serde_json::Error
 }
 
 /// The sections by name; a JSON object would put them in the order of the alphabet.
-fn sections(loaded: &LoadedConfig) -> Result<[(&'static str, Value); 20], serde_json::Error> {
+fn sections(loaded: &LoadedConfig) -> Result<[(&'static str, Value); 21], serde_json::Error> {
     let it = &loaded.config;
     Ok([
         ("node", serde_json::to_value(&it.node)?),
@@ -52,6 +52,7 @@ fn sections(loaded: &LoadedConfig) -> Result<[(&'static str, Value); 20], serde_
         ("models", serde_json::to_value(&it.models)?),
         ("prices", serde_json::to_value(&it.prices)?),
         ("embeddings", serde_json::to_value(&it.embeddings)?),
+        ("memory", serde_json::to_value(&it.memory)?),
         ("budgets", serde_json::to_value(&it.budgets)?),
         ("agents", serde_json::to_value(&it.agents)?),
         ("bindings", serde_json::to_value(&it.bindings)?),

@@ -52,6 +52,7 @@ pub(super) fn check(config: &Config, tree: &ConfigNode) -> Result<(), ConfigErro
     checks.patterns(&["embeddings", "models"], &config.embeddings.models)?;
     checks.agents()?;
     checks.budgets()?;
+    checks.memory()?;
     checks.at_least_one(&["tools", "max_jobs"], config.tools.max_jobs)?;
     checks.some_time(&["tools", "job_wait"], config.tools.job_wait)?;
     checks.job_wait()?;
@@ -296,6 +297,9 @@ impl Checks<'_> {
             }
             if let Some((key, what, hint)) = it.context_fault().or_else(|| it.skills_fault()) {
                 return self.fail(&["agents", name, key], what, &hint);
+            }
+            if let Some((key, what, hint)) = it.memory_fault() {
+                return self.fail(&["agents", name, "memory", key], what, &hint);
             }
             if let Some(Err(what)) = it.response_schema.as_ref().map(SchemaSource::read) {
                 let hint = "write a JSON Schema; a path is relative to the configuration file";
@@ -546,6 +550,10 @@ mod tests {
             ("[agents.a]\nsoul = 'nowhere.md'", "agents.a.soul", "nowhere.md"),
             ("[agents.a]\ncontext = 'short'", "agents.a.context", "`window`"),
             ("[agents.a]\ncontext_tokens = 5", "agents.a.context_tokens", "256 or more"),
+            ("[agents.a.memory]\ntop_facts = 21", "agents.a.memory.top_facts", "0 to 20"),
+            ("[agents.a.memory]\nlayers = []", "agents.a.memory.layers", "remove the section"),
+            ("[agents.a.memory]\nshared = ['x', 'x']", "agents.a.memory.shared", "twice"),
+            ("[agents.a.memory]\nshared = ['all']", "agents.a.memory.shared", "named `shared`"),
             ("[agents.a]\nrecent_turns = 0", "agents.a.recent_turns", "1 to 8"),
             ("[agents.a]\nrecent_turns = 9", "agents.a.recent_turns", "1 to 8"),
             ("[agents.a]\nresponse_schema = 'no.json'", "agents.a.response_schema", "no.json"),

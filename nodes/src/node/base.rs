@@ -7,6 +7,7 @@ use clawnode_budget::holder::HolderHandle;
 use clawnode_cluster::{Clock, Storage, membership::Members};
 use clawnode_guard::kill_switch::SwitchGate;
 use clawnode_kernel::supervise::Supervisor;
+use clawnode_memory::serve::ServedStore;
 use clawnode_proto::{ProcessId, node::NodeRole};
 use tokio::sync::watch;
 
@@ -27,6 +28,8 @@ pub struct NodeBase {
     pub budgets: HolderHandle,
     /// Looks after its tasks.
     pub supervisor: Supervisor,
+    /// Finds what memories and conversations say; none without a worker.
+    pub memory: Option<ServedStore>,
 }
 
 // === impl NodeBase ===

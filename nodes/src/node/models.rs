@@ -333,6 +333,7 @@ fn agent(
     })?;
     options.skills = Arc::new(AgentSkills::chosen(&skills.skills, &it.skills));
     options.context = it.context_settings();
+    options.memory = it.memory.as_ref().map(Into::into);
     options.sampling = Sampling { reasoning: it.reasoning, ..it.sampling.clone().into() };
     options.response_schema =
         it.response_schema.as_ref().map(SchemaSource::read).transpose().map_err(|what| {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use clawnode_proto::{
     AgentName, Attempt, CallId, Capability, Digest, EntityId, Epoch, ErrorBody, ErrorCode, EventId,
     Frame, FrameBody, FrameKey, HookName, IdempotencyKey, Incarnation, Input, JobId, Kind,
-    NodeName, Order, Position, ProcessId, Seq, SwitchId, Tail, TimerId, Timestamp, Traceparent,
-    TurnId,
+    MemoryPointId, NodeName, Order, Position, ProcessId, Seq, SwitchId, Tail, TimerId, Timestamp,
+    Traceparent, TurnId,
     agents::{AgentCounts, AgentLimit, AgentPause, ExceededLimit},
     archive::{
         Artifact, CleanJobs, CleanView, Ended, JobRecord, JobRun, LogCut, LogLine, LogPart,
@@ -41,6 +41,7 @@ use clawnode_proto::{
     },
     mcp::McpPins,
     media::{ContentNote, FileRecord, Media, MediaKind, MediaType},
+    memory::{MemoryLayer, MemoryTrust},
     model_route::{InputKind, ModelRoute, PromptFacts, RouteCost, RouteTaken},
     money::MicroUsd,
     node::{FileState, Hearsay, Heartbeat, Load, NodeReply, NodeRequest, NodeRole, VersionRange},
@@ -48,6 +49,7 @@ use clawnode_proto::{
     policy::{Approval, Decided, Decision, Policy, Rule, Verdict},
     provider::{ProviderKind, ProviderReport, RecentRuns},
     reasoning::Reasoning,
+    recall::{RecallFault, Recalled, RecalledPassage, RecalledPoint},
     response::ResponseSchema,
     session::{
         ApprovalAsked, ApprovalDecided, ApprovalGiven, KeptChoice, ModelBegun, ModelDone,
@@ -798,6 +800,7 @@ pub(crate) fn session_events() -> Vec<SessionEvent> {
         Reply { turn, call: call(), structured: None }.into(),
     ]);
     events.extend(turn_ends().map(ended));
+    events.extend(recalled_events());
     events.extend(vec![
         Settled { turn, usage: usage(), lost_attempts: 1, cost: None }.into(),
         ToolAsked { turn, call: tool, tool: name("time_now"), by_client: false }.into(),
@@ -825,6 +828,36 @@ pub(crate) fn session_events() -> Vec<SessionEvent> {
     events.extend(approval_events());
     events.extend(hook_events());
     events
+}
+
+fn recalled_events() -> [SessionEvent; 2] {
+    let (at, entity) = (Timestamp(1_764_201_600_000), entity());
+    let point = RecalledPoint {
+        memory: "default/peer/web:site:ada".parse().unwrap(),
+        point: MemoryPointId::derive(entity, 7, 0),
+        layer: MemoryLayer::Semantic,
+        trust: MemoryTrust::Person,
+        at,
+        text: "Tea is at four.".to_owned(),
+    };
+    let passage = RecalledPassage {
+        session: KEY.parse().unwrap(),
+        event: 7,
+        part: 1,
+        trust: MemoryTrust::Agent,
+        at,
+        text: "So it is.".to_owned(),
+    };
+    let store = "local".to_owned();
+    let found = Recalled {
+        turn: turn(),
+        points: vec![point],
+        passages: vec![passage],
+        store: store.clone(),
+        degraded: None,
+    };
+    let (points, passages, degraded) = (Vec::new(), Vec::new(), Some(RecallFault::Late));
+    [found.into(), Recalled { turn: turn(), points, passages, store, degraded }.into()]
 }
 
 fn model_failed(attempt: Attempt) -> ModelFailed {

@@ -200,6 +200,7 @@ async fn sessions(
         available: watch::channel(Available::default()).1,
         job_wait: Duration::from_mins(1),
         peers,
+        memory: None,
         hub: FrameHub::default(),
         link: Arc::new(|_, _| {}),
         feed: Feed::new(holder.process(), "n".parse()?, Arc::clone(&clock)),

@@ -35,7 +35,7 @@ const CRATES: &[Crate] = &[
     Crate {
         folder: "actors",
         name: "actors",
-        may: &["proto", "cluster", "kernel", "budget", "guard", "tool"],
+        may: &["proto", "cluster", "kernel", "budget", "memory", "guard", "tool"],
     },
     // For tests.
     Crate {

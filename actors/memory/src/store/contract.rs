@@ -41,7 +41,8 @@ pub trait MemoryStore: Send + Sync + fmt::Debug {
 pub struct RecallAnswer {
     /// Best first.
     pub found: Vec<FoundDocument>,
-    /// Scopes whose index was damaged. They are empty now, and have to be put from the beginning.
+    /// Scopes that were not searched whole. An index that was damaged is empty now, and has to be put from the
+    /// beginning; a journal that could not be read may have more to say than the store knows.
     pub damaged: Vec<StoreScope>,
 }
 

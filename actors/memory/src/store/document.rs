@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fmt};
 
 use clawnode_proto::{
-    EntityId, SessionKey, Timestamp,
+    EntityId, Kind, SessionKey, Timestamp,
     memory::{MemoryKey, MemoryLayer, MemorySource, MemoryTrust},
 };
 use serde::{Deserialize, Serialize};
@@ -72,7 +72,7 @@ pub struct Document {
 }
 
 /// Documents of one scope, and how much of the entity's journal they are.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct DocumentBatch {
     /// The event up to which the store has to be already; 0 is an empty store.
     pub after: u64,
@@ -124,6 +124,26 @@ impl StoreScope {
     /// Its text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The memory whose points it has, if it has some of a memory.
+    pub fn memory(&self) -> Option<MemoryKey> {
+        self.0.strip_prefix("memory/")?.parse().ok()
+    }
+
+    /// The session whose passages it has, if it has some of a session.
+    pub fn session(&self) -> Option<SessionKey> {
+        self.0.strip_prefix("session/")?.parse().ok()
+    }
+
+    /// The entity whose journal it is filled from.
+    pub fn entity(&self) -> EntityId {
+        let (kind, key) = match self.0.split_once('/') {
+            Some(("session", key)) => (Kind::SESSION, key),
+            Some((_, key)) => (Kind::MEMORY, key),
+            None => (Kind::MEMORY, self.as_str()),
+        };
+        EntityId::derive(kind, key)
     }
 }
 

@@ -147,6 +147,30 @@ impl Records {
     }
 }
 
+/// The scope of a file; none if there is no file, or no scope can be read from it.
+pub(super) fn scope_of(path: &Path) -> io::Result<Option<StoreScope>> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let bytes = file.metadata()?.len();
+    match (Records { file: BufReader::new(file), offset: 0, bytes }).next() {
+        Ok(Some((_, Record::Begin { scope, .. }))) => Ok(Some(scope)),
+        Ok(_) | Err(FileError::Damaged(_)) => Ok(None),
+        Err(FileError::Io(error)) => Err(error),
+    }
+}
+
+/// Has what a file has survive a power cut; one that is gone has nothing.
+pub(super) fn sync(path: &Path) -> io::Result<()> {
+    match File::open(path) {
+        Ok(file) => file.sync_all(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 /// Adds `bytes` to a file that is `length` bytes long; what is behind that is no record.
 pub(super) fn append(path: &Path, length: u64, bytes: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).open(path)?;

@@ -13,6 +13,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use clawnode_proto::EntityId;
 
 use super::{
     contract::{MemoryStore, RecallAnswer, StoreError},
@@ -122,7 +123,34 @@ impl LocalStore {
         self.shared.resident(scope).remove()
     }
 
-    async fn work<T: Send + 'static>(
+    /// The folder with its files. What is not named `*.scope` or `*.new` in it is not the store's own.
+    pub fn folder(&self) -> &Path {
+        self.shared.folder()
+    }
+
+    /// The scope of this entity, if the store has a file of it; blocks. A deleted entity has no key to compute it from.
+    pub fn scope_of(&self, entity: EntityId) -> Result<Option<StoreScope>, StoreError> {
+        let path = self.shared.path(entity);
+        file::scope_of(&path).map_err(|source| failed(&path, source))
+    }
+
+    /// Has the files of these entities, as they are now, survive a power cut; blocks.
+    pub fn sync_now(&self, entities: &BTreeSet<EntityId>) -> Result<(), StoreError> {
+        for entity in entities {
+            let path = self.shared.path(*entity);
+            file::sync(&path).map_err(|source| failed(&path, source))?;
+        }
+        let folder = self.shared.folder();
+        let synced = File::open(folder).and_then(|folder| folder.sync_all());
+        synced.map_err(|source| failed(folder, source))
+    }
+
+    /// Goes on with its files as they are now, after something else removed them; blocks.
+    pub fn look_again(&self) -> Result<(), StoreError> {
+        self.shared.forget().map_err(|source| failed(self.shared.folder(), source))
+    }
+
+    pub(crate) async fn work<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {

@@ -10,6 +10,8 @@ use std::{
     },
 };
 
+use clawnode_proto::EntityId;
+
 use super::{
     contract::StoreError,
     document::{Document, DocumentBatch, DocumentId, SCOPE_DOCUMENTS, StoreScope},
@@ -79,15 +81,36 @@ impl ScopeFolder {
             return Arc::clone(found);
         }
         resident.make_room();
-        let name = blake3::hash(scope.as_str().as_bytes()).to_hex();
         let new = Arc::new(ResidentScope {
             scope: scope.clone(),
-            path: self.folder.join(format!("{name}.scope")),
+            path: self.path(scope.entity()),
             documents: AtomicUsize::new(0),
             index: RwLock::new(None),
         });
         resident.scopes.insert(scope.clone(), (Arc::clone(&new), now));
         new
+    }
+
+    /// The file of an entity. It has the entity's name and not its key, so that a deleted one, which has no key any
+    /// more, can be removed.
+    pub(super) fn path(&self, entity: EntityId) -> PathBuf {
+        self.folder.join(format!("{entity}.scope"))
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Goes on with the files as they are now: what is in memory is left out.
+    pub(super) fn forget(&self) -> io::Result<()> {
+        fs::create_dir_all(&self.folder)?;
+        let residents = std::mem::take(&mut self.lock().scopes);
+        // A caller may still have one of them.
+        for (resident, _) in residents.into_values() {
+            *resident.write() = None;
+            resident.documents.store(0, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, ResidentScopes> {

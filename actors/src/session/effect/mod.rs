@@ -17,6 +17,7 @@ mod learned;
 pub(in crate::session) mod outages;
 pub(in crate::session) mod people;
 pub(in crate::session) mod perform;
+pub(in crate::session) mod recall;
 pub(in crate::session) mod request;
 pub mod reserve;
 pub mod run;

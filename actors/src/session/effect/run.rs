@@ -27,6 +27,7 @@ use super::{
     admission::{AgentAnswer, TurnCount},
     erase::{erase, open_jobs},
     hub::FrameHub,
+    recall::RecallStore,
     waiting_holds::WaitingHolds,
     waits::AwaitedJobs,
 };
@@ -99,6 +100,8 @@ pub struct RunnerParts {
     pub peers: watch::Receiver<Members>,
     /// Keeps frames for clients that resume.
     pub hub: FrameHub,
+    /// Where turns look for what they are reminded of, if anywhere.
+    pub memory: Option<RecallStore>,
     /// The clock for deadlines.
     pub clock: Arc<dyn Clock>,
     /// Makes spans parts of the traces of inputs.
@@ -183,6 +186,7 @@ impl EffectRunner<Session> for SessionRunner {
     ) -> Option<Grant> {
         let (agent, turn, call, is_new, lane) = match want {
             Want::Place { agent, turn, call, is_new, lane } => (agent, turn, call, is_new, lane),
+            Want::Recall { grant, ask, .. } => return self.recall(effect, *grant, *ask, port),
             Want::Hold(wanted) => return self.reserve(entity, effect, *wanted, port),
         };
         let found = self.parts.agents.get(&agent);

@@ -325,6 +325,7 @@ mod tests {
             available: watch::channel(Available::default()).1,
             job_wait: Duration::from_mins(1),
             peers: watch::channel(Members::default()).1,
+            memory: None,
             hub: FrameHub::default(),
             clock,
             link: Arc::new(|_, _| {}),

@@ -81,6 +81,7 @@ impl SessionState {
             compaction: None,
             plan: None,
             skills: Vec::new(),
+            recalled: None,
             judged: None,
             held: None,
             cancelled: self.doomed,

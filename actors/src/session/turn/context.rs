@@ -111,6 +111,8 @@ pub(super) enum PartOf {
     Summary,
     /// A turn that is over.
     Earlier(TurnId),
+    /// What was recalled for the running turn.
+    Recalled,
     /// The running turn.
     Running,
 }
@@ -123,8 +125,10 @@ struct RequestSizes {
     reply: u64,
     /// Tokens that come before the messages.
     fixed: u64,
-    /// Tokens of the running turn.
+    /// Tokens of the running turn, with what it was reminded of.
     current: u64,
+    /// Tokens of what it was reminded of.
+    recalled: u64,
 }
 
 /// A conversation as it is sent.
@@ -183,8 +187,11 @@ pub(super) fn draft(
     let tools: Vec<ToolSpec> = profile.tools.iter().cloned().chain(of_client).collect();
     let summary = state.summary.as_ref().map_or(0, |it| tokens(&[it.message()]));
     let fixed = fixed_tokens(&system, &tools, turn.response_schema(profile)) + summary;
-    let (window, current_tokens) = (u64::from(window_tokens), tokens(&current));
-    let sizes = RequestSizes { window, reply, fixed, current: current_tokens };
+    let recalled: Vec<Message> = turn.told_recalled().into_iter().collect();
+    let (window, recalled_tokens) = (u64::from(window_tokens), tokens(&recalled));
+    let current_tokens = tokens(&current) + recalled_tokens;
+    let sizes =
+        RequestSizes { window, reply, fixed, current: current_tokens, recalled: recalled_tokens };
     let cut = match recorded {
         Some(recorded) => Cut::Recorded(recorded.dropped_turns),
         None => cut(state, profile, turn, &sizes),
@@ -193,6 +200,9 @@ pub(super) fn draft(
     let is_in_words = tools.is_empty();
     let cut = earlier_turns(state, turn.id, cut, &profile.model, is_in_words);
     let CutTurns { shown: mut parts, left_out: dropped_turns, is_bounded } = cut;
+    if !recalled.is_empty() {
+        parts.push((PartOf::Recalled, recalled));
+    }
     parts.push((PartOf::Running, current));
     let rule = recorded.map_or(AttachmentRule::Blocks, |recorded| recorded.attachments);
     let Joined { messages, spans, left_out_attachments } = joined(parts, is_in_words, rule);
@@ -232,14 +242,14 @@ fn cut(state: &SessionState, profile: &Profile, turn: &Turn, sizes: &RequestSize
     // By what the provider reported, if it did.
     let measured = state.measured.as_ref().filter(|it| it.model == profile.model);
     let seeming = |tokens| measured.map_or(tokens, |measured| measured.estimate_of(tokens));
-    let RequestSizes { window, reply, fixed, current } = *sizes;
+    let RequestSizes { window, reply, fixed, current, recalled } = *sizes;
     let before = state.left_out.as_ref().map_or(0, |it| it.under(profile)).max(state.summarized());
     let room = seeming(window.saturating_sub(reply)).saturating_sub(fixed + current);
     let Some(settings) = profile.context else {
         return Cut::Fitting { before, room, block: seeming(window) / BLOCK_SHARE };
     };
     let is_first = state.closed.iter().all(|one| one.id == turn.id);
-    let budget = seeming(u64::from(settings.tokens)).saturating_sub(fixed);
+    let budget = seeming(u64::from(settings.tokens)).saturating_sub(fixed + recalled);
     let have_left = state.earlier.left_out() > 0;
     let whole = whole_history(&settings, window, is_first, have_left).map(seeming);
     Cut::Bounded(Bounds::new(&settings, before, room, budget, whole))

@@ -7,6 +7,7 @@ use clawnode_budget::holder::CallNeeds;
 use clawnode_kernel::EffectKind;
 use clawnode_proto::{AgentName, CallId, Timestamp, TurnId, hook::HookPoint, lane::Lane};
 
+use super::recall::RecallAsk;
 use crate::agent::Grant;
 
 /// What must be under way for a session.
@@ -109,6 +110,15 @@ pub enum Want {
         /// The lane that the message of its turn named.
         lane: Option<Lane>,
     },
+    /// What its turn is reminded of, beside its place.
+    Recall {
+        /// Of which turn the call is.
+        turn: TurnId,
+        /// What it was granted. It keeps its place while the store is searched.
+        grant: Box<Grant>,
+        /// What is searched for, and where.
+        ask: Box<RecallAsk>,
+    },
     /// What it may cost, beside its place.
     Hold(Box<WantedHold>),
 }
@@ -148,7 +158,7 @@ impl Want {
     /// Of which turn the call is.
     pub const fn turn(&self) -> TurnId {
         match self {
-            Self::Place { turn, .. } => *turn,
+            Self::Place { turn, .. } | Self::Recall { turn, .. } => *turn,
             Self::Hold(wanted) => wanted.turn,
         }
     }

@@ -9,6 +9,7 @@ use clawnode_proto::{
         ContextGap, ContextPart, ContextPartKind, ContextPlace, ContextView, TurnPlace,
     },
     llm::{Message, Usage},
+    recall::Recalled,
     session::{ModelBegun, Profile, SessionEvent},
 };
 
@@ -188,10 +189,12 @@ impl Sent<'_> {
                 PartOf::Seed => (ContextPartKind::Seed, None),
                 PartOf::Summary => (ContextPartKind::Summary, None),
                 PartOf::Earlier(id) => (ContextPartKind::Turn, Some(*id)),
+                PartOf::Recalled => (ContextPartKind::Recalled, Some(running)),
                 PartOf::Running => (ContextPartKind::Running, Some(running)),
             };
             let why = match kind {
                 ContextPartKind::Summary => self.why_summarized(numbers),
+                ContextPartKind::Recalled => self.why_recalled(running),
                 _ => self.why(kind, newer),
             };
             let number_of = |id: TurnId| {
@@ -202,7 +205,10 @@ impl Sent<'_> {
                 number: turn.and_then(number_of),
                 repeated: at <= common,
                 messages: messages.to_vec(),
-                stubs: turn.and_then(|id| self.state.turn(id)).map_or_else(Vec::new, Turn::stubs),
+                stubs: turn
+                    .filter(|_| *of != PartOf::Recalled)
+                    .and_then(|id| self.state.turn(id))
+                    .map_or_else(Vec::new, Turn::stubs),
                 ..part(kind, tokens(messages), &why)
             });
         }
@@ -246,13 +252,32 @@ impl Sent<'_> {
         format!("`{by}` made it of turns 1 to {}: the window was full", self.summarized(numbers))
     }
 
+    /// Why something is recalled, and from where.
+    fn why_recalled(&self, running: TurnId) -> String {
+        let recalled = self.state.turn(running).and_then(|turn| turn.recalled.as_deref());
+        let Some(Recalled { points, passages, store, degraded, .. }) = recalled else {
+            return String::new();
+        };
+        let mut why = format!(
+            "the store `{store}` found {} points of memories and {} passages of conversations for \
+             the message",
+            points.len(),
+            passages.len()
+        );
+        if let Some(fault) = degraded {
+            why.push_str("; something may be missing: ");
+            why.push_str(fault.as_str());
+        }
+        why
+    }
+
     /// What is left out in the running turn of this number.
     fn left_out(&self, numbers: &BTreeMap<TurnId, u64>, running: u64) -> Vec<ContextGap> {
         let request = &self.draft.request;
         let dropped = u64::from(request.dropped_turns);
         let first = self.draft.spans.iter().find_map(|(of, _)| match of {
             PartOf::Earlier(id) => numbers.get(id).copied(),
-            PartOf::Seed | PartOf::Summary | PartOf::Running => None,
+            PartOf::Seed | PartOf::Summary | PartOf::Recalled | PartOf::Running => None,
         });
         let turns = if dropped == 0 { 0 } else { first.unwrap_or(running).saturating_sub(1) };
         let why = match self.profile.context {

@@ -40,6 +40,7 @@ impl SessionState {
                 Ok(())
             }
             SessionEvent::SkillsActivated(activated) => self.activated(activated),
+            SessionEvent::Recalled(recalled) => self.recalled(recalled),
             SessionEvent::ModelBegun(begun) => self.model_begun(begun, head.ts),
             SessionEvent::ModelHooked(hooked) => match self.open.front_mut() {
                 Some(turn) if turn.id == hooked.turn => turn.hooked(hooked),
@@ -426,6 +427,7 @@ impl SessionState {
         }
         turn.judged = None;
         turn.forget_skills();
+        turn.forget_recalled();
         turn.said.slim();
         turn.attached.slim();
         turn.steers.slim();

@@ -27,7 +27,7 @@ use super::{
     give_way::{AfterFailure, ProviderWait},
     hooks, plan,
     prepare::{CallJob, EffectJob, SessionJob, judge_model_job},
-    recorded,
+    recall, recorded,
     routing::Routed,
     state::{SEAM, SessionState, Step, StepEnd, Turn},
     terms::{self, BudgetVerdict, NextCall},
@@ -266,7 +266,11 @@ impl EntityKind for Session {
                 Some(Want::Place { agent, turn, call, is_new, lane })
             }
             Some(grant) => {
-                let begun = state.turn(turn)?.with_triggered(&grant.options);
+                if let Some(ask) = recall::ask(state, state.turn(turn)?, call, grant) {
+                    let (grant, ask) = (Box::new(grant.clone()), Box::new(ask));
+                    return Some(Want::Recall { turn, grant, ask });
+                }
+                let begun = state.turn(turn)?.begun_with(grant);
                 let turn = &*begun;
                 if !terms::may_want(state, turn, call, grant) {
                     return None;
@@ -290,7 +294,7 @@ impl EntityKind for Session {
         let Effect::Call { turn, call } = *effect else {
             return compacting::begin(state, effect, grant);
         };
-        let begun = state.turn(turn)?.with_triggered(&grant.options);
+        let begun = state.turn(turn)?.begun_with(grant);
         let turn = &*begun;
         let (routed, profile) = terms::asked(state, turn, call, grant);
         let mut events = opening(state, turn, &profile);
@@ -446,7 +450,7 @@ impl EntityKind for Session {
     }
 }
 
-/// What precedes a call: a configuration that is new, and the skills that its turn begins with.
+/// What precedes a call: a configuration that is new, the skills that its turn begins with, and what it is reminded of.
 fn opening(state: &SessionState, turn: &Turn, profile: &Profile) -> Vec<SessionEvent> {
     let is_new = state.profile.as_ref() != Some(profile);
     let configured = is_new.then(|| SessionEvent::from(profile.clone()));
@@ -455,7 +459,10 @@ fn opening(state: &SessionState, turn: &Turn, profile: &Profile) -> Vec<SessionE
         let skills = turn.skills.clone();
         SkillsActivated { turn: turn.id, skills }.into()
     });
-    configured.into_iter().chain(activated).collect()
+    let knows_recalled = state.turn(turn.id).is_some_and(|known| known.recalled.is_some());
+    let recalled = turn.recalled.as_deref().filter(|_| !knows_recalled);
+    let recalled = recalled.cloned().map(SessionEvent::from);
+    configured.into_iter().chain(activated).chain(recalled).collect()
 }
 
 /// The next attempt at a call, as it would be made now.

@@ -80,7 +80,8 @@ impl Turn {
 
     /// Its messages as a model reads them while it runs.
     pub(super) fn messages_running(&self) -> Vec<Message> {
-        self.told_skills().into_iter().chain(self.messages()).collect()
+        let before = self.told_recalled().into_iter().chain(self.told_skills());
+        before.chain(self.messages()).collect()
     }
 
     /// Only the names and digests of its skills outlive it.

@@ -12,6 +12,7 @@ use clawnode_proto::{
     limits::MORE_STEPS,
     llm::{Message, ModelFailure, ModelRef, Sampling, StopReason, Text, Usage},
     media::Media,
+    recall::Recalled,
     response::ResponseSchema,
     session::{Plan, Profile, SessionInput, ToolResult, TurnOutcome, UserMessage},
     skill::ActiveSkill,
@@ -137,6 +138,9 @@ pub struct Turn {
     /// The skills that its message activated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skills: Vec<ActiveSkill>,
+    /// What it was reminded of. Once it is over, without the texts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recalled: Option<Box<Recalled>>,
     /// What hooks decided about the call that is next or under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judged: Option<ModelJudged>,

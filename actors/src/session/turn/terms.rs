@@ -342,8 +342,8 @@ fn added(
             // What was refused is not shown any more: other messages are in those places.
             let is_changed = one.steps.iter().any(|step| step.refused.is_some());
             let messages = shown_later(one);
-            let is_changed =
-                is_changed || !one.skills.is_empty() || messages.len() != one.messages().len();
+            let had_more = !one.skills.is_empty() || one.recalled.is_some();
+            let is_changed = is_changed || had_more || messages.len() != one.messages().len();
             added = added.saturating_add(most(&messages, if is_changed { 0 } else { from }));
             from = 0;
         }

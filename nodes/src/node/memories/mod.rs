@@ -6,7 +6,9 @@
 mod answers;
 mod forget;
 mod runner;
+mod serving;
 mod view;
 
 pub use answers::MemoryAnswers;
 pub use runner::runner;
+pub use serving::{begin, recall_store, store};

@@ -1,0 +1,294 @@
+//! The loop that follows the feed of journals and fills the store of its process.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    io::{self, Write as _},
+    path::PathBuf,
+    time::Duration,
+};
+
+use clawnode_cluster::{Backoff, Record};
+use clawnode_kernel::Service;
+use clawnode_proto::{
+    AgentName, EntityId, Kind, Position, SessionKey,
+    event::decode_record,
+    kernel::{DELETED, SNAPSHOT},
+    memory::MemoryKey,
+};
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tracing::{debug, info, warn};
+
+use super::{error::FillError, recent::RecentPlaces, served::ServedStore};
+use crate::store::{MemoryStore as _, StoreError, StoreScope};
+
+/// How often new records are looked for.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often it is kept how far the feed was followed: what a crash repeats.
+const SAVE: Duration = Duration::from_secs(5);
+/// The first and the longest wait after a store failed.
+const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// Records that are read at once.
+const PAGE: usize = 256;
+/// Entities of which it is known what they are, twice.
+const PLACES: usize = 10_000;
+/// The wire name of the event that ends a turn: from then on, what was said in it can be found.
+const TURN_DONE: &str = "turn_done";
+/// The file that says how far the feed was followed. Where it is missing, the store is.
+const FOLLOWED: &str = "followed.json";
+
+/// What is kept of how far the store is filled.
+#[derive(Debug, Serialize, Deserialize)]
+struct FollowedFeed {
+    position: Position,
+    /// The agents whose conversations it has. With others, the feed is read from its beginning.
+    conversations: BTreeSet<AgentName>,
+}
+
+/// What an entity is to the store.
+#[derive(Clone, Debug)]
+enum FollowedEntity {
+    /// Nothing that it holds.
+    Other,
+    /// A memory or a session. The last event that was looked at, and the position of the session's next message.
+    Scope { scope: StoreScope, seen: u64, next: Option<u64> },
+}
+
+/// A store that is filled.
+#[derive(Debug)]
+struct StoreFiller {
+    served: ServedStore,
+    /// The feed was followed up to here.
+    upto: Position,
+    /// Up to here that is kept, since when. None: nothing is kept.
+    saved: Option<(Position, Instant)>,
+    places: RecentPlaces<FollowedEntity>,
+    /// Whose files have changed since it was kept.
+    changed: BTreeSet<EntityId>,
+}
+
+/// Fills the store, for ever.
+pub async fn run(served: ServedStore) {
+    let mut filler: Option<StoreFiller> = None;
+    let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
+    let mut look = interval(LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        look.tick().await;
+        let mut open = match filler.take() {
+            Some(open) => open,
+            None => StoreFiller::open(served.clone()),
+        };
+        match open.round().await {
+            Ok(()) => {
+                filler = Some(open);
+                backoff = Backoff::new(AGAIN.0, AGAIN.1);
+            }
+            Err(failure) => {
+                if backoff.tries() == 0 {
+                    warn!(%failure, "the store of memories is filled later");
+                } else {
+                    debug!(%failure, "the store of memories is filled later");
+                }
+                look.reset_after(backoff.next(&mut rand::rng()));
+            }
+        }
+    }
+}
+
+// === impl StoreFiller ===
+
+impl StoreFiller {
+    /// Goes on from what is kept.
+    fn open(served: ServedStore) -> Self {
+        let kept = fs::read(path(&served)).ok();
+        let kept = kept.and_then(|bytes| serde_json::from_slice::<FollowedFeed>(&bytes).ok());
+        let kept = kept.filter(|it| it.conversations == served.shared.conversations);
+        let upto = kept.map(|it| it.position);
+        Self {
+            served,
+            upto: upto.unwrap_or(Position(0)),
+            saved: upto.map(|upto| (upto, Instant::now())),
+            places: RecentPlaces::new(PLACES),
+            changed: BTreeSet::new(),
+        }
+    }
+
+    /// Puts all that is new.
+    async fn round(&mut self) -> Result<(), FillError> {
+        let store = self.served.shared.store.clone();
+        let is_lost = self.saved.is_some() && !path(&self.served).exists();
+        let end = self.served.storage().journal.end().await?;
+        if is_lost {
+            warn!("the files of the store of memories are gone; it is filled from journals");
+            store.work(crate::store::LocalStore::look_again).await?;
+        }
+        if self.served.takes_again() || is_lost || self.upto > end {
+            self.upto = Position(0);
+            self.saved = None;
+            self.places.clear();
+        }
+        let is_rebuilding = self.saved.is_none();
+        self.tell(end, is_rebuilding);
+        loop {
+            let page = self.served.storage().journal.follow(self.upto, PAGE).await?;
+            let mut ends: BTreeMap<EntityId, Vec<Record>> = BTreeMap::new();
+            for (entity, record) in page.records {
+                ends.entry(entity).or_default().push(record);
+            }
+            for (entity, records) in ends {
+                self.take(entity, &records).await?;
+            }
+            if page.upto <= self.upto {
+                break;
+            }
+            self.upto = page.upto;
+            self.tell(end.max(page.upto), is_rebuilding);
+            // A long way is kept on the way, if not everything is to be read again after a crash anyway.
+            if self.saved.is_some_and(|(_, at)| at.elapsed() >= SAVE) {
+                self.save().await?;
+            }
+        }
+        let now = self.served.shared.entities.now();
+        let end = self.upto;
+        self.served.set_progress(|it| {
+            (it.upto, it.end, it.whole_at) = (end, end, now);
+        });
+        let is_due = self.saved.is_none_or(|(upto, at)| upto < end && at.elapsed() >= SAVE);
+        if is_due {
+            self.save().await?;
+        }
+        if is_rebuilding {
+            info!(upto = %end, "the store of memories has all that journals have");
+            self.tell(end, false);
+        }
+        Ok(())
+    }
+
+    fn tell(&self, end: Position, is_rebuilding: bool) {
+        let upto = self.upto;
+        self.served.set_progress(|it| {
+            (it.upto, it.end, it.is_rebuilding) = (upto, end, is_rebuilding);
+        });
+    }
+
+    /// Takes new records of one journal.
+    async fn take(&mut self, id: EntityId, records: &[Record]) -> Result<(), FillError> {
+        let known = match self.places.take(id) {
+            Some(known) => known,
+            None => match self.place(id).await {
+                Ok(Some(place)) => place,
+                Ok(None) => return Ok(()),
+                Err(failure) => return skip(id, failure),
+            },
+        };
+        let FollowedEntity::Scope { scope, mut seen, mut next } = known else {
+            self.places.put(id, FollowedEntity::Other);
+            return Ok(());
+        };
+        let is_new = seen == 0 || matters(&scope, records, &mut seen);
+        let filled = if !is_new {
+            Ok(())
+        } else if scope.memory().is_some() {
+            self.changed.insert(id);
+            self.served.follow_memory(&scope).await
+        } else {
+            self.changed.insert(id);
+            let _reading = self.served.shared.reading.lock().await;
+            self.served.fill_session(&scope, &mut next).await
+        };
+        let is_gone = is_new && self.served.end_of(id).await?.is_none_or(|(_, is_gone)| is_gone);
+        if !is_gone {
+            // The next records are looked at one by one.
+            self.places.put(id, FollowedEntity::Scope { scope, seen: seen.max(1), next });
+        }
+        filled.or_else(|failure| skip(id, failure))
+    }
+
+    /// What an entity is to the store; none if it is deleted, and may begin again. What is deleted, or not kept any more,
+    /// goes from the store.
+    async fn place(&self, id: EntityId) -> Result<Option<FollowedEntity>, FillError> {
+        let core = self.served.shared.entities.core(id).await?;
+        let key = core.key.as_deref().unwrap_or_default();
+        let is_deleted = core.service == Service::Deleted;
+        let scope = match core.kind {
+            _ if is_deleted => None,
+            Some(Kind::MEMORY) => {
+                key.parse().ok().map(|key: MemoryKey| StoreScope::of_memory(&key))
+            }
+            Some(Kind::SESSION) => {
+                let session = key.parse().ok();
+                let kept = session.filter(|session: &SessionKey| self.served.keeps(session));
+                kept.map(|session| StoreScope::of_session(&session))
+            }
+            _ => return Ok(Some(FollowedEntity::Other)),
+        };
+        let store = &self.served.shared.store;
+        let Some(scope) = scope else {
+            if let Some(scope) = store.work(move |store| store.scope_of(id)).await? {
+                store.drop(&scope).await?;
+            }
+            return Ok((!is_deleted).then_some(FollowedEntity::Other));
+        };
+        Ok(Some(FollowedEntity::Scope { scope, seen: 0, next: None }))
+    }
+
+    /// Keeps how far the feed was followed, after the files that have what came before.
+    async fn save(&mut self) -> Result<(), FillError> {
+        let changed = std::mem::take(&mut self.changed);
+        self.served.shared.store.work(move |store| store.sync_now(&changed)).await?;
+        let conversations = self.served.shared.conversations.clone();
+        let followed = FollowedFeed { position: self.upto, conversations };
+        let path = path(&self.served);
+        let shown = path.display().to_string();
+        let written = tokio::task::spawn_blocking(move || write(&path, &followed)).await;
+        match written {
+            Ok(Ok(())) => {}
+            Ok(Err(source)) => return Err(FillError::Place { path: shown, source }),
+            Err(_ended) => return Err(StoreError::Closed.into()),
+        }
+        self.saved = Some((self.upto, Instant::now()));
+        Ok(())
+    }
+}
+
+fn path(served: &ServedStore) -> PathBuf {
+    served.shared.store.folder().join(FOLLOWED)
+}
+
+fn write(path: &PathBuf, followed: &FollowedFeed) -> io::Result<()> {
+    let bytes = serde_json::to_vec(followed).map_err(io::Error::other)?;
+    let temporary = path.with_extension("json.new");
+    let mut file = fs::File::create(&temporary)?;
+    file.write_all(&bytes)?;
+    file.sync_all()?;
+    fs::rename(&temporary, path)
+}
+
+/// What is wrong with one entity is no reason to leave out the others.
+fn skip(id: EntityId, failure: FillError) -> Result<(), FillError> {
+    if !failure.is_of_entity() {
+        return Err(failure);
+    }
+    warn!(entity = %id, %failure, "the store of memories goes without this one");
+    Ok(())
+}
+
+/// Whether these records have something for the scope; goes on with `seen`.
+fn matters(scope: &StoreScope, records: &[Record], seen: &mut u64) -> bool {
+    let mut matters = false;
+    for record in records {
+        let Ok(events) = decode_record(&record.bytes) else {
+            // Who reads the journal says what is wrong with it.
+            return true;
+        };
+        for event in events.iter().filter(|it| it.head.n.0 > *seen) {
+            let kind = event.head.kind.as_str();
+            let is_end = kind == TURN_DONE || [DELETED, SNAPSHOT].contains(&kind);
+            matters |= is_end || scope.memory().is_some();
+        }
+        *seen = events.last().map_or(*seen, |last| (*seen).max(last.head.n.0));
+    }
+    matters
+}

@@ -1,0 +1,22 @@
+//! Fills a store from journals, and answers from it.
+//!
+//! A [`ServedStore`] is the store of one process. [`follow`](follow::follow) reads the feed of journals and puts what is
+//! new: points of memories, and what was said in the conversations of agents that the configuration names. The store says
+//! per scope up to which event it is filled, so whatever was lost is put again (C24, C28): a scope from its journal, the
+//! whole store from the feed's beginning. No turn waits for that.
+//!
+//! A search asks the journals of its memories first. What the store lacks of them is put, and what is masked or superseded
+//! is left out, whatever the store says (MEM-4).
+
+mod error;
+pub mod follow;
+mod points;
+mod recent;
+mod said;
+mod served;
+mod sessions;
+#[cfg(test)]
+mod tests;
+
+pub use error::FillError;
+pub use served::{FillProgress, ScopeFill, ServedStore};

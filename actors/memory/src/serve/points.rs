@@ -1,0 +1,131 @@
+//! What a store lacks of a memory. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clawnode_cluster::Record;
+use clawnode_kernel::{Entity, EntityError, FoldError, Service};
+use clawnode_proto::{
+    EntityId, MemoryPointId, Sealed, Seq,
+    event::decode_record,
+    kernel::DELETED,
+    memory_point::{MemoryEvent, MemoryPoint},
+};
+
+use super::error::FillError;
+use crate::{
+    points::Memory,
+    store::{Document, DocumentBatch, DocumentId, DocumentKind},
+};
+
+/// What a store lacks of a memory.
+#[derive(Debug, PartialEq)]
+pub(super) enum MissingPoints {
+    /// Nothing.
+    None,
+    /// The memory is not there any more: the scope goes.
+    Gone,
+    /// What the events after those that it has changed.
+    Further {
+        /// What is not live any more. It goes first: with the batch alone, a crash between would leave it.
+        masked: Vec<DocumentId>,
+        batch: DocumentBatch,
+    },
+    /// All live points, in the place of what it has.
+    Whole(DocumentBatch),
+}
+
+/// What a store lacks that is filled up to the event `upto`.
+pub(super) fn missing(
+    upto: u64,
+    memory: &Entity<Memory>,
+    records: &[Record],
+) -> Result<MissingPoints, FillError> {
+    let end = memory.core.tail.n.0;
+    if records.is_empty() || memory.core.service == Service::Deleted {
+        return Ok(MissingPoints::Gone);
+    }
+    if upto == end {
+        return Ok(MissingPoints::None);
+    }
+    let whole = || {
+        let documents = memory.state.live().map(|it| document(&it.point)).collect();
+        MissingPoints::Whole(DocumentBatch { after: 0, upto: end, documents })
+    };
+    if upto == 0 || upto > end {
+        return Ok(whole());
+    }
+    let events = events(memory.id, records)?;
+    // A snapshot may have taken the place of events that the store lacks.
+    let begins = events.first().is_some_and(|first| first.head.n.0 <= upto.saturating_add(1));
+    let new = events.iter().filter(|it| it.head.n.0 > upto);
+    let changes = if begins { changed(memory, new)? } else { None };
+    Ok(changes.map_or_else(whole, |(masked, documents)| MissingPoints::Further {
+        masked,
+        batch: DocumentBatch { after: upto, upto: end, documents },
+    }))
+}
+
+/// The documents of points that may be found.
+pub(super) fn live(memory: &Entity<Memory>) -> BTreeSet<DocumentId> {
+    if memory.core.service == Service::Deleted {
+        return BTreeSet::new();
+    }
+    memory.state.live().map(|it| DocumentId::from(&it.point.source)).collect()
+}
+
+/// The events in records of one journal.
+pub(super) fn events(id: EntityId, records: &[Record]) -> Result<Vec<Sealed>, FillError> {
+    let mut events: Vec<Sealed> = Vec::new();
+    for record in records {
+        let at = events.last().map_or(Seq(0), |last| last.head.n);
+        let decoded = decode_record(&record.bytes);
+        let damaged = |source| EntityError::from(FoldError::Record { entity: id, at, source });
+        events.extend(decoded.map_err(damaged)?);
+    }
+    Ok(events)
+}
+
+/// What these events took away and added, if that can be said from them. A point that is forgotten is in no state any
+/// more, so which document it was cannot.
+fn changed<'a>(
+    memory: &Entity<Memory>,
+    events: impl Iterator<Item = &'a Sealed>,
+) -> Result<Option<(Vec<DocumentId>, Vec<Document>)>, FillError> {
+    let past = memory.state.past().map(|it| (it.id, DocumentId::from(&it.point.source)));
+    let past: BTreeMap<MemoryPointId, DocumentId> = past.collect();
+    let (mut left, mut added) = (Vec::new(), Vec::new());
+    for sealed in events {
+        if sealed.head.kind == DELETED {
+            return Ok(None);
+        }
+        match sealed.event::<MemoryEvent>()? {
+            Some(MemoryEvent::Added(it)) => {
+                left.extend(it.supersedes);
+                added.push(it.point);
+            }
+            Some(MemoryEvent::Consolidated(it)) => {
+                left.extend(it.joined.iter().map(|joined| joined.point));
+                left.extend(it.archived);
+            }
+            Some(MemoryEvent::Masked(_)) => return Ok(None),
+            Some(MemoryEvent::Refused(_)) | None => {}
+        }
+    }
+    let masked: Option<Vec<DocumentId>> = left.iter().map(|id| past.get(id).copied()).collect();
+    Ok(masked.map(|masked| (masked, added.iter().map(document).collect())))
+}
+
+fn document(point: &MemoryPoint) -> Document {
+    let content = &point.content;
+    Document {
+        id: DocumentId::from(&point.source),
+        kind: DocumentKind::Point(content.layer),
+        text: content.text.clone(),
+        speaker: None,
+        position: None,
+        at: point.source.at,
+        importance: content.importance,
+        trust: content.trust,
+        embedding: None,
+    }
+}

@@ -1,0 +1,332 @@
+//! The store of a process, with the journals that it is filled from.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use async_trait::async_trait;
+use clawnode_cluster::{Clock, Storage};
+use clawnode_kernel::{Entities, Entity, KnownKinds};
+use clawnode_proto::{AgentName, EntityId, Position, SessionKey, Timestamp, kernel::DELETED};
+use futures_util::{StreamExt as _, stream};
+use tokio::sync::Mutex as AsyncMutex;
+use tracing::debug;
+
+use super::{
+    error::FillError,
+    points::{self, MissingPoints},
+    recent::RecentPlaces,
+};
+use crate::{
+    points::Memory,
+    store::{
+        DocumentBatch, DocumentId, DocumentKind, LocalStore, MemoryStore, RecallAnswer,
+        RecallQuery, StoreError, StoreScope,
+    },
+};
+
+/// Journals that a search reads at the same time.
+const READS_MOST: usize = 16;
+/// Memories of which it is known what is live, twice: 2,000 points of 32 bytes each.
+const TRUTHS: usize = 64;
+
+/// The store of a process, which is filled from journals. Its clones are one store.
+#[derive(Clone, Debug)]
+pub struct ServedStore {
+    pub(super) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) store: LocalStore,
+    pub(super) entities: Entities,
+    /// The agents whose conversations can be found.
+    pub(super) conversations: BTreeSet<AgentName>,
+    /// What is live in memories that were searched lately.
+    truths: Mutex<RecentPlaces<Arc<MemoryTruth>>>,
+    /// One memory is filled at a time, by searches and by the feed.
+    filling: AsyncMutex<()>,
+    /// One session is filled at a time.
+    pub(super) reading: AsyncMutex<()>,
+    progress: Mutex<FillProgress>,
+    /// Whether the feed is to be read from its beginning.
+    again: AtomicBool,
+}
+
+/// What a journal says of a memory.
+#[derive(Debug)]
+struct MemoryTruth {
+    /// Where the journal ended.
+    position: Position,
+    /// The event that it ended with; 0 if there is no memory.
+    event: u64,
+    live: BTreeSet<DocumentId>,
+}
+
+/// How far a store is filled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FillProgress {
+    /// The feed was followed up to here.
+    pub upto: Position,
+    /// Where it ended when it was last looked at.
+    pub end: Position,
+    /// When the store last had all that the feed had. 0: not since the process began.
+    pub whole_at: Timestamp,
+    /// Whether it is filled from the beginning of the feed. Searches may lack things until that is over.
+    pub is_rebuilding: bool,
+}
+
+/// How far one scope is filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScopeFill {
+    /// The event up to which the store has it.
+    pub upto: u64,
+    /// The last event of its journal; 0 if there is none.
+    pub end: u64,
+}
+
+// === impl ServedStore ===
+
+impl ServedStore {
+    /// Serves this store from these journals. The conversations of `conversations` can be found, and no others.
+    pub fn new(
+        store: LocalStore,
+        storage: Storage,
+        clock: Arc<dyn Clock>,
+        conversations: BTreeSet<AgentName>,
+    ) -> Self {
+        let kinds = KnownKinds::default().with::<Memory>();
+        Self {
+            shared: Arc::new(Shared {
+                store,
+                entities: Entities::new(storage, clock, kinds),
+                conversations,
+                truths: Mutex::new(RecentPlaces::new(TRUTHS)),
+                filling: AsyncMutex::new(()),
+                reading: AsyncMutex::new(()),
+                progress: Mutex::new(FillProgress {
+                    is_rebuilding: true,
+                    ..FillProgress::default()
+                }),
+                again: AtomicBool::new(false),
+            }),
+        }
+    }
+
+    /// Whether what is said in this session can be found: its agent is one of those that the configuration names, and
+    /// the session is not made for one request.
+    pub fn keeps(&self, session: &SessionKey) -> bool {
+        self.shared.conversations.contains(&session.agent) && !session.is_stateless()
+    }
+
+    /// How far the store is filled.
+    pub fn progress(&self) -> FillProgress {
+        *self.shared.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How far one scope is filled.
+    pub async fn fill_of(&self, scope: &StoreScope) -> Result<ScopeFill, FillError> {
+        let upto = self.shared.store.upto(scope).await?;
+        let end = self.end_of(scope.entity()).await?.map_or(0, |(event, _)| event);
+        Ok(ScopeFill { upto, end })
+    }
+
+    /// Fills one scope again from its journal.
+    pub async fn refill(&self, scope: &StoreScope) -> Result<(), FillError> {
+        if scope.memory().is_some() {
+            let _filling = self.shared.filling.lock().await;
+            self.shared.store.drop(scope).await?;
+            return self.fill_memory(scope).await.map(drop);
+        }
+        if let Some(session) = scope.session() {
+            let _reading = self.shared.reading.lock().await;
+            self.shared.store.drop(scope).await?;
+            if self.keeps(&session) {
+                self.fill_session(scope, &mut None).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the whole store filled again, behind what is there: what it lacks is put.
+    pub fn refill_all(&self) {
+        self.set_progress(|it| it.is_rebuilding = true);
+        self.shared.again.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the feed is to be read from its beginning; says so once.
+    pub(super) fn takes_again(&self) -> bool {
+        self.shared.again.swap(false, Ordering::SeqCst)
+    }
+
+    pub(super) fn set_progress(&self, change: impl FnOnce(&mut FillProgress)) {
+        change(&mut self.shared.progress.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn truths(&self) -> MutexGuard<'_, RecentPlaces<Arc<MemoryTruth>>> {
+        self.shared.truths.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn storage(&self) -> &Storage {
+        self.shared.entities.storage()
+    }
+
+    /// The last event of a journal, and whether it is the end of a deletion. None if there is no journal.
+    pub(super) async fn end_of(&self, entity: EntityId) -> Result<Option<(u64, bool)>, FillError> {
+        let Some(record) = self.storage().journal.tail(entity).await? else { return Ok(None) };
+        let events = points::events(entity, std::slice::from_ref(&record))?;
+        Ok(events.last().map(|last| (last.head.n.0, last.head.kind == DELETED)))
+    }
+
+    // === Memories ===
+
+    /// Fills the scope of a memory, if it lacks something. The caller has `filling`.
+    async fn fill_memory(&self, scope: &StoreScope) -> Result<Arc<MemoryTruth>, FillError> {
+        let (store, id) = (&self.shared.store, scope.entity());
+        let loaded = self.shared.entities.load(id).await?;
+        let position = loaded.records.last().map_or(Position(0), |last| last.position);
+        let memory = Entity::<Memory>::of(id, &loaded);
+        let memory = memory.map_err(clawnode_kernel::EntityError::from)?;
+        let upto = store.upto(scope).await?;
+        match points::missing(upto, &memory, &loaded.records)? {
+            MissingPoints::None => {}
+            MissingPoints::Gone => store.drop(scope).await?,
+            MissingPoints::Further { masked, batch } => {
+                if !masked.is_empty() {
+                    store.mask(scope, &masked).await?;
+                }
+                store.put(scope, batch).await?;
+            }
+            MissingPoints::Whole(batch) => {
+                store.drop(scope).await?;
+                store.put(scope, batch).await?;
+            }
+        }
+        let live = points::live(&memory);
+        let truth = Arc::new(MemoryTruth { position, event: memory.core.tail.n.0, live });
+        self.truths().put(id, Arc::clone(&truth));
+        Ok(truth)
+    }
+
+    /// As [`Self::fill_memory`], for the feed.
+    pub(super) async fn follow_memory(&self, scope: &StoreScope) -> Result<(), FillError> {
+        let _filling = self.shared.filling.lock().await;
+        self.fill_memory(scope).await.map(drop)
+    }
+
+    /// What is live in a memory now. The store has all of it then.
+    async fn truth(&self, scope: &StoreScope) -> Result<Arc<MemoryTruth>, FillError> {
+        let id = scope.entity();
+        let position = self.storage().journal.position(id).await?;
+        let known = self.truths().take(id);
+        if let Some(known) = known.filter(|it| it.position == position) {
+            self.truths().put(id, Arc::clone(&known));
+            let is_filled = self.shared.store.upto(scope).await? == known.event;
+            if is_filled || known.live.is_empty() {
+                return Ok(known);
+            }
+        }
+        let _filling = self.shared.filling.lock().await;
+        self.fill_memory(scope).await
+    }
+
+    // === Searching ===
+
+    /// What may be found of these memories. The journals of `unread` could not be read.
+    async fn truths_of(
+        &self,
+        scopes: &BTreeSet<StoreScope>,
+    ) -> (BTreeMap<StoreScope, Arc<MemoryTruth>>, BTreeSet<StoreScope>) {
+        let memories = scopes.iter().filter(|scope| scope.memory().is_some());
+        let asked = memories.map(|scope| async move { (scope.clone(), self.truth(scope).await) });
+        let asked: Vec<_> = asked.collect();
+        let asked: Vec<_> = stream::iter(asked).buffered(READS_MOST).collect().await;
+        let (mut truths, mut unread) = (BTreeMap::new(), BTreeSet::new());
+        for (scope, truth) in asked {
+            match truth {
+                Ok(truth) => {
+                    truths.insert(scope, truth);
+                }
+                Err(failure) => {
+                    debug!(%scope, %failure, "a memory is searched without its journal");
+                    unread.insert(scope);
+                }
+            }
+        }
+        (truths, unread)
+    }
+
+    /// Which of these sessions were deleted, or cannot be read now.
+    async fn gone(&self, scopes: BTreeSet<StoreScope>) -> BTreeSet<StoreScope> {
+        let looked = scopes.into_iter().map(|scope| async move {
+            let is_there = match self.end_of(scope.entity()).await {
+                Ok(end) => matches!(end, Some((_, false))),
+                Err(_) => false,
+            };
+            (!is_there).then_some(scope)
+        });
+        let looked: Vec<_> = looked.collect();
+        let looked: Vec<_> = stream::iter(looked).buffered(READS_MOST).collect().await;
+        looked.into_iter().flatten().collect()
+    }
+}
+
+#[async_trait]
+impl MemoryStore for ServedStore {
+    async fn put(&self, scope: &StoreScope, batch: DocumentBatch) -> Result<(), StoreError> {
+        self.shared.store.put(scope, batch).await
+    }
+
+    async fn mask(&self, scope: &StoreScope, ids: &[DocumentId]) -> Result<(), StoreError> {
+        self.shared.store.mask(scope, ids).await
+    }
+
+    async fn search(
+        &self,
+        scopes: &[StoreScope],
+        query: &RecallQuery,
+        k: usize,
+    ) -> Result<RecallAnswer, StoreError> {
+        let asked: BTreeSet<StoreScope> = scopes.iter().cloned().collect();
+        if asked.len() > crate::store::document::QUERY_SCOPES {
+            return Err(StoreError::Scopes { found: asked.len() });
+        }
+        let (truths, unread) = self.truths_of(&asked).await;
+        let mut answer = self.shared.store.search(scopes, query, k).await?;
+        let passages = answer.found.iter().filter(|it| it.document.kind == DocumentKind::Passage);
+        let gone = self.gone(passages.map(|it| it.scope.clone()).collect()).await;
+        // MEM-4: of a memory that cannot be asked, nothing is known to be live.
+        answer.found.retain(|it| match it.document.kind {
+            DocumentKind::Passage => {
+                let is_kept = it.scope.session().is_some_and(|session| self.keeps(&session));
+                is_kept && !gone.contains(&it.scope)
+            }
+            DocumentKind::Point(_) => {
+                truths.get(&it.scope).is_some_and(|truth| truth.live.contains(&it.document.id))
+            }
+        });
+        if !answer.damaged.is_empty() {
+            self.refill_all();
+        }
+        answer.damaged.extend(unread);
+        // An index that is being built lacks what it does not have yet.
+        if self.progress().is_rebuilding {
+            answer.damaged.extend(asked.into_iter().filter(|scope| scope.session().is_some()));
+        }
+        answer.damaged.sort();
+        answer.damaged.dedup();
+        Ok(answer)
+    }
+
+    async fn upto(&self, scope: &StoreScope) -> Result<u64, StoreError> {
+        self.shared.store.upto(scope).await
+    }
+
+    async fn drop(&self, scope: &StoreScope) -> Result<(), StoreError> {
+        self.shared.store.drop(scope).await
+    }
+}

@@ -1,0 +1,160 @@
+//! Fills the scopes of sessions with what was said in them.
+
+use std::ops::ControlFlow;
+
+use clawnode_proto::{EntityId, Position, Sealed, Seq, llm::Text};
+
+use super::{
+    error::FillError,
+    points,
+    said::{SaidReader, SaidText},
+    served::ServedStore,
+};
+use crate::store::{
+    Document, DocumentBatch, MemoryStore as _, StoreScope,
+    passage::{SaidMessage, passages},
+};
+
+/// Messages that are put at once.
+const MESSAGES_AT_ONCE: usize = 1_024;
+/// Bytes of a message that can be found. What follows them is not looked at.
+const MESSAGE_BYTES: usize = 64 << 10;
+
+// === impl ServedStore ===
+
+impl ServedStore {
+    /// Puts what the scope of a session lacks. `next` is the position of the next message where it is known; the whole
+    /// journal is read if it is not. The caller has `reading`.
+    pub(super) async fn fill_session(
+        &self,
+        scope: &StoreScope,
+        next: &mut Option<u64>,
+    ) -> Result<(), FillError> {
+        while self.fill_part(scope, next).await? {}
+        Ok(())
+    }
+
+    /// Puts a part of it; says whether there may be more.
+    async fn fill_part(
+        &self,
+        scope: &StoreScope,
+        next: &mut Option<u64>,
+    ) -> Result<bool, FillError> {
+        let (store, id) = (&self.shared.store, scope.entity());
+        let mut upto = store.upto(scope).await?;
+        let end = match self.end_of(id).await? {
+            Some((end, false)) => end,
+            Some((_, true)) | None => {
+                store.drop(scope).await?;
+                return Ok(false);
+            }
+        };
+        if upto > end {
+            store.drop(scope).await?;
+            upto = 0;
+        }
+        if upto == 0 {
+            *next = Some(0);
+        }
+        let after = if next.is_some() { upto } else { 0 };
+        let mut reader = self.read(id, after, upto).await?;
+        let known = reader.said.iter().take_while(|it| it.event <= upto).count();
+        let new = reader.said.split_off(known);
+        let first = next.unwrap_or_else(|| u64::try_from(known).unwrap_or(u64::MAX));
+        if reader.is_deleted {
+            store.drop(scope).await?;
+            *next = Some(0);
+            // It has begun again since, and is read from there.
+            return self.put_said(scope, (0, reader.upto.max(1)), 0, &new, next).await;
+        }
+        if reader.upto <= upto {
+            *next = Some(first);
+            return Ok(false);
+        }
+        self.put_said(scope, (upto, reader.upto), first, &new, next).await
+    }
+
+    /// Puts messages; says whether there may be more.
+    async fn put_said(
+        &self,
+        scope: &StoreScope,
+        (after, upto): (u64, u64),
+        first: u64,
+        said: &[SaidText],
+        next: &mut Option<u64>,
+    ) -> Result<bool, FillError> {
+        let documents = self.documents(scope.entity(), first, said).await?;
+        let last = documents.last().and_then(|it| it.position);
+        self.shared.store.put(scope, DocumentBatch { after, upto, documents }).await?;
+        *next = Some(last.map_or(first, |last| last.saturating_add(1)));
+        Ok(said.len() >= MESSAGES_AT_ONCE)
+    }
+
+    /// What was said in turns that ended, in the events after `after`, until there is enough of it that comes after
+    /// `upto`.
+    async fn read(&self, id: EntityId, after: u64, upto: u64) -> Result<SaidReader, FillError> {
+        let records = self.storage().journal.read(id, Position(0)).await?;
+        let events = points::events(id, &records)?;
+        let mut reader = SaidReader::default();
+        if events.first().is_some_and(|first| first.head.n.0 <= after.saturating_add(1)) {
+            for event in events.iter().filter(|it| it.head.n.0 > after) {
+                reader.take(event)?;
+            }
+            return Ok(reader);
+        }
+        let mut failed = None;
+        let visit = |sealed: Sealed| {
+            if let Err(failure) = reader.take(&sealed) {
+                failed = Some(failure);
+                return ControlFlow::Break(());
+            }
+            let is_new = reader.said.iter().rev().take_while(|it| it.event > upto);
+            let is_end = reader.upto == sealed.head.n.0;
+            if is_end && is_new.count() >= MESSAGES_AT_ONCE {
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        };
+        self.shared.entities.each_event(id, Seq(after), visit).await?;
+        failed.map_or(Ok(reader), Err)
+    }
+
+    async fn documents(
+        &self,
+        session: EntityId,
+        first: u64,
+        said: &[SaidText],
+    ) -> Result<Vec<Document>, FillError> {
+        let mut texts = Vec::with_capacity(said.len());
+        for it in said {
+            texts.push(self.text(&it.text).await?);
+        }
+        let messages = said.iter().zip(&texts).filter_map(|(it, text)| {
+            Some(SaidMessage {
+                event: it.event,
+                speaker: None,
+                trust: it.trust,
+                at: it.at,
+                text: text.as_deref()?,
+            })
+        });
+        let messages: Vec<SaidMessage<'_>> = messages.collect();
+        Ok(passages(session, first, &messages))
+    }
+
+    /// The beginning of a text; none if it is gone from the blobs.
+    async fn text(&self, text: &Text) -> Result<Option<String>, FillError> {
+        let mut text = match text {
+            Text::Inline { text } => text.clone(),
+            Text::Blob { digest, .. } => {
+                let Some(bytes) = self.storage().blobs.get(*digest).await? else {
+                    return Ok(None);
+                };
+                let (start, _) = bytes.split_at_checked(MESSAGE_BYTES).unwrap_or((&bytes, &[]));
+                String::from_utf8_lossy(start).into_owned()
+            }
+        };
+        text.truncate(text.floor_char_boundary(MESSAGE_BYTES));
+        Ok(Some(text))
+    }
+}

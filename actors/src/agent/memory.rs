@@ -1,0 +1,30 @@
+//! What an agent may be reminded of.
+
+use std::collections::BTreeSet;
+
+use clawnode_proto::{id::KeyPart, memory::MemoryLayer};
+
+/// Which memories an agent reads, and how much of them. An agent without this recalls nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentMemory {
+    /// The kinds of points that it is shown (all). `episode` also stands for passages of conversations.
+    pub layers: BTreeSet<MemoryLayer>,
+    /// Points of one turn at most (5).
+    pub top_facts: usize,
+    /// The shared memories that it reads (none).
+    pub shared: Vec<KeyPart>,
+    /// Whether it is also shown what tools brought (no): pages and files may say anything.
+    pub recall_untrusted: bool,
+}
+
+impl Default for AgentMemory {
+    fn default() -> Self {
+        let layers = [
+            MemoryLayer::Semantic,
+            MemoryLayer::Procedural,
+            MemoryLayer::Social,
+            MemoryLayer::Episode,
+        ];
+        Self { layers: layers.into(), top_facts: 5, shared: Vec::new(), recall_untrusted: false }
+    }
+}

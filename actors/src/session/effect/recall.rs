@@ -1,0 +1,208 @@
+//! Searches a store for what a turn is reminded of, while its first call waits.
+//!
+//! The append of the call waits for the search, and for nothing else of it: a store that is slow, away or damaged makes a
+//! turn forgetful, and never late or failed.
+
+use std::{sync::Arc, time::Duration};
+
+use clawnode_kernel::driver::Port;
+use clawnode_memory::store::{MemoryStore, RecallAnswer, RecallQuery, StoreError, StoreScope};
+use clawnode_proto::{
+    limits::RECALL_PASSAGES,
+    recall::{RecallFault, Recalled},
+};
+use tracing::debug;
+
+use super::run::SessionRunner;
+use crate::{
+    agent::Grant,
+    session::turn::{
+        effect::Effect,
+        kind::Session,
+        recall::{RecallAsk, RecallFinds},
+    },
+};
+
+/// How long a search may take.
+const WITHIN: Duration = Duration::from_millis(150);
+
+/// Where sessions look for what was learned and said.
+#[derive(Clone, Debug)]
+pub struct RecallStore {
+    /// Its name in journals.
+    pub name: &'static str,
+    /// The store.
+    pub store: Arc<dyn MemoryStore>,
+}
+
+/// Brings what was found to a session's actor. Dropped without that, it says so, and the session asks again.
+struct RecallReply {
+    effect: Effect,
+    port: Port<Session>,
+    is_answered: bool,
+}
+
+// === impl RecallReply ===
+
+impl RecallReply {
+    fn granted(mut self, grant: Grant) {
+        self.is_answered = true;
+        self.port.granted(self.effect, grant);
+    }
+}
+
+impl Drop for RecallReply {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.port.forgotten(self.effect);
+        }
+    }
+}
+
+// === impl SessionRunner ===
+
+impl SessionRunner {
+    /// Searches for what a turn is reminded of; its session hears of the answer. Without a store, there is nothing.
+    pub(in crate::session) fn recall(
+        &self,
+        effect: Effect,
+        grant: Grant,
+        ask: RecallAsk,
+        port: &Port<Session>,
+    ) -> Option<Grant> {
+        let Some(store) = self.parts.memory.clone() else {
+            let nothing = ask.recalled("", "", RecallFinds::default());
+            return Some(Grant { recalled: Some(Arc::new(nothing)), ..grant });
+        };
+        let reply = RecallReply { effect, port: port.clone(), is_answered: false };
+        let runner = self.clone();
+        // Detached: it ends by its time.
+        drop(tokio::spawn(async move {
+            let text = async { runner.text(&ask.text).await.map_err(|failure| failure.message) };
+            let recalled = Some(Arc::new(look(&store, &ask, text).await));
+            reply.granted(Grant { recalled, ..grant });
+        }));
+        None
+    }
+}
+
+/// What a turn is reminded of, as far as the store answers in time. `text`: the message that begins it.
+async fn look(
+    at: &RecallStore,
+    ask: &RecallAsk,
+    text: impl Future<Output = Result<String, String>>,
+) -> Recalled {
+    let searching = async {
+        let text = text.await?;
+        let (memories, sessions) = (ask.scopes.memories(), ask.scopes.sessions());
+        let (points, passages) = (ask.points(&text), ask.passages(&text));
+        let found = tokio::try_join!(
+            search(at, &memories, &points, ask.memory.top_facts),
+            // One more: the message itself may be there.
+            search(at, &sessions, &passages, RECALL_PASSAGES + 1),
+        );
+        let (points, passages) = found.map_err(|failure| failure.to_string())?;
+        let is_damaged = !points.damaged.is_empty() || !passages.damaged.is_empty();
+        let degraded = is_damaged.then_some(RecallFault::Damaged);
+        let (points, passages) = (points.found, passages.found);
+        Ok::<_, String>((text, RecallFinds { points, passages, degraded }))
+    };
+    let degraded = match tokio::time::timeout(WITHIN, searching).await {
+        Ok(Ok((text, finds))) => return ask.recalled(&text, at.name, finds),
+        Ok(Err(failure)) => {
+            debug!(turn = %ask.turn, failure, "nothing is recalled, because the store failed");
+            RecallFault::Failed
+        }
+        Err(_elapsed) => RecallFault::Late,
+    };
+    let finds = RecallFinds { degraded: Some(degraded), ..RecallFinds::default() };
+    ask.recalled("", at.name, finds)
+}
+
+async fn search(
+    at: &RecallStore,
+    scopes: &[StoreScope],
+    query: &RecallQuery,
+    most: usize,
+) -> Result<RecallAnswer, StoreError> {
+    if scopes.is_empty() || most == 0 {
+        return Ok(RecallAnswer::default());
+    }
+    at.store.search(scopes, query, most).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use async_trait::async_trait;
+    use clawnode_memory::store::{DocumentBatch, DocumentId};
+    use clawnode_proto::{TurnId, limits::RECALL_BYTES};
+
+    use super::*;
+    use crate::{agent::AgentMemory, session::turn::recall::RecallScopes};
+
+    /// A store that answers nothing but searches, and those so.
+    #[derive(Debug)]
+    enum PoorStore {
+        Hangs,
+        Fails,
+        Damaged,
+    }
+
+    #[async_trait]
+    impl MemoryStore for PoorStore {
+        async fn put(&self, _: &StoreScope, _: DocumentBatch) -> Result<(), StoreError> {
+            Err(StoreError::Closed)
+        }
+
+        async fn mask(&self, _: &StoreScope, _: &[DocumentId]) -> Result<(), StoreError> {
+            Err(StoreError::Closed)
+        }
+
+        async fn search(
+            &self,
+            scopes: &[StoreScope],
+            _: &RecallQuery,
+            _: usize,
+        ) -> Result<RecallAnswer, StoreError> {
+            match self {
+                Self::Hangs => std::future::pending().await,
+                Self::Fails => Err(StoreError::Closed),
+                Self::Damaged => {
+                    Ok(RecallAnswer { damaged: scopes.to_vec(), ..RecallAnswer::default() })
+                }
+            }
+        }
+
+        async fn upto(&self, _: &StoreScope) -> Result<u64, StoreError> {
+            Err(StoreError::Closed)
+        }
+
+        async fn drop(&self, _: &StoreScope) -> Result<(), StoreError> {
+            Err(StoreError::Closed)
+        }
+    }
+
+    /// A turn goes on, whatever becomes of its search, and its journal says why it may lack something.
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_is_late_away_or_damaged_only_degrades() {
+        let ask = RecallAsk {
+            turn: TurnId::from_u128(1),
+            text: "hi".into(),
+            scopes: RecallScopes::of(&"main:web:a:b".parse().unwrap(), &[]),
+            memory: AgentMemory::default(),
+            room: RECALL_BYTES,
+        };
+        let degraded = async |store, text: Result<&str, &str>| {
+            let at = RecallStore { name: "poor", store: Arc::new(store) };
+            let text = text.map(str::to_owned).map_err(str::to_owned);
+            look(&at, &ask, ready(text)).await.degraded
+        };
+        assert_eq!(degraded(PoorStore::Hangs, Ok("hi")).await, Some(RecallFault::Late));
+        assert_eq!(degraded(PoorStore::Fails, Ok("hi")).await, Some(RecallFault::Failed));
+        assert_eq!(degraded(PoorStore::Damaged, Ok("hi")).await, Some(RecallFault::Damaged));
+        let lost = degraded(PoorStore::Damaged, Err("no blob")).await;
+        assert_eq!(lost, Some(RecallFault::Failed), "its message cannot be read");
+    }
+}

@@ -1,0 +1,81 @@
+//! `[agents.NAME.memory]`: what the turns of an agent are reminded of.
+
+use std::collections::BTreeSet;
+
+use clawnode_actors::agent::AgentMemory;
+use clawnode_proto::{
+    id::KeyPart,
+    limits::{AGENT_SHARED_MEMORIES, RECALL_POINTS},
+    memory::MemoryLayer,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{AgentSection, context::ContextFault};
+
+/// `[agents.NAME.memory]`: what a turn is reminded of before its first model call (nothing, without this section).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AgentMemoryOptions {
+    /// The kinds of points that it is shown (all): `semantic`, `procedural`, `social`, `episode`. `episode` also stands
+    /// for passages of conversations.
+    pub layers: Vec<MemoryLayer>,
+    /// Points of memories that one turn is shown at most (5), at most 20; `0`: passages only.
+    pub top_facts: u32,
+    /// The shared memories that it reads (none), by the NAME of `shared/NAME`; at most 16.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub shared: Vec<KeyPart>,
+    /// Whether it is also shown what tools brought (`false`): pages and files may say anything.
+    pub recall_untrusted: bool,
+}
+
+impl Default for AgentMemoryOptions {
+    fn default() -> Self {
+        let usual = AgentMemory::default();
+        Self {
+            layers: usual.layers.into_iter().collect(),
+            top_facts: u32::try_from(usual.top_facts).unwrap_or(u32::MAX),
+            shared: usual.shared,
+            recall_untrusted: usual.recall_untrusted,
+        }
+    }
+}
+
+impl From<&AgentMemoryOptions> for AgentMemory {
+    fn from(it: &AgentMemoryOptions) -> Self {
+        Self {
+            layers: it.layers.iter().copied().collect(),
+            top_facts: usize::try_from(it.top_facts).unwrap_or(usize::MAX),
+            shared: it.shared.clone(),
+            recall_untrusted: it.recall_untrusted,
+        }
+    }
+}
+
+impl AgentSection {
+    /// What is wrong with what its turns are reminded of: the key in its section, what, and what to do.
+    pub(super) fn memory_fault(&self) -> Option<ContextFault> {
+        let it = self.memory.as_ref()?;
+        let most = usize::try_from(it.top_facts).unwrap_or(usize::MAX);
+        if most > RECALL_POINTS {
+            let what = format!("{most} is not in the range 0 to {RECALL_POINTS}");
+            let hint = "each one costs tokens of the first call, and of all others of its turn";
+            return Some(("top_facts", what, hint.to_owned()));
+        }
+        if it.layers.is_empty() {
+            let hint = "remove the section `memory`, and nothing is recalled";
+            return Some(("layers", "it is empty".to_owned(), hint.to_owned()));
+        }
+        let names: BTreeSet<&str> = it.shared.iter().map(KeyPart::as_str).collect();
+        if it.shared.len() > AGENT_SHARED_MEMORIES {
+            let what = format!("{} names, at most {AGENT_SHARED_MEMORIES}", it.shared.len());
+            return Some(("shared", what, "join some of these memories".to_owned()));
+        }
+        if names.len() < it.shared.len() {
+            return Some(("shared", "a name is there twice".to_owned(), "remove one".to_owned()));
+        }
+        names.contains("all").then(|| {
+            let what = "`shared/all` is what an agent named `shared` knows".to_owned();
+            ("shared", what, "name another memory".to_owned())
+        })
+    }
+}
