@@ -34,6 +34,7 @@ mod listing;
 mod manual;
 mod mcp;
 mod memory;
+mod memory_search;
 mod model_route;
 mod models;
 mod node;

@@ -173,6 +173,7 @@ impl MemoryState {
             past: number(self.past().count()),
             masked: self.masked,
             consolidates: self.due(),
+            stored: None,
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod answers;
 mod runner;
+mod search;
 mod serving;
 mod view;
 
