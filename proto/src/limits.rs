@@ -137,6 +137,10 @@ limits! {
         MEMORY_PUT_POINTS: usize = 64, "points";
         /// Text of the points of one such request. With its events it fits into one append.
         MEMORY_PUT_BYTES: usize = 128 << 10, "bytes";
+        /// A text that is searched for in memories and conversations.
+        MEMORY_QUERY_CHARS: usize = 2_000, "characters";
+        /// What one such search gives.
+        MEMORY_FOUND: u32 = 100, "documents";
         /// Points that were superseded, joined or archived and that a memory still shows. Older ones are in its
         /// journal only.
         MEMORY_PAST_POINTS: usize = 500, "points";

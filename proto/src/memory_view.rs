@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     cursor::Cursor,
-    id::{EntityId, MemoryPointId},
+    id::{EntityId, MemoryPointId, Position},
     memory::{MemoryKey, MemoryLayer, MemorySource, MemoryTrust},
     memory_point::PointRefused,
     timestamp::Timestamp,
@@ -37,6 +37,41 @@ pub struct MemoryShowParams {
     /// How many points at most, 1 to 1,000. Default: 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
+}
+
+/// Parameters of `memory.search`. Either a memory or a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct MemorySearchParams {
+    /// Searches this memory: `AGENT/all`, `AGENT/peer/CHANNEL:ACCOUNT:PEER` or `shared/NAME`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemoryKey>,
+    /// Searches what was said in this session, what its agent knows of its peer, and what its agent knows in general: a
+    /// session's key, `agent:channel:account:peer`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// What to look for: 1 to 2,000 characters.
+    pub query: String,
+    /// How many at most, 1 to 100. Default: 10.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+}
+
+/// Parameters of `memory.reindex`: a memory, a session, or `all`. Without them, nothing is filled.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct MemoryReindexParams {
+    /// Fills this memory. The answer comes when it is filled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemoryKey>,
+    /// Fills the conversation of this session: its key. The answer comes when it is filled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// Fills everything. The answer comes at once; ask again without it to see how far it is.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub all: bool,
 }
 
 /// Parameters of `memory.put`.
@@ -153,6 +188,21 @@ pub struct MemoryStats {
     /// When the texts of forgotten points leave its journal. Absent if nothing was forgotten since the last time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub purges: Option<Timestamp>,
+    /// How much of it the store of the node that answers has. Absent in lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stored: Option<StoredMemory>,
+}
+
+/// How much of a memory a store has. It lacks nothing where both numbers are the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct StoredMemory {
+    /// Which store.
+    pub store: String,
+    /// The event up to which it has the memory.
+    pub upto: u64,
+    /// The last event of the memory.
+    pub end: u64,
 }
 
 /// How many points are in each layer.
@@ -180,6 +230,78 @@ pub struct MemoryPoints {
     /// Pass this as `cursor` for the next page. Absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<Cursor>,
+}
+
+/// Answer of `memory.search`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct MemorySearchView {
+    /// What fits, best first.
+    pub found: Vec<FoundInMemory>,
+    /// Which store was searched.
+    pub store: String,
+    /// What was not searched whole: keys of memories and sessions. The store is being filled, was damaged, or a journal
+    /// could not be read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub degraded: Vec<String>,
+}
+
+/// A point, or a part of a message in a conversation, that fits a query.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct FoundInMemory {
+    /// The memory or the session that has it, by its key.
+    pub scope: String,
+    /// The point. Absent for a part of a conversation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub point: Option<MemoryPointId>,
+    /// What kind of thing the point says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layer: Option<MemoryLayer>,
+    /// What it says.
+    pub text: String,
+    /// Who said it.
+    pub trust: MemoryTrust,
+    /// The event that it comes from, and when.
+    pub source: MemorySource,
+    /// How well it fits.
+    pub score: RecallScore,
+}
+
+/// The parts of a score.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct RecallScore {
+    /// The score: what was found is in its order.
+    pub total: f64,
+    /// How much the words fit, from 0 to 1: 1 is the best of this search.
+    pub words: f64,
+    /// The same as BM25 counts it, not scaled.
+    pub bm25: f64,
+    /// How near the meaning is, from 0 to 1. Absent without a model of embeddings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meaning: Option<f64>,
+    /// What the messages before and after it add.
+    pub neighbours: f64,
+    /// What trust and importance multiply it by: 0.9 to 1.1.
+    pub factor: f64,
+}
+
+/// Answer of `memory.reindex`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct MemoryStoreView {
+    /// Which store.
+    pub store: String,
+    /// Up to which position the feed of journals was followed.
+    pub upto: Position,
+    /// Where the feed ended when it was last looked at.
+    pub end: Position,
+    /// How long ago the store had all of the feed, in milliseconds. Absent if it never had since the node began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lag_ms: Option<u64>,
+    /// Whether it is filled from the beginning of the feed.
+    pub rebuilding: bool,
 }
 
 /// A point, as people see it. A line of an export is one of these.

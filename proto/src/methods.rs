@@ -29,7 +29,8 @@ pub mod types {
         mcp::{McpList, McpServerView},
         memory_view::{
             MemoryForgetParams, MemoryForgetView, MemoryList, MemoryParams, MemoryPoints,
-            MemoryPutParams, MemoryPutView, MemoryShowParams, MemoryStats,
+            MemoryPutParams, MemoryPutView, MemoryReindexParams, MemorySearchParams,
+            MemorySearchView, MemoryShowParams, MemoryStats, MemoryStoreView,
         },
         model::{ModelList, ModelParams, ModelTest, ModelView},
         model_route::RouteView,
@@ -124,6 +125,13 @@ macro_rules! methods {
             /// How much a memory has, and may have.
             MemoryStats memory_stats = "memory.stats": MemoryParams => MemoryStats
                 [Get "/v1/memory/stats".asked(&[("memory", Text)])];
+            /// What a memory, or what a session may recall, says about a text.
+            MemorySearch memory_search = "memory.search": MemorySearchParams => MemorySearchView
+                [Post "/v1/memory/search"
+                    .with(Object(r#"{"memory":"default/all","query":"When is tea?"}"#))];
+            /// Fills the store of the node that answers from journals again, or says how far it is.
+            MemoryReindex memory_reindex = "memory.reindex": MemoryReindexParams => MemoryStoreView
+                [Post "/v1/memory/reindex".with(Object(r#"{"memory":"default/all"}"#))];
             /// The attempts at model calls, newest first, in pages. It reads journals, which takes a while.
             UsageCalls usage_calls = "usage.calls": UsageCallsParams => UsageCalls
                 [Get "/v1/usage/calls".asked(USAGE_CALLS)];

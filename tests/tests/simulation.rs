@@ -228,6 +228,7 @@ fn sim_replay() {
             large: std::env::var_os("CLAWNODE_LARGE").is_some(),
             counters: number("CLAWNODE_COUNTERS").and_then(|it| it.try_into().ok()).unwrap_or(0),
             schemas: std::env::var_os("CLAWNODE_SCHEMAS").is_some(),
+            summaries: std::env::var_os("CLAWNODE_SUMMARIES").is_some(),
             lanes: std::env::var_os("CLAWNODE_LANES").is_some(),
             few_turns: std::env::var_os("CLAWNODE_FEW_TURNS").is_some(),
             budgets: number("CLAWNODE_BUDGETS").and_then(|it| it.try_into().ok()).unwrap_or(0),

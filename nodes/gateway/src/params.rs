@@ -13,7 +13,7 @@ use clawnode_proto::{
     context_view::SessionsContext,
     ledger::LedgerShow,
     limits,
-    memory_view::{MemoryPutParams, MemoryShowParams},
+    memory_view::{MemoryPutParams, MemorySearchParams, MemoryShowParams},
     usage::{Day, UsageAuditParams, UsageCallsParams},
 };
 use serde::de::DeserializeOwned;
@@ -67,6 +67,7 @@ pub mod given {
     pub type McpApprove = McpApproval;
     pub type McpParams = McpServerName;
     pub type MemoryPutParams = Checked<types::MemoryPutParams>;
+    pub type MemorySearchParams = Checked<types::MemorySearchParams>;
     pub type MemoryShowParams = Checked<types::MemoryShowParams>;
     pub type PanicClear = Checked<types::PanicClear>;
     pub type PanicParams = Checked<types::PanicParams>;
@@ -198,6 +199,25 @@ impl Judge<Checked<MemoryPutParams>> for MemoryPutParams {
             return Err(invalid(format!("`points` has {given} points, not 1 to {most}")));
         }
         Ok(Checked(self))
+    }
+}
+
+impl Judge<Checked<MemorySearchParams>> for MemorySearchParams {
+    fn judge(self) -> Result<Checked<Self>, ErrorBody> {
+        if self.memory.is_some() == self.session.is_some() {
+            return Err(invalid("say either which `memory` to search, or which `session`"));
+        }
+        let (given, most) = (self.query.chars().count(), limits::MEMORY_QUERY_CHARS);
+        if self.query.trim().is_empty() || given > most {
+            return Err(invalid(format!(
+                "`query` has {given} characters, not 1 to {most} with a word"
+            )));
+        }
+        let (limit, most) = (self.limit.unwrap_or(10), limits::MEMORY_FOUND);
+        if !(1..=most).contains(&limit) {
+            return Err(invalid(format!("`limit` is {limit}, not 1 to {most}")));
+        }
+        Ok(Checked(Self { limit: Some(limit), ..self }))
     }
 }
 

@@ -68,8 +68,8 @@ impl Wired {
         let sessions = Sessions::of(entities).writing(Arc::clone(&self.agreed));
         let switch = PanicControl::new(&base.storage, &base.switch_gate, &self.operations.feed);
         let (agents, routes) = (self.agents.clone(), Arc::clone(&self.routes));
-        let models = self.models.clone();
-        NodeBackend::new(sessions, agents, routes, node, switch, mcp, models)
+        let served = (self.models.clone(), base.memory.clone());
+        NodeBackend::new(sessions, agents, routes, node, switch, mcp, served)
             .fetching(&self.loaded.config.egress)
     }
 

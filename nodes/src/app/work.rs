@@ -21,6 +21,7 @@ impl Wired {
     pub(super) async fn take_part(&self) -> Result<Option<Worker>, Failure> {
         let (base, operations) = (&self.base, &self.operations);
         budgets::follow(base).await?;
+        memories::begin(base).await?;
         let worker = if base.is_worker() {
             self.take_jobs().await?;
             Some(self.take_sessions().await?)
@@ -92,7 +93,6 @@ impl Wired {
         let spawned = Worker::spawn(context, frames, orders, options, &base.supervisor);
         let worker = spawned.await?;
         budgets::begin(base).await?;
-        memories::begin(base).await?;
         self.operations.roots.worker.get_or_init(|| worker.clone());
         usage::begin(&base.supervisor, &sessions, &worker).await?;
         expiry::begin_files(&base.supervisor, sessions.clone(), &worker).await?;

@@ -23,6 +23,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::{
     context::CliContext,
     memory_forget::{MemoryForgetArgs, forget},
+    memory_search::{self, MemorySearchArgs},
     output::{Output, brief, clean, count, size, time},
 };
 use crate::{
@@ -54,7 +55,10 @@ Examples:
   clawnode memory forget default/all --all --yes
   clawnode memory export default/all --file points.jsonl
   clawnode memory import shared/handbook points.jsonl
-  clawnode memory stats default/all";
+  clawnode memory stats default/all
+  clawnode memory search default/all 'When is tea?'
+  clawnode memory search --session default:web:bot:ada 'When is tea?'
+  clawnode memory reindex";
 
 /// `memory`.
 #[derive(Debug, Subcommand)]
@@ -91,6 +95,14 @@ pub(super) enum MemoryCommand {
         memory: MemoryKey,
         /// The file, or `-` for standard input
         file: PathBuf,
+    },
+    /// Search a memory, or what a session may recall, and show why something was found
+    Search(MemorySearchArgs),
+    /// Fill the store of the node from journals again
+    Reindex {
+        /// The memory, or the session (default: everything)
+        #[arg(value_name = "KEY")]
+        key: Option<String>,
     },
     /// Show how much a memory has, and may have
     Stats {
@@ -182,6 +194,8 @@ pub(super) async fn run(command: MemoryCommand, context: &CliContext) -> Result<
                 )));
             }
         }
+        MemoryCommand::Search(args) => return memory_search::search(args, context).await,
+        MemoryCommand::Reindex { key } => return memory_search::reindex(key, context).await,
         MemoryCommand::Stats { memory } => {
             let view = context.call(calls::MemoryStats, &MemoryParams { memory }).await?;
             out.document(&view, |view| stats(out, view))?;
@@ -418,6 +432,8 @@ fn stats(out: Output, it: &MemoryStats) -> String {
         ),
     ];
     lines.extend(it.consolidates.map(|at| format!("consolidates at {}", time(at))));
+    let stored = it.stored.iter();
+    lines.extend(stored.map(|it| format!("store {}: event {} of {}", it.store, it.upto, it.end)));
     lines.join("\n")
 }
 

@@ -35,6 +35,7 @@ mod manual;
 mod mcp;
 mod memory;
 mod memory_forget;
+mod memory_search;
 mod model_route;
 mod models;
 mod node;

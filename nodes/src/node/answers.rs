@@ -3,8 +3,8 @@
 use async_trait::async_trait;
 use clawnode_gateway::{
     Answers, CallDecision, Checked, CleanFilter, ContinuedTurn, ExecuteRequest, ExecutionWait,
-    HandlerResult, JobFilter, ListPage, LogFilter, McpApproval, RequestCaller, SessionContext,
-    SessionLedgerShow, SessionPage, SessionRef, SessionTurn,
+    HandlerResult, JobFilter, ListPage, LogFilter, McpApproval, RequestCaller as Caller,
+    SessionContext, SessionLedgerShow, SessionPage, SessionRef, SessionTurn,
 };
 use clawnode_proto::{
     AgentName, CallId, JobId, McpServerName,
@@ -16,9 +16,10 @@ use clawnode_proto::{
         BudgetSetParams, CleanView, ContextView, ContinuedView, DiagnoseParams, DiagnoseView,
         DoneView, EventList, EventsParams, ExecutionView, FeedView, HistoryView, JobList, JobView,
         LedgerView, LogView, McpList, McpServerView, MemoryForgetParams, MemoryForgetView,
-        MemoryList, MemoryParams, MemoryPoints, MemoryPutParams, MemoryPutView, MemoryShowParams,
-        MemoryStats, ModelList, ModelParams, ModelTest, ModelView, NodeList, NodeParams, NodeView,
-        NodesDrain, Nothing, PanicClear, PanicParams, PanicView, ParkedDrop, ParkedList,
+        MemoryList, MemoryParams, MemoryPoints, MemoryPutParams, MemoryPutView,
+        MemoryReindexParams, MemorySearchParams, MemorySearchView, MemoryShowParams, MemoryStats,
+        MemoryStoreView, ModelList, ModelParams, ModelTest, ModelView, NodeList, NodeParams,
+        NodeView, NodesDrain, Nothing, PanicClear, PanicParams, PanicView, ParkedDrop, ParkedList,
         PartitionList, PolicyCheck, PolicyView, ProvidersView, QuarantineDone, QuarantineList,
         QuarantineView, ReconcileView, RouteView, SessionList, SessionsList, StatusView,
         SwitchList, TreeParams, TreeView, UsageAudit, UsageCalls, UsageCallsParams, UsageParams,
@@ -40,25 +41,25 @@ const DONE: DoneView = DoneView { ok: true };
 
 #[async_trait]
 impl Answers for NodeBackend {
-    async fn status(&self, _: &RequestCaller, _: Nothing) -> HandlerResult<StatusView> {
+    async fn status(&self, _: &Caller, _: Nothing) -> HandlerResult<StatusView> {
         Ok(self.state().await)
     }
 
-    async fn nodes_list(&self, _: &RequestCaller, _: Nothing) -> HandlerResult<NodeList> {
+    async fn nodes_list(&self, _: &Caller, _: Nothing) -> HandlerResult<NodeList> {
         Ok(self.overview.nodes())
     }
 
-    async fn partitions_list(&self, _: &RequestCaller, _: Nothing) -> HandlerResult<PartitionList> {
+    async fn partitions_list(&self, _: &Caller, _: Nothing) -> HandlerResult<PartitionList> {
         Ok(self.overview.partitions().await)
     }
 
-    async fn cluster_tree(&self, _: &RequestCaller, params: TreeParams) -> HandlerResult<TreeView> {
+    async fn cluster_tree(&self, _: &Caller, params: TreeParams) -> HandlerResult<TreeView> {
         self.overview.tree(params.node.as_deref()).await
     }
 
     async fn events_list(
         &self,
-        _: &RequestCaller,
+        _: &Caller,
         Checked(page): Checked<EventsParams>,
     ) -> HandlerResult<FeedView> {
         self.overview.events(page).await
@@ -66,51 +67,39 @@ impl Answers for NodeBackend {
 
     async fn panic(
         &self,
-        caller: &RequestCaller,
+        caller: &Caller,
         Checked(params): Checked<PanicParams>,
     ) -> HandlerResult<PanicView> {
         self.switch.stop(&self.overview.nodes(), params, caller.credential).await
     }
 
-    async fn usage_show(&self, _: &RequestCaller, params: UsageParams) -> HandlerResult<UsageView> {
+    async fn usage_show(&self, _: &Caller, params: UsageParams) -> HandlerResult<UsageView> {
         self.usage(params).await
     }
 
-    async fn budget_list(&self, _: &RequestCaller, page: ListPage) -> HandlerResult<BudgetList> {
+    async fn budget_list(&self, _: &Caller, page: ListPage) -> HandlerResult<BudgetList> {
         self.budgets.list(page.after.as_ref(), page.limit).await
     }
 
-    async fn budget_show(&self, _: &RequestCaller, it: BudgetParams) -> HandlerResult<AccountView> {
+    async fn budget_show(&self, _: &Caller, it: BudgetParams) -> HandlerResult<AccountView> {
         self.budgets.show(it.account).await
     }
 
-    async fn budget_set(
-        &self,
-        _: &RequestCaller,
-        it: BudgetSetParams,
-    ) -> HandlerResult<AccountView> {
+    async fn budget_set(&self, _: &Caller, it: BudgetSetParams) -> HandlerResult<AccountView> {
         self.budgets.set(it).await
     }
 
-    async fn budget_reset(
-        &self,
-        _: &RequestCaller,
-        it: BudgetParams,
-    ) -> HandlerResult<AccountView> {
+    async fn budget_reset(&self, _: &Caller, it: BudgetParams) -> HandlerResult<AccountView> {
         self.budgets.reset(it.account).await
     }
 
-    async fn budget_allow(
-        &self,
-        _: &RequestCaller,
-        it: BudgetAllowParams,
-    ) -> HandlerResult<AccountView> {
+    async fn budget_allow(&self, _: &Caller, it: BudgetAllowParams) -> HandlerResult<AccountView> {
         self.budgets.allow(it).await
     }
 
     async fn budget_reconcile(
         &self,
-        _: &RequestCaller,
+        _: &Caller,
         it: BudgetReconcileParams,
     ) -> HandlerResult<ReconcileView> {
         self.budgets.reconcile(it).await
@@ -118,19 +107,19 @@ impl Answers for NodeBackend {
 
     async fn budget_explain(
         &self,
-        _: &RequestCaller,
+        _: &Caller,
         session: SessionRef,
     ) -> HandlerResult<BudgetExplainView> {
         self.budgets.explain(&session, |error| named(&session, error)).await
     }
 
-    async fn memory_list(&self, _: &RequestCaller, page: ListPage) -> HandlerResult<MemoryList> {
+    async fn memory_list(&self, _: &Caller, page: ListPage) -> HandlerResult<MemoryList> {
         self.memories.list(page.after.as_ref(), page.limit).await
     }
 
     async fn memory_show(
         &self,
-        _: &RequestCaller,
+        _: &Caller,
         Checked(params): Checked<MemoryShowParams>,
     ) -> HandlerResult<MemoryPoints> {
         self.memories.show(&params).await
@@ -138,7 +127,7 @@ impl Answers for NodeBackend {
 
     async fn memory_put(
         &self,
-        _: &RequestCaller,
+        _: &Caller,
         Checked(params): Checked<MemoryPutParams>,
     ) -> HandlerResult<MemoryPutView> {
         self.memories.put(params).await
@@ -146,39 +135,51 @@ impl Answers for NodeBackend {
 
     async fn memory_forget(
         &self,
-        _: &RequestCaller,
+        _: &Caller,
         it: MemoryForgetParams,
     ) -> HandlerResult<MemoryForgetView> {
         self.memories.forget(it).await
     }
 
-    async fn memory_stats(
-        &self,
-        _: &RequestCaller,
-        it: MemoryParams,
-    ) -> HandlerResult<MemoryStats> {
+    async fn memory_stats(&self, _: &Caller, it: MemoryParams) -> HandlerResult<MemoryStats> {
         self.memories.stats(it.memory).await
+    }
+
+    async fn memory_search(
+        &self,
+        _: &Caller,
+        Checked(params): Checked<MemorySearchParams>,
+    ) -> HandlerResult<MemorySearchView> {
+        self.memories.search(params).await
+    }
+
+    async fn memory_reindex(
+        &self,
+        _: &Caller,
+        params: MemoryReindexParams,
+    ) -> HandlerResult<MemoryStoreView> {
+        self.memories.reindex(params).await
     }
 
     async fn usage_calls(
         &self,
-        _: &RequestCaller,
+        _: &Caller,
         Checked(page): Checked<UsageCallsParams>,
     ) -> HandlerResult<UsageCalls> {
         self.calls_used(page).await
     }
 
-    async fn usage_audit(&self, _: &RequestCaller, day: Day) -> HandlerResult<UsageAudit> {
+    async fn usage_audit(&self, _: &Caller, day: Day) -> HandlerResult<UsageAudit> {
         self.audited_usage(day).await
     }
 
-    async fn panic_list(&self, _: &RequestCaller, _: Nothing) -> HandlerResult<SwitchList> {
+    async fn panic_list(&self, _: &Caller, _: Nothing) -> HandlerResult<SwitchList> {
         Ok(self.switch.list().await)
     }
 
     async fn panic_clear(
         &self,
-        caller: &RequestCaller,
+        caller: &Caller,
         Checked(params): Checked<PanicClear>,
     ) -> HandlerResult<PanicView> {
         self.switch.clear(&self.overview.nodes(), params, caller.credential).await
@@ -186,7 +187,7 @@ impl Answers for NodeBackend {
 
     async fn chat_cancel(
         &self,
-        caller: &RequestCaller,
+        caller: &Caller,
         SessionTurn { session, turn }: SessionTurn,
     ) -> HandlerResult<DoneView> {
         let key = idempotency_key("cancel", &turn)?;
@@ -196,7 +197,7 @@ impl Answers for NodeBackend {
 
     async fn sessions_list(
         &self,
-        _: &RequestCaller,
+        _: &Caller,
         Checked(page): Checked<SessionsList>,
     ) -> HandlerResult<SessionList> {
         self.session_page(page).await
@@ -204,7 +205,7 @@ impl Answers for NodeBackend {
 
     async fn sessions_history(
         &self,
-        _: &RequestCaller,
+        _: &Caller,
         SessionPage { session, after, limit }: SessionPage,
     ) -> HandlerResult<HistoryView> {
         let found = self.sessions.history_page(session.id, after.as_ref(), limit).await;
@@ -213,7 +214,7 @@ impl Answers for NodeBackend {
 
     async fn sessions_context(
         &self,
-        _: &RequestCaller,
+        _: &Caller,
         SessionContext { session, at }: SessionContext,
     ) -> HandlerResult<ContextView> {
         let found = self.sessions.context(session.id, at).await;
@@ -222,7 +223,7 @@ impl Answers for NodeBackend {
 
     async fn ledger_show(
         &self,
-        _: &RequestCaller,
+        _: &Caller,
         SessionLedgerShow { session, wanted }: SessionLedgerShow,
     ) -> HandlerResult<LedgerView> {
         let found = self.sessions.ledger(session.id, &wanted).await;
@@ -231,23 +232,19 @@ impl Answers for NodeBackend {
 
     async fn sessions_export(
         &self,
-        _: &RequestCaller,
+        _: &Caller,
         session: SessionRef,
     ) -> HandlerResult<serde_json::Value> {
         self.sessions.export(session.id).await.map_err(|error| named(&session, error))
     }
 
-    async fn sessions_delete(
-        &self,
-        _: &RequestCaller,
-        session: SessionRef,
-    ) -> HandlerResult<DoneView> {
+    async fn sessions_delete(&self, _: &Caller, session: SessionRef) -> HandlerResult<DoneView> {
         delete::delete(&self.sessions, &session).await.map(|()| DONE)
     }
 
     async fn journal_show(
         &self,
-        _: &RequestCaller,
+        _: &Caller,
         SessionPage { session, after, limit }: SessionPage,
     ) -> HandlerResult<EventList> {
         let found = self.sessions.entities().journal_page(session.id, after.as_ref(), limit).await;
@@ -256,96 +253,76 @@ impl Answers for NodeBackend {
 
     async fn journal_verify(
         &self,
-        _: &RequestCaller,
+        _: &Caller,
         one: Option<SessionRef>,
     ) -> HandlerResult<VerifyView> {
         self.sessions.entities().verify(one.map(|one| one.id)).await.map_err(store)
     }
 
-    async fn agents_list(&self, _: &RequestCaller, _: Nothing) -> HandlerResult<AgentList> {
+    async fn agents_list(&self, _: &Caller, _: Nothing) -> HandlerResult<AgentList> {
         Ok(AgentList { agents: self.agents.views().await })
     }
 
-    async fn agents_show(&self, _: &RequestCaller, agent: AgentName) -> HandlerResult<AgentDetail> {
+    async fn agents_show(&self, _: &Caller, agent: AgentName) -> HandlerResult<AgentDetail> {
         self.agent_detail(agent).await
     }
 
-    async fn agents_pause(&self, _: &RequestCaller, agent: AgentName) -> HandlerResult<AgentView> {
+    async fn agents_pause(&self, _: &Caller, agent: AgentName) -> HandlerResult<AgentView> {
         self.pause(&agent, true).await
     }
 
-    async fn agents_resume(&self, _: &RequestCaller, agent: AgentName) -> HandlerResult<AgentView> {
+    async fn agents_resume(&self, _: &Caller, agent: AgentName) -> HandlerResult<AgentView> {
         self.pause(&agent, false).await
     }
 
-    async fn models_list(&self, _: &RequestCaller, _: Nothing) -> HandlerResult<ModelList> {
+    async fn models_list(&self, _: &Caller, _: Nothing) -> HandlerResult<ModelList> {
         Ok(self.models().list())
     }
 
-    async fn models_show(&self, _: &RequestCaller, it: ModelParams) -> HandlerResult<ModelView> {
+    async fn models_show(&self, _: &Caller, it: ModelParams) -> HandlerResult<ModelView> {
         Ok(self.models().show(&it.model))
     }
 
-    async fn models_test(&self, _: &RequestCaller, it: ModelParams) -> HandlerResult<ModelTest> {
+    async fn models_test(&self, _: &Caller, it: ModelParams) -> HandlerResult<ModelTest> {
         self.models().test(&it.model).await
     }
 
-    async fn models_route(
-        &self,
-        _: &RequestCaller,
-        session: SessionRef,
-    ) -> HandlerResult<RouteView> {
+    async fn models_route(&self, _: &Caller, session: SessionRef) -> HandlerResult<RouteView> {
         self.next_route(&session).await
     }
 
-    async fn mcp_list(&self, _: &RequestCaller, _: Nothing) -> HandlerResult<McpList> {
+    async fn mcp_list(&self, _: &Caller, _: Nothing) -> HandlerResult<McpList> {
         Ok(self.mcp.list())
     }
 
-    async fn mcp_show(
-        &self,
-        _: &RequestCaller,
-        server: McpServerName,
-    ) -> HandlerResult<McpServerView> {
+    async fn mcp_show(&self, _: &Caller, server: McpServerName) -> HandlerResult<McpServerView> {
         self.mcp.show(&server)
     }
 
-    async fn mcp_approve(
-        &self,
-        _: &RequestCaller,
-        it: McpApproval,
-    ) -> HandlerResult<McpServerView> {
+    async fn mcp_approve(&self, _: &Caller, it: McpApproval) -> HandlerResult<McpServerView> {
         self.mcp.approve(&it.server, it.tool.as_deref(), it.digest.as_deref()).await
     }
 
-    async fn nodes_drain(&self, _: &RequestCaller, params: NodesDrain) -> HandlerResult<NodeView> {
+    async fn nodes_drain(&self, _: &Caller, params: NodesDrain) -> HandlerResult<NodeView> {
         self.order(&params.node, NodeOrder::Drain { force: params.force }).await
     }
 
-    async fn nodes_cordon(&self, _: &RequestCaller, params: NodeParams) -> HandlerResult<NodeView> {
+    async fn nodes_cordon(&self, _: &Caller, params: NodeParams) -> HandlerResult<NodeView> {
         self.order(&params.node, NodeOrder::Cordon).await
     }
 
-    async fn nodes_uncordon(
-        &self,
-        _: &RequestCaller,
-        params: NodeParams,
-    ) -> HandlerResult<NodeView> {
+    async fn nodes_uncordon(&self, _: &Caller, params: NodeParams) -> HandlerResult<NodeView> {
         self.order(&params.node, NodeOrder::Uncordon).await
     }
 
-    async fn quarantine_list(
-        &self,
-        _: &RequestCaller,
-        page: ListPage,
-    ) -> HandlerResult<QuarantineList> {
+    async fn quarantine_list(&self, _: &Caller, page: ListPage) -> HandlerResult<QuarantineList> {
         let after = page.after.map(|cursor| cursor.read(Method::QuarantineList)).transpose()?;
         self.sessions.entities().quarantined(after, page.limit).await.map_err(store)
     }
 
     async fn quarantine_show(
         &self,
-        _: &RequestCaller,
+        _: &Caller,
         session: SessionRef,
     ) -> HandlerResult<QuarantineView> {
         let found = self.sessions.entities().quarantine(session.id).await;
@@ -354,7 +331,7 @@ impl Answers for NodeBackend {
 
     async fn quarantine_replay(
         &self,
-        _: &RequestCaller,
+        _: &Caller,
         session: SessionRef,
     ) -> HandlerResult<QuarantineDone> {
         self.sessions.entities().restore(session.id).await.map_err(|error| named(&session, error))
@@ -362,7 +339,7 @@ impl Answers for NodeBackend {
 
     async fn quarantine_drop(
         &self,
-        caller: &RequestCaller,
+        caller: &Caller,
         session: SessionRef,
     ) -> HandlerResult<QuarantineDone> {
         let done = self.sessions.entities().discard(session.id).await;
@@ -371,81 +348,65 @@ impl Answers for NodeBackend {
         Ok(done)
     }
 
-    async fn parked_list(&self, _: &RequestCaller, page: ListPage) -> HandlerResult<ParkedList> {
+    async fn parked_list(&self, _: &Caller, page: ListPage) -> HandlerResult<ParkedList> {
         Ok(self.sessions.entities().parked(page.after.as_ref(), page.limit).await?)
     }
 
-    async fn parked_drop(&self, _: &RequestCaller, params: ParkedDrop) -> HandlerResult<DoneView> {
+    async fn parked_drop(&self, _: &Caller, params: ParkedDrop) -> HandlerResult<DoneView> {
         self.drop_letter(params.letter).await.map(|()| DONE)
     }
 
-    async fn approvals_list(
-        &self,
-        _: &RequestCaller,
-        page: ListPage,
-    ) -> HandlerResult<ApprovalList> {
+    async fn approvals_list(&self, _: &Caller, page: ListPage) -> HandlerResult<ApprovalList> {
         self.waiting_for_people(page.after.as_ref(), page.limit).await
     }
 
-    async fn approvals_show(&self, _: &RequestCaller, call: CallId) -> HandlerResult<Approval> {
+    async fn approvals_show(&self, _: &Caller, call: CallId) -> HandlerResult<Approval> {
         Ok(self.sessions.approval(call).await?)
     }
 
     async fn approvals_approve(
         &self,
-        _: &RequestCaller,
+        _: &Caller,
         decided: CallDecision,
     ) -> HandlerResult<Approval> {
         self.decide(Decision::Approve, decided).await
     }
 
-    async fn approvals_deny(
-        &self,
-        _: &RequestCaller,
-        decided: CallDecision,
-    ) -> HandlerResult<Approval> {
+    async fn approvals_deny(&self, _: &Caller, decided: CallDecision) -> HandlerResult<Approval> {
         self.decide(Decision::Deny, decided).await
     }
 
-    async fn jobs_list(&self, _: &RequestCaller, filter: JobFilter) -> HandlerResult<JobList> {
+    async fn jobs_list(&self, _: &Caller, filter: JobFilter) -> HandlerResult<JobList> {
         self.archive.list(&filter).await
     }
 
-    async fn jobs_show(&self, _: &RequestCaller, job: JobId) -> HandlerResult<JobView> {
+    async fn jobs_show(&self, _: &Caller, job: JobId) -> HandlerResult<JobView> {
         self.archive.show(job).await
     }
 
-    async fn jobs_logs(&self, _: &RequestCaller, filter: LogFilter) -> HandlerResult<LogView> {
+    async fn jobs_logs(&self, _: &Caller, filter: LogFilter) -> HandlerResult<LogView> {
         self.archive.log(&filter).await
     }
 
-    async fn jobs_clean(&self, _: &RequestCaller, filter: CleanFilter) -> HandlerResult<CleanView> {
+    async fn jobs_clean(&self, _: &Caller, filter: CleanFilter) -> HandlerResult<CleanView> {
         self.archive.clean(filter).await
     }
 
-    async fn jobs_stats(&self, _: &RequestCaller, _: Nothing) -> HandlerResult<ArchiveStats> {
+    async fn jobs_stats(&self, _: &Caller, _: Nothing) -> HandlerResult<ArchiveStats> {
         self.archive.stats().await
     }
 
-    async fn policy_check(
-        &self,
-        _: &RequestCaller,
-        check: PolicyCheck,
-    ) -> HandlerResult<PolicyView> {
+    async fn policy_check(&self, _: &Caller, check: PolicyCheck) -> HandlerResult<PolicyView> {
         policy::check(&self.agents, check)
     }
 
-    async fn providers_health(
-        &self,
-        _: &RequestCaller,
-        _: Nothing,
-    ) -> HandlerResult<ProvidersView> {
+    async fn providers_health(&self, _: &Caller, _: Nothing) -> HandlerResult<ProvidersView> {
         Ok(health::health(&self.overview.alive(), &self.needs(), self.sessions.now()))
     }
 
     async fn scheduler_diagnose(
         &self,
-        _: &RequestCaller,
+        _: &Caller,
         params: DiagnoseParams,
     ) -> HandlerResult<DiagnoseView> {
         scheduler::diagnose(&self.agents, &self.overview.alive(), &params)
@@ -453,7 +414,7 @@ impl Answers for NodeBackend {
 
     async fn execute(
         &self,
-        caller: &RequestCaller,
+        caller: &Caller,
         request: ExecuteRequest,
     ) -> HandlerResult<ExecutionView> {
         self.executions().begin(request, caller.trace.clone()).await
@@ -461,7 +422,7 @@ impl Answers for NodeBackend {
 
     async fn execute_show(
         &self,
-        _: &RequestCaller,
+        _: &Caller,
         ExecutionWait { execution, wait }: ExecutionWait,
     ) -> HandlerResult<ExecutionView> {
         self.executions().show(execution, wait).await
@@ -469,7 +430,7 @@ impl Answers for NodeBackend {
 
     async fn execute_cancel(
         &self,
-        caller: &RequestCaller,
+        caller: &Caller,
         ExecutionWait { execution, wait }: ExecutionWait,
     ) -> HandlerResult<ExecutionView> {
         self.executions().cancel(execution, wait, caller.trace.clone()).await
@@ -477,7 +438,7 @@ impl Answers for NodeBackend {
 
     async fn chat_continue(
         &self,
-        _: &RequestCaller,
+        _: &Caller,
         ContinuedTurn { session, turn }: ContinuedTurn,
     ) -> HandlerResult<ContinuedView> {
         let turn = self.sessions.go_on(session.id, turn).await?;

@@ -17,6 +17,7 @@ use clawnode_gateway::{
     TurnRecord, TurnState,
 };
 use clawnode_kernel::EntityError;
+use clawnode_memory::serve::ServedStore;
 use clawnode_proto::{
     AgentName, CallId, EntityId, ErrorBody, ErrorCode, FileId, FrameKey, IdempotencyKey, JobId,
     TurnId,
@@ -82,7 +83,7 @@ impl NodeBackend {
         node: NodeInfo,
         switch: PanicControl,
         mcp: McpRequests,
-        models: CurrentModels,
+        (models, memory): (CurrentModels, ServedStore),
     ) -> Self {
         let (members, heartbeat_source) = (node.members.clone(), Arc::clone(&node.heartbeat));
         let embedder = Embedder::new(models.clone(), agents.clone());
@@ -90,7 +91,7 @@ impl NodeBackend {
         let embeddings = Embeddings::new(embedder, storage, heard, Arc::clone(&heartbeat_source));
         let archive = ArchiveRequests::new(sessions.clone(), members, heartbeat_source);
         let budgets = BudgetAnswers::new(sessions.clone(), agents.clone(), node.clone());
-        let memories = MemoryAnswers::new(sessions.clone(), agents.clone(), node.clone());
+        let memories = MemoryAnswers::new(sessions.clone(), agents.clone(), (node.clone(), memory));
         let overview = Overview::new(node, sessions.clone());
         let gate = agents.switch_gate().clone();
         let remote_files = RemoteFiles::new(&EgressOptions::default(), gate);

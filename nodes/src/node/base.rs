@@ -28,8 +28,8 @@ pub struct NodeBase {
     pub budgets: HolderHandle,
     /// Looks after its tasks.
     pub supervisor: Supervisor,
-    /// Finds what memories and conversations say; none without a worker.
-    pub memory: Option<ServedStore>,
+    /// Finds what memories and conversations say.
+    pub memory: ServedStore,
 }
 
 // === impl NodeBase ===

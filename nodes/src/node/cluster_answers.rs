@@ -20,6 +20,7 @@ impl NodeBackend {
         status.warnings.extend(reload::warnings(&alive));
         status.warnings.splice(0..0, runaways::warnings(self.agents.paused()));
         status.warnings.extend(self.budgets.warnings().await);
+        status.warnings.extend(self.memories.behind());
         // An operator's stop comes before everything else.
         status.warnings.splice(0..0, self.switch.warnings());
         status

@@ -5,7 +5,9 @@ use std::fs;
 use clawnode_proto::{
     SessionKey,
     memory::MemoryKey,
-    memory_view::{MemoryList, MemoryPointView, MemoryPoints, MemoryPutView, PointState},
+    memory_view::{
+        MemoryList, MemoryPointView, MemoryPoints, MemoryPutView, MemorySearchView, PointState,
+    },
 };
 use clawnode_tests::{
     model::Script,
@@ -180,5 +182,40 @@ async fn what_was_learned_from_a_session_goes_with_it() -> Outcome {
     assert!(ended.out.contains(&format!("`{}` is deleted", sessions[1])), "{ended:?}");
     let list: Value = client.call("sessions.list", json!({ "state": "deleted" })).await?;
     assert_eq!(list["sessions"].as_array().map(Vec::len), Some(2), "{list}");
+    Ok(())
+}
+
+fn found(view: &MemorySearchView) -> Vec<&str> {
+    view.found.iter().map(|it| it.text.as_str()).collect()
+}
+
+#[tokio::test]
+async fn a_search_finds_what_is_live_and_crosses_no_scope() -> Outcome {
+    let home = Home::new(Ground::Local)?;
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    let asked = json!({ "memory": MEMORY, "query": "where does Ada live" });
+    for (place, key) in [("Rome", "one"), ("Bonn", "two")] {
+        let _: MemoryPutView = client.call("memory.put", lives_in(place, key)).await?;
+    }
+    let other = json!({ "memory": "shared/other", "points": [{ "text": "Ada lives elsewhere." }] });
+    let _: MemoryPutView = client.call("memory.put", other).await?;
+    let view: MemorySearchView = client.call("memory.search", asked.clone()).await?;
+    assert_eq!(found(&view), ["Ada lives in Bonn."], "MEM-1, MEM-4");
+    assert!(view.found[0].score.total > 0.0 && view.found[0].point.is_some(), "{view:?}");
+
+    // Whatever dies, and whatever becomes of the folder of the store.
+    node.kill().await?;
+    fs::remove_dir_all(home.data().join("memory")).unwrap();
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    let view: MemorySearchView = client.call("memory.search", asked).await?;
+    assert_eq!(found(&view), ["Ada lives in Bonn."], "C28");
+    let ended = home.run(&["memory", "reindex"]).await?;
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let ended = home.run(&["memory", "search", MEMORY, "Ada"]).await?;
+    assert!(ended.out.contains("Ada lives in Bonn.") && ended.out.contains("factor"), "{ended:?}");
+    let ended = home.run(&["memory", "search", "--session", "default:web:bot", "Ada"]).await?;
+    assert_ne!(ended.code, 0, "it is no key of a session: {ended:?}");
     node.stop().await
 }

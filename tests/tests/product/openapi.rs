@@ -116,6 +116,7 @@ fn no_such_thing(path: &str) -> bool {
         || path.contains("artifacts/")
         || path == "/v1/memory/points"
         || path == "/v1/memory/stats"
+        || path == "/v1/memory/search"
 }
 
 /// What a query must name a memory for.

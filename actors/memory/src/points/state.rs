@@ -214,6 +214,7 @@ impl MemoryState {
             masked: self.masked,
             consolidates: self.due(),
             purges: self.purge_due(),
+            stored: None,
         }
     }
 

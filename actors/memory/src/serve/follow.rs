@@ -57,7 +57,7 @@ enum FollowedEntity {
 
 /// A store that is filled.
 #[derive(Debug)]
-struct StoreFiller {
+pub(super) struct StoreFiller {
     served: ServedStore,
     /// The feed was followed up to here.
     upto: Position,
@@ -101,7 +101,7 @@ pub async fn run(served: ServedStore) {
 
 impl StoreFiller {
     /// Goes on from what is kept.
-    fn open(served: ServedStore) -> Self {
+    pub(super) fn open(served: ServedStore) -> Self {
         let kept = fs::read(path(&served)).ok();
         let kept = kept.and_then(|bytes| serde_json::from_slice::<FollowedFeed>(&bytes).ok());
         let kept = kept.filter(|it| it.conversations == served.shared.conversations);
@@ -116,7 +116,7 @@ impl StoreFiller {
     }
 
     /// Puts all that is new.
-    async fn round(&mut self) -> Result<(), FillError> {
+    pub(super) async fn round(&mut self) -> Result<(), FillError> {
         let store = self.served.shared.store.clone();
         let is_lost = self.saved.is_some() && !path(&self.served).exists();
         let end = self.served.storage().journal.end().await?;

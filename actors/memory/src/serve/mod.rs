@@ -15,8 +15,6 @@ mod recent;
 mod said;
 mod served;
 mod sessions;
-#[cfg(test)]
-mod tests;
 
 pub use error::FillError;
 pub use served::{FillProgress, ScopeFill, ServedStore};

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs::File,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -55,6 +56,8 @@ pub(super) struct Shared {
     progress: Mutex<FillProgress>,
     /// Whether the feed is to be read from its beginning.
     again: AtomicBool,
+    /// Keeps other processes from the folder until this one ends, however it ends.
+    _lock: File,
 }
 
 /// What a journal says of a memory.
@@ -92,9 +95,10 @@ pub struct ScopeFill {
 // === impl ServedStore ===
 
 impl ServedStore {
-    /// Serves this store from these journals. The conversations of `conversations` can be found, and no others.
+    /// Serves this store, whose folder the lock holds, from these journals. The conversations of `conversations` can be
+    /// found, and no others.
     pub fn new(
-        store: LocalStore,
+        (store, lock): (LocalStore, File),
         storage: Storage,
         clock: Arc<dyn Clock>,
         conversations: BTreeSet<AgentName>,
@@ -113,6 +117,7 @@ impl ServedStore {
                     ..FillProgress::default()
                 }),
                 again: AtomicBool::new(false),
+                _lock: lock,
             }),
         }
     }

@@ -5,24 +5,31 @@ use std::{collections::BTreeSet, time::Duration};
 use clawnode_actors::{agent::Agents, session::Sessions};
 use clawnode_gateway::HandlerResult;
 use clawnode_kernel::{Entity, EntityError, Service};
-use clawnode_memory::{Memory, points::MemoryState};
+use clawnode_memory::{
+    Memory,
+    points::MemoryState,
+    serve::{FillError, ServedStore},
+    store::{MemoryStore as _, StoreScope},
+};
 use clawnode_proto::{
     AgentName, Cursor, ErrorBody, ErrorCode, IdempotencyKey, InputId,
     api::Method,
     codec,
-    limits::{MEMORY_BYTES, MEMORY_POINTS},
+    limits::{MEMORY_BYTES, MEMORY_FOUND, MEMORY_POINTS},
     memory::MemoryKey,
     memory_point::{MemoryInput, PointRefusal},
     memory_view::{
-        ListedMemory, MemoryList, MemoryPoints, MemoryPutParams, MemoryPutView, MemoryShowParams,
-        MemoryStats,
+        ListedMemory, MemoryList, MemoryPoints, MemoryPutParams, MemoryPutView,
+        MemoryReindexParams, MemorySearchParams, MemorySearchView, MemoryShowParams, MemoryStats,
+        MemoryStoreView, StoredMemory,
     },
     subject::MEMORY_KEYS,
+    view::WarningView,
 };
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use tracing::warn;
 
-use super::view;
+use super::{search, search::STORE, view};
 use crate::{config::nearest, node::overview::NodeInfo};
 
 /// Journals that are read at the same time.
@@ -39,14 +46,19 @@ pub struct MemoryAnswers {
     pub(super) sessions: Sessions,
     agents: Agents,
     pub(super) node: NodeInfo,
+    served: ServedStore,
 }
 
 // === impl MemoryAnswers ===
 
 impl MemoryAnswers {
     /// At the node of these.
-    pub(in crate::node) const fn new(sessions: Sessions, agents: Agents, node: NodeInfo) -> Self {
-        Self { sessions, agents, node }
+    pub(in crate::node) fn new(
+        sessions: Sessions,
+        agents: Agents,
+        (node, served): (NodeInfo, ServedStore),
+    ) -> Self {
+        Self { sessions, agents, node, served }
     }
 
     // === Looking ===
@@ -89,7 +101,48 @@ impl MemoryAnswers {
 
     /// Answers `memory.stats`.
     pub(in crate::node) async fn stats(&self, key: MemoryKey) -> HandlerResult<MemoryStats> {
-        Ok(self.existing(&key).await?.state.stats(key))
+        let memory = self.existing(&key).await?;
+        let scope = StoreScope::of_memory(&key);
+        let stored = self.served.fill_of(&scope).await?;
+        let stored = StoredMemory { store: STORE.to_owned(), upto: stored.upto, end: stored.end };
+        Ok(MemoryStats { stored: Some(stored), ..memory.state.stats(key) })
+    }
+
+    // === Searching ===
+
+    /// Warns if the store of this node lacks what journals have for a while.
+    pub(in crate::node) fn behind(&self) -> Option<WarningView> {
+        search::behind(self.served.progress(), self.sessions.now())
+    }
+
+    /// Answers `memory.search`.
+    pub(in crate::node) async fn search(
+        &self,
+        params: MemorySearchParams,
+    ) -> HandlerResult<MemorySearchView> {
+        let scopes = search::scopes(&params)?;
+        if let Some(memory) = &params.memory {
+            self.existing(memory).await?;
+        }
+        let k = usize::try_from(params.limit.unwrap_or(MEMORY_FOUND)).unwrap_or(usize::MAX);
+        let query = search::query(params.query);
+        let found = self.served.search(&scopes, &query, k).await.map_err(FillError::from)?;
+        Ok(search::view(found))
+    }
+
+    /// Answers `memory.reindex`.
+    pub(in crate::node) async fn reindex(
+        &self,
+        params: MemoryReindexParams,
+    ) -> HandlerResult<MemoryStoreView> {
+        if params.all {
+            self.served.refill_all();
+        } else {
+            for scope in search::to_refill(&params)? {
+                self.served.refill(&scope).await?;
+            }
+        }
+        Ok(search::progress(self.served.progress(), self.sessions.now()))
     }
 
     // === Changing ===

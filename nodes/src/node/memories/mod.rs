@@ -6,6 +6,7 @@
 mod answers;
 mod forget;
 mod runner;
+mod search;
 mod serving;
 mod view;
 

@@ -1,6 +1,11 @@
-//! The store of a worker, and what keeps it filled.
+//! The store of a node, and what keeps it filled.
 
-use std::sync::Arc;
+use std::{
+    fs::{self, File, TryLockError},
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use clawnode_actors::session::RecallStore;
 use clawnode_cluster::{Clock, Storage};
@@ -8,42 +13,57 @@ use clawnode_memory::{
     serve::{ServedStore, follow},
     store::LocalStore,
 };
-use clawnode_proto::{ErrorChain, node::NodeRole};
+use clawnode_proto::ErrorChain;
 
 use crate::{config::LoadedConfig, node::base::NodeBase, start_error::StartError};
 
 /// The folder of the store, in the data folder of its node.
 const FOLDER: &str = "memory";
+/// Processes that share a data folder at most.
+const NODES_MOST: u32 = 64;
 
-/// The store of this node; none without a worker.
+/// The store of this node, whatever its roles are: workers recall from it, gateways answer from it.
 pub fn store(
     loaded: &LoadedConfig,
-    roles: &[NodeRole],
     storage: &Storage,
     clock: &Arc<dyn Clock>,
-) -> Result<Option<ServedStore>, StartError> {
-    if !roles.contains(&NodeRole::Worker) {
-        return Ok(None);
-    }
-    let (folder, memory) = (loaded.config.node.data_dir.join(FOLDER), &loaded.config.memory);
-    let store = LocalStore::open(&folder, None).map_err(|failure| {
-        let what = ErrorChain(&failure).to_string();
+) -> Result<ServedStore, StartError> {
+    let parent = loaded.config.node.data_dir.join(FOLDER);
+    let unusable = |what: String| {
         StartError::failed("data_dir_unusable", what)
             .hint("the folder is a copy of journals: it may be removed while the node is stopped")
-    })?;
+    };
+    let (folder, lock) = free(&parent)
+        .map_err(|failure| unusable(format!("cannot use `{}`: {failure}", parent.display())))?;
+    let store = LocalStore::open(&folder, None)
+        .map_err(|failure| unusable(ErrorChain(&failure).to_string()))?;
+    let memory = &loaded.config.memory;
     let conversations = memory.conversations.clone();
-    Ok(Some(ServedStore::new(store, storage.clone(), Arc::clone(clock), conversations)))
+    Ok(ServedStore::new((store, lock), storage.clone(), Arc::clone(clock), conversations))
+}
+
+/// The first folder that no other process uses, and what holds it: nodes of one host may share a data folder.
+fn free(parent: &Path) -> io::Result<(PathBuf, File)> {
+    fs::create_dir_all(parent)?;
+    for number in 0..NODES_MOST {
+        let lock = File::create(parent.join(format!("{number}.lock")))?;
+        match lock.try_lock() {
+            Ok(()) => return Ok((parent.join(number.to_string()), lock)),
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(failure)) => return Err(failure),
+        }
+    }
+    Err(io::Error::other(format!("{NODES_MOST} processes use it already")))
 }
 
 /// Where the turns of this node look.
 pub fn recall_store(base: &NodeBase) -> Option<RecallStore> {
-    let store = Arc::new(base.memory.clone()?);
-    Some(RecallStore { name: "local", store })
+    Some(RecallStore { name: "local", store: Arc::new(base.memory.clone()) })
 }
 
-/// Keeps the store of a worker filled.
+/// Keeps the store of a node filled.
 pub async fn begin(base: &NodeBase) -> Result<(), ractor::SpawnErr> {
-    let Some(served) = base.memory.clone() else { return Ok(()) };
+    let served = base.memory.clone();
     let fill = move || follow::run(served.clone());
-    base.supervisor.adopt_task("worker.memory", fill).await
+    base.supervisor.adopt_task("node.memory", fill).await
 }

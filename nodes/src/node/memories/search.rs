@@ -1,0 +1,144 @@
+//! Searches as people ask for them, and what they find. Pure.
+
+use std::time::Duration;
+
+use clawnode_memory::{
+    serve::FillProgress,
+    store::{
+        DocumentKind, FoundDocument, RecallAnswer, RecallQuery, StoreScope, score::ScoreParts,
+    },
+};
+use clawnode_proto::{
+    ErrorBody, ErrorCode, SessionKey, Timestamp,
+    memory::{MemoryKey, MemorySource, MemoryTrust},
+    memory_view::{
+        FoundInMemory, MemoryReindexParams, MemorySearchParams, MemorySearchView, MemoryStoreView,
+        RecallScore,
+    },
+    view::WarningView,
+};
+
+/// The name of the store, as the configuration has it.
+pub(super) const STORE: &str = "local";
+/// How far the store may be behind before `status` warns.
+const BEHIND: Duration = Duration::from_mins(1);
+
+/// The scopes of a search. Those of a session follow from its key alone (MEM-1).
+pub(super) fn scopes(params: &MemorySearchParams) -> Result<Vec<StoreScope>, ErrorBody> {
+    if let Some(memory) = &params.memory {
+        return Ok(vec![StoreScope::of_memory(memory)]);
+    }
+    let session = session(params.session.as_deref().unwrap_or_default())?;
+    Ok(vec![
+        StoreScope::of_session(&session),
+        StoreScope::of_memory(&MemoryKey::of_peer(&session)),
+        StoreScope::of_memory(&MemoryKey::Agent(session.agent)),
+    ])
+}
+
+/// The scopes that are to be filled again.
+pub(super) fn to_refill(params: &MemoryReindexParams) -> Result<Vec<StoreScope>, ErrorBody> {
+    let memory = params.memory.as_ref().map(StoreScope::of_memory);
+    let session = params.session.as_deref().map(session).transpose()?;
+    Ok(memory.into_iter().chain(session.as_ref().map(StoreScope::of_session)).collect())
+}
+
+/// What a person looks for: also what tools brought, because they see what each thing is.
+pub(super) fn query(text: String) -> RecallQuery {
+    RecallQuery { least_trust: MemoryTrust::Tool, ..RecallQuery::new(text) }
+}
+
+/// What a search found, for people.
+pub(super) fn view(answer: RecallAnswer) -> MemorySearchView {
+    MemorySearchView {
+        found: answer.found.into_iter().map(found).collect(),
+        store: STORE.to_owned(),
+        degraded: answer.damaged.iter().map(key).collect(),
+    }
+}
+
+/// How far the store is filled, for people.
+pub(super) fn progress(it: FillProgress, now: Timestamp) -> MemoryStoreView {
+    let lag = now.since(it.whole_at).as_millis();
+    let lag_ms = (it.whole_at > Timestamp(0)).then(|| u64::try_from(lag).unwrap_or(u64::MAX));
+    let (upto, end, rebuilding) = (it.upto, it.end, it.is_rebuilding);
+    MemoryStoreView { store: STORE.to_owned(), upto, end, lag_ms, rebuilding }
+}
+
+/// Warns if the store lacks what journals have for a while.
+pub(super) fn behind(it: FillProgress, now: Timestamp) -> Option<WarningView> {
+    let lag = now.since(it.whole_at);
+    (it.whole_at > Timestamp(0) && lag > BEHIND).then(|| {
+        let (upto, end, seconds) = (it.upto, it.end, lag.as_secs());
+        let what = if it.is_rebuilding { "is filled again" } else { "cannot be filled now" };
+        WarningView {
+            name: "memory.behind".to_owned(),
+            message: format!(
+                "the store of memories {what}: searches may lack what was said in the last {seconds} s (position {upto} of {end})"
+            ),
+            hint: "the log of this node says why; journals have everything".to_owned(),
+        }
+    })
+}
+
+fn session(key: &str) -> Result<SessionKey, ErrorBody> {
+    key.parse().map_err(|error| {
+        ErrorBody::new(ErrorCode::InvalidParams, format!("parameter `session`: {error}"))
+    })
+}
+
+fn key(scope: &StoreScope) -> String {
+    let memory = scope.memory().map(|key| key.to_string());
+    let session = scope.session().map(|key| key.to_string());
+    memory.or(session).unwrap_or_else(|| scope.to_string())
+}
+
+fn found(it: FoundDocument) -> FoundInMemory {
+    let FoundDocument { scope, document, score } = it;
+    let (entity, event, part) = (document.id.entity, document.id.event, document.id.part);
+    let source = MemorySource { entity, event, part, at: document.at };
+    let (point, layer) = match document.kind {
+        DocumentKind::Point(layer) => (Some(source.point()), Some(layer)),
+        DocumentKind::Passage => (None, None),
+    };
+    let ScoreParts { bm25, words, meaning, neighbours, factor, total } = score;
+    FoundInMemory {
+        scope: key(&scope),
+        point,
+        layer,
+        text: document.text,
+        trust: document.trust,
+        source,
+        score: RecallScore { total, words, bm25, meaning, neighbours, factor },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn status_warns_of_a_store_that_was_whole_and_is_far_behind() {
+        let it =
+            |whole_at| FillProgress { whole_at: Timestamp(whole_at), ..FillProgress::default() };
+        assert!(behind(it(1_000), Timestamp(61_001)).is_some_and(|it| it.name == "memory.behind"));
+        assert!(behind(it(1_000), Timestamp(61_000)).is_none());
+        assert!(behind(it(0), Timestamp(61_001)).is_none(), "it has just begun");
+    }
+
+    #[test]
+    fn a_session_is_searched_with_the_memories_of_its_own_agent_and_peer() {
+        let asked = |session: &str| {
+            let session = Some(session.to_owned());
+            let query = "tea".to_owned();
+            let params = MemorySearchParams { memory: None, session, query, limit: None };
+            scopes(&params).map(|found| found.iter().map(key).collect::<Vec<_>>())
+        };
+        let expected = ["a:web:bot:ada~1", "a/peer/web:bot:ada", "a/all"];
+        assert_eq!(asked("a:web:bot:ada~1").unwrap(), expected, "MEM-1");
+        for hostile in ["a:web:bot", "a/all", "session/a:web:bot:ada", "a:web:bot:ada:b", ""] {
+            let error = asked(hostile).unwrap_err();
+            assert_eq!(error.code, ErrorCode::InvalidParams, "{hostile}");
+        }
+    }
+}
