@@ -104,7 +104,7 @@ fn begin_beside_tests(options: &Options, workspace: &Workspace, beside: &mut Bes
     if options.wasm {
         beside.begin(WASM_PLUGIN, plugin(workspace));
         let mut libraries = cargo(workspace);
-        libraries.args(["build", "--quiet", "--lib"]).args(WITH_WASM);
+        libraries.args(["build", "--quiet", "--lib"]).args(WITH_WASM).args(optimized());
         beside.begin("wasm libraries", libraries);
     }
 }
@@ -119,7 +119,7 @@ fn doc(workspace: &Workspace) -> Command {
 
 fn build_with_wasm(workspace: &Workspace) -> Command {
     let mut build = cargo(workspace);
-    build.args(["build", "--quiet"]).args(WITH_WASM).args(WASM_TARGETS);
+    build.args(["build", "--quiet"]).args(WITH_WASM).args(WASM_TARGETS).args(optimized());
     build
 }
 
@@ -147,7 +147,8 @@ fn wasm(options: &Options, workspace: &Workspace, report: &mut Report, beside: &
         }
         Runner::Cargo => {
             let mut cargo = cargo(workspace);
-            cargo.arg("test").args(WITH_WASM).args(WASM_TARGETS).arg("--no-fail-fast");
+            cargo.arg("test").args(WITH_WASM).args(WASM_TARGETS).args(optimized());
+            cargo.arg("--no-fail-fast");
             finish(cargo.args(&options.filters).arg("--").args(skipped(options)))
         }
     });
@@ -155,7 +156,9 @@ fn wasm(options: &Options, workspace: &Workspace, report: &mut Report, beside: &
 
 fn build(workspace: &Workspace, report: &mut Report) -> bool {
     report.step("build", |_| {
-        finish(cargo(workspace).args(["test", "--no-run", "--quiet"]).args(EVERYTHING))
+        let mut build = cargo(workspace);
+        build.args(["test", "--no-run", "--quiet"]).args(EVERYTHING);
+        finish(build.args(optimized()))
     })
 }
 
@@ -176,7 +179,9 @@ fn keep_program(workspace: &Workspace) -> Result<PathBuf, String> {
 fn test(options: &Options, workspace: &Workspace, report: &mut Report, beside: &mut Beside) {
     if options.lint {
         report.step("doc tests", |_| {
-            finish(cargo(workspace).args(["test", "--doc", "--quiet"]).args(EVERYTHING))
+            let mut test = cargo(workspace);
+            test.args(["test", "--doc", "--quiet"]).args(EVERYTHING);
+            finish(test.args(optimized()))
         });
     }
     let runner = tools::runner(workspace);
@@ -195,6 +200,7 @@ fn test(options: &Options, workspace: &Workspace, report: &mut Report, beside: &
         Runner::Cargo => {
             let mut cargo = cargo(workspace);
             cargo.arg("test").args(EVERYTHING).args(["--tests", "--no-fail-fast"]);
+            cargo.args(optimized());
             finish(cargo.args(&options.filters).arg("--").args(skipped(options)))
         }
     });
@@ -225,6 +231,7 @@ fn nextest(
     let profile = if options.soak { "soak" } else { usual };
     let mut run = within(Command::new(program), workspace);
     run.args(arguments).args(["run", "--profile", profile]).args(features).args(targets);
+    run.args(optimized());
     if io::stderr().is_terminal() {
         run.args(["--color", "always"]);
     }
@@ -299,6 +306,12 @@ fn watch(
 
 fn cargo(workspace: &Workspace) -> Command {
     within(Command::new("cargo"), workspace)
+}
+
+/// What makes cargo optimise the crates that the simulator computes with. A run of CI compiles each of them once
+/// and computes for minutes; those who edit them compile them often.
+fn optimized() -> &'static [&'static str] {
+    if is_ci() { &["--config", ".config/cargo-ci.toml"] } else { &[] }
 }
 
 /// The surroundings that the tests rely on.
