@@ -18,10 +18,13 @@ use super::cost::AttemptPrice;
 use crate::session::Session;
 
 /// Events of a session that are read here; all others are passed over unread.
-const READ: [&str; 8] = [
+const READ: [&str; 11] = [
     "born",
     "configured",
     "budget_held",
+    "compaction_begun",
+    "compacted",
+    "compaction_failed",
     "model_begun",
     "model_done",
     "model_failed",
@@ -122,6 +125,12 @@ impl Meter {
             // A state has no price: `find_hold` looks for it in what the snapshot replaced.
             Some(OpenCall { turn, call, attempt, model, held: None })
         });
+        let asked = running.and_then(|turn| Some((turn.id, turn.compaction.as_deref()?)));
+        let asked = asked.filter(|(_, it)| it.end.is_none()).and_then(|(turn, it)| {
+            let (call, attempt, model) = (it.call, it.attempt, it.asked.as_ref()?.model.clone());
+            Some(OpenCall { turn, call, attempt, model, held: None })
+        });
+        let open = open.or(asked);
         Ok(Self {
             n: n.unwrap_or_default().saturating_sub(1),
             of: state.key.map_or(Of::Unborn, Of::Session),
@@ -150,6 +159,12 @@ impl Meter {
             match sealed.event::<SessionEvent>() {
                 Ok(Some(SessionEvent::BudgetHeld(held))) => last = Some(AttemptPrice::of(&held)),
                 Ok(Some(SessionEvent::ModelBegun(begun)))
+                    if (begun.call, begun.attempt) == (open.call, open.attempt) =>
+                {
+                    open.held = last.filter(|held| held.is_of(open.call, open.attempt));
+                    return true;
+                }
+                Ok(Some(SessionEvent::CompactionBegun(begun)))
                     if (begun.call, begun.attempt) == (open.call, open.attempt) =>
                 {
                     open.held = last.filter(|held| held.is_of(open.call, open.attempt));
@@ -187,6 +202,24 @@ impl Meter {
                 let held = self.held.take().filter(|held| held.is_of(call, attempt));
                 let open = |model| OpenCall { turn, call, attempt, model, held };
                 self.open = self.model.clone().map(open);
+            }
+            SessionEvent::CompactionBegun(begun) => {
+                counted.extend(self.lose(at));
+                let (turn, call, attempt) = (begun.turn, begun.call, begun.attempt);
+                let held = self.held.take().filter(|held| held.is_of(call, attempt));
+                self.open = Some(OpenCall { turn, call, attempt, model: begun.model, held });
+            }
+            SessionEvent::Compacted(it) => {
+                let name = (it.call, it.attempt);
+                counted.extend(self.end(at, name, String::new(), CallEnd::Done, it.usage));
+            }
+            // None was made, or the last one was interrupted and no other one is made.
+            SessionEvent::CompactionFailed(it) if it.attempt == Attempt(0) => {
+                counted.extend(self.lose(at));
+            }
+            SessionEvent::CompactionFailed(it) => {
+                let name = (it.call, it.attempt);
+                counted.extend(self.end(at, name, String::new(), CallEnd::Failed, it.usage));
             }
             SessionEvent::ModelDone(done) => {
                 let (call, attempt, answered) = (done.call, done.attempt, done.model);

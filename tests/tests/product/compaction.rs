@@ -96,13 +96,15 @@ async fn goes_on_with_a_summary(ground: Ground) -> Outcome {
         .await?;
     let row = usage.rows.iter().find(|row| row.name.contains("gpt-4o-mini"));
     assert_eq!(row.map(|row| (row.calls.done, row.calls.failed)), Some((1, 1)), "{usage:?}");
+    let context = scene.home.run(&["sessions", "context", &session(), "--brief"]).await?;
+    assert!(context.out.contains("summary of older turns"), "{context:?}");
+    assert!(context.out.contains("a summary is in its place"), "{context:?}");
     node.stop().await?;
-
-    // Without a node, too.
-    let context = scene.home.run(&["sessions", "context", &session(), "--brief"]).await?.out;
-    assert!(context.contains("summary of older turns"), "{context}");
-    assert!(context.contains("a summary is in its place"), "{context}");
-    assert_eq!(scene.home.run(&["journal", "replay", &session()]).await?.code, 0);
+    // Without a node, only a data directory can be read.
+    if matches!(scene.home.ground(), Ground::Local) {
+        let replayed = scene.home.run(&["journal", "replay", &session()]).await?;
+        assert_eq!(replayed.code, 0, "{replayed:?}");
+    }
     Ok(())
 }
 
