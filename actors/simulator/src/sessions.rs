@@ -27,7 +27,6 @@ use super::{
     places::WantedPlace,
     plan::SeedPlan,
     process::{Actor, PlannedNote},
-    summaries,
     tools::ToolBook,
 };
 
@@ -116,7 +115,7 @@ impl Booked for Session {
             }
             SessionEvent::CompactionBegun(_)
             | SessionEvent::Compacted(_)
-            | SessionEvent::CompactionFailed(_) => summaries::note(own, head, event)?,
+            | SessionEvent::CompactionFailed(_) => own.notes_summary(head, event)?,
             SessionEvent::Configured(profile) => own.profile = Some(profile),
             SessionEvent::ModelGaveWay(it) => {
                 let chain = own.profile.as_ref().map(|it| &it.chain[..]).unwrap_or_default();
@@ -225,6 +224,29 @@ impl Booked for Session {
 }
 
 impl SessionHistory {
+    /// Takes what the journal says of a summary: its call is made as others are (C6, I8).
+    fn notes_summary(&mut self, head: &Head, event: SessionEvent) -> Checked {
+        match event {
+            SessionEvent::CompactionBegun(begun) => {
+                let call = self.calls.entry(begun.call).or_default();
+                if call.recorded || call.begun.iter().any(|(_, _, epoch)| *epoch == head.epoch) {
+                    let text = format!("`{}` is begun again", begun.call);
+                    return Err(JudgeViolation::new("C6", text));
+                }
+                call.begun.push((begun.attempt, head.incarnation, head.epoch));
+            }
+            SessionEvent::Compacted(it) => {
+                self.calls.entry(it.call).or_default().recorded = true;
+                self.summaries.insert(it.text);
+            }
+            SessionEvent::CompactionFailed(it) => {
+                self.calls.entry(it.call).or_default().recorded = true;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
     fn ends(&mut self, done: TurnDone, at: Timestamp) -> Checked {
         let turn = self.turns.entry(done.turn).or_default();
         turn.in_time(&done.outcome, at)?;

@@ -6,15 +6,13 @@ use clawnode_actors::{
     session::{Effect, Outcome, turn::prepare::CallJob},
 };
 use clawnode_proto::{
-    Attempt, CallId, EntityId, Head,
+    Attempt, CallId, EntityId,
     llm::{StopReason, Text, Usage},
-    session::SessionEvent,
 };
 use rand::Rng;
 
 use super::{
     JudgeViolation, Sim, any_machine::ActivationPlace, book::Checked, process::PlannedNote,
-    sessions::SessionHistory,
 };
 
 /// How a summary begins that a model is shown, and what ends the line before its text.
@@ -31,29 +29,6 @@ pub(super) fn configure(options: &mut AgentOptions) {
     options.window_tokens = Some(WINDOW);
     options.sampling.max_tokens = Some(REPLY);
     options.compact_model = "sim/summaries".parse().ok();
-}
-
-/// Takes what the journal says of a summary: its call is made as others are (C6, I8).
-pub(super) fn note(own: &mut SessionHistory, head: &Head, event: SessionEvent) -> Checked {
-    match event {
-        SessionEvent::CompactionBegun(begun) => {
-            let call = own.calls.entry(begun.call).or_default();
-            if call.recorded || call.begun.iter().any(|(_, _, epoch)| *epoch == head.epoch) {
-                let text = format!("`{}` is begun again", begun.call);
-                return Err(JudgeViolation::new("C6", text));
-            }
-            call.begun.push((begun.attempt, head.incarnation, head.epoch));
-        }
-        SessionEvent::Compacted(it) => {
-            own.calls.entry(it.call).or_default().recorded = true;
-            own.summaries.insert(it.text);
-        }
-        SessionEvent::CompactionFailed(it) => {
-            own.calls.entry(it.call).or_default().recorded = true;
-        }
-        _ => {}
-    }
-    Ok(())
 }
 
 impl Sim {

@@ -37,8 +37,8 @@ pub use effect::{
 pub(crate) use texts::{stored_outcome, stored_with_media};
 pub use turn::{
     context::Assembled,
-    effect::{Effect, Want, WantedHold},
-    kind::{Outcome, Session},
+    effect::{Effect, Outcome, Want, WantedHold},
+    kind::Session,
     prepare::{EffectJob, SessionJob},
     state::{SessionState, Step, StepEnd, Turn},
 };

@@ -13,8 +13,8 @@ use clawnode_proto::{
 
 use crate::agent::{AdmitPort, Grant};
 use crate::session::turn::{
-    effect::Effect,
-    kind::{Outcome, Session},
+    effect::{Effect, Outcome},
+    kind::Session,
     prepare::CallJob,
 };
 

@@ -30,7 +30,7 @@ use crate::{
     llm::{ModelEvent, ReplyBlocks, circuit::is_not_sent},
     session::{
         texts::{stored_blocks, stored_text},
-        turn::{context::FullContext, held::settles, kind::Outcome, prepare::CallJob},
+        turn::{context::FullContext, effect::Outcome, held::settles, prepare::CallJob},
     },
 };
 

@@ -21,8 +21,8 @@ use crate::session::{
     texts::stored_outcome,
     turn::{
         context::Assembled,
+        effect::Outcome,
         hooks::{has_run, patched, withheld},
-        kind::Outcome,
         prepare::{JudgeJob, JudgeSubject},
     },
 };

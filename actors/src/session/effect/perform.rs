@@ -7,8 +7,8 @@ use tracing::{Instrument, Span, info_span};
 
 use super::run::SessionRunner;
 use crate::session::turn::{
-    effect::Effect,
-    kind::{Outcome, Session},
+    effect::{Effect, Outcome},
+    kind::Session,
     prepare::{EffectJob, SessionJob, TimeJob},
     tool_frames::ToolFrames,
 };

@@ -35,8 +35,8 @@ use crate::{
     agent::{AdmitPort, Grant, Permit, yielding::Yielding},
     llm::profile::CallPrice,
     session::turn::{
-        effect::{Effect, WantedHold},
-        kind::{Outcome, Session},
+        effect::{Effect, Outcome, WantedHold},
+        kind::Session,
     },
 };
 

@@ -25,9 +25,7 @@ use clawnode_proto::{
 use super::{
     compaction::CompactionAsked,
     context::{Assembled, FullContext, assemble, in_words, shown_later, tokens},
-    effect::{Effect, Want},
-    ending::EmittedCall,
-    kind::Outcome,
+    effect::{Effect, Outcome, Want},
     prepare::{CallJob, EffectJob, SessionJob},
     routing::Routed,
     state::{SessionState, Turn},
@@ -402,15 +400,6 @@ pub(super) fn notice(turn: &Turn, call: CallId) -> Option<Notice> {
         }
     };
     Some(Notice { name: name.to_owned(), message })
-}
-
-/// The call of a turn that made a summary, for usage records.
-pub(super) fn emitted(turn: &Turn) -> Option<EmittedCall> {
-    let compaction = turn.compaction.as_deref()?;
-    let end = compaction.end.as_ref().filter(|end| end.attempt != Attempt(0))?;
-    let asked = compaction.asked.as_ref()?;
-    let (call, attempt, model) = (compaction.call, end.attempt, asked.model.clone());
-    Some(EmittedCall { call, attempt, model, usage: end.usage })
 }
 
 /// Compares what a model was asked with what the journal gives.

@@ -135,7 +135,7 @@ fn a_summary_takes_the_place_of_the_oldest_turns() {
     let end = clawnode_proto::session::ToolEnd::Known { outcome };
     run.feed(MachineInput::Ended(key, Outcome::Tool(end, Default::default())));
     assert_eq!(job(&run).request.messages[..2], request.messages[..2]);
-    assert_eq!(job(&run).notice, None, "it is told once");
+    assert_eq!(job(&run).notice, None, "it is said once");
     run.replies(&[]);
     hears(&mut run, 9);
     assert_eq!(shown(&job(&run).request), [6, 7, 8, 9]);
@@ -277,7 +277,7 @@ fn what_a_summary_used_is_of_its_turn() {
     run.replies_for(used(100, 7), &[]);
     let turn = state(&run).closed.last().unwrap().clone();
     assert_eq!((turn.usage.input_tokens, turn.usage.output_tokens), (800, 37));
-    let of_summary = super::compacting::emitted(&turn).unwrap();
+    let of_summary = super::ending::emitted_summary(&turn).unwrap();
     assert_eq!(
         (of_summary.model.to_string().as_str(), of_summary.attempt),
         ("sim/small", Attempt(1))

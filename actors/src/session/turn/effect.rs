@@ -1,11 +1,20 @@
-//! What must be under way for a session: the one spelling of an effect, from decision to cancellation.
+//! What must be under way for a session: the one spelling of an effect, from decision to cancellation; and how it
+//! ends.
 //!
 //! A new effect is a variant here, with its class. `kind` decides when it is due, `prepare` what
 //! performing it takes, and the runner's `perform` does it.
 
 use clawnode_budget::holder::CallNeeds;
 use clawnode_kernel::EffectKind;
-use clawnode_proto::{AgentName, CallId, Timestamp, TurnId, hook::HookPoint, lane::Lane};
+use clawnode_proto::{
+    AgentName, Attempt, CallId, Digest, Timestamp, TurnId,
+    block::Blocks,
+    hook::{HookPoint, HookTrail, ModelPatch},
+    lane::Lane,
+    llm::{ModelFailure, StopReason, Text, Usage},
+    session::{ToolEnd, TurnOutcome},
+    tool::{ToolOutcome, ToolUse},
+};
 
 use super::recall::RecallAsk;
 use crate::agent::Grant;
@@ -134,6 +143,66 @@ pub struct WantedHold {
     pub grant: Grant,
     /// What is to be reserved.
     pub needs: CallNeeds,
+}
+
+/// How a call ended, or what hooks decided about it.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Well.
+    Done {
+        /// Which try.
+        attempt: Attempt,
+        /// What the model said.
+        content: Text,
+        /// Why it stopped.
+        stop: StopReason,
+        /// What it used.
+        usage: Usage,
+        /// The model's name as the provider reports it.
+        model: String,
+        /// The tools that it asks for.
+        tool_uses: Vec<ToolUse>,
+        /// What it said beside text and tool calls.
+        blocks: Option<Blocks>,
+    },
+    /// Of a tool, and what hooks did to it.
+    Tool(ToolEnd, HookTrail),
+    /// Of hooks, about a model call.
+    ModelJudged {
+        /// The request that they were shown.
+        request: Digest,
+        /// What they change of it.
+        patches: Vec<ModelPatch>,
+        /// What they did.
+        trail: HookTrail,
+    },
+    /// Of hooks, about a tool call.
+    ToolJudged {
+        /// Its arguments, if they were changed.
+        arguments: Option<String>,
+        /// What they did.
+        trail: HookTrail,
+    },
+    /// Of hooks, about a tool's result.
+    ResultJudged {
+        /// What the model reads instead, if it was changed or is held back.
+        outcome: Option<ToolOutcome>,
+        /// What they did.
+        trail: HookTrail,
+    },
+    /// Badly.
+    Failed {
+        /// Which try.
+        attempt: Attempt,
+        /// How.
+        failure: ModelFailure,
+        /// What was said so far.
+        partial: Text,
+        /// What it used, as far as the provider said.
+        usage: Usage,
+    },
+    /// It may not be made, and its turn ends so.
+    Refused(TurnOutcome),
 }
 
 // === impl Effect ===

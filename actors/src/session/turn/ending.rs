@@ -128,6 +128,15 @@ pub(super) fn emitted(state: &SessionState, step: &Step) -> Vec<EmittedCall> {
     gave_way.chain(last).collect()
 }
 
+/// The call of a turn that made a summary, for usage records.
+pub(super) fn emitted_summary(turn: &Turn) -> Option<EmittedCall> {
+    let compaction = turn.compaction.as_deref()?;
+    let end = compaction.end.as_ref().filter(|end| end.attempt != Attempt(0))?;
+    let asked = compaction.asked.as_ref()?;
+    let (call, attempt, model) = (compaction.call, end.attempt, asked.model.clone());
+    Some(EmittedCall { call, attempt, model, usage: end.usage })
+}
+
 // === impl Turn ===
 
 impl Turn {

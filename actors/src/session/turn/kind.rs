@@ -4,25 +4,22 @@ use std::sync::Arc;
 
 use clawnode_kernel::{Begun, EffectKind, EntityKind, Violation};
 use clawnode_proto::{
-    Attempt, CallId, Digest, Head, Input, Kind, TurnId,
-    block::Blocks,
-    codec,
-    hook::{HookTrail, ModelPatch},
+    CallId, Digest, Head, Input, Kind, TurnId, codec,
     limits::PENDING_INPUTS,
-    llm::{FailureClass, ModelFailure, StopReason, Text, Usage},
+    llm::FailureClass,
     session::{
         ModelBegun, ModelDone, ModelFailed, ModelGaveWay, ModelHooked, Profile, SessionEvent,
         SessionInput, ToolDone, ToolEnd, ToolUncertain, TurnOutcome,
     },
     skill::SkillsActivated,
-    tool::{ToolOutcome, ToolUse},
+    tool::ToolUse,
 };
 use serde_json::Value;
 
 use super::{
     compacting,
     context::assemble,
-    effect::{Effect, Want},
+    effect::{Effect, Outcome, Want},
     ending::{after, end},
     give_way::{AfterFailure, ProviderWait},
     hooks, plan,
@@ -39,66 +36,6 @@ use crate::agent::Grant;
 /// The session entity kind.
 #[derive(Debug)]
 pub struct Session;
-
-/// How a call ended, or what hooks decided about it.
-#[derive(Debug)]
-pub enum Outcome {
-    /// Well.
-    Done {
-        /// Which try.
-        attempt: Attempt,
-        /// What the model said.
-        content: Text,
-        /// Why it stopped.
-        stop: StopReason,
-        /// What it used.
-        usage: Usage,
-        /// The model's name as the provider reports it.
-        model: String,
-        /// The tools that it asks for.
-        tool_uses: Vec<ToolUse>,
-        /// What it said beside text and tool calls.
-        blocks: Option<Blocks>,
-    },
-    /// Of a tool, and what hooks did to it.
-    Tool(ToolEnd, HookTrail),
-    /// Of hooks, about a model call.
-    ModelJudged {
-        /// The request that they were shown.
-        request: Digest,
-        /// What they change of it.
-        patches: Vec<ModelPatch>,
-        /// What they did.
-        trail: HookTrail,
-    },
-    /// Of hooks, about a tool call.
-    ToolJudged {
-        /// Its arguments, if they were changed.
-        arguments: Option<String>,
-        /// What they did.
-        trail: HookTrail,
-    },
-    /// Of hooks, about a tool's result.
-    ResultJudged {
-        /// What the model reads instead, if it was changed or is held back.
-        outcome: Option<ToolOutcome>,
-        /// What they did.
-        trail: HookTrail,
-    },
-    /// Badly.
-    Failed {
-        /// Which try.
-        attempt: Attempt,
-        /// How.
-        failure: ModelFailure,
-        /// What was said so far.
-        partial: Text,
-        /// What it used, as far as the provider said.
-        usage: Usage,
-    },
-    /// It may not be made, and its turn ends so.
-    Refused(TurnOutcome),
-}
 
 impl EntityKind for Session {
     const KIND: Kind = Kind::SESSION;

@@ -18,10 +18,9 @@ use clawnode_proto::{
 };
 
 use super::{
-    compacting,
     context::Assembled,
     effect::Effect,
-    ending::{EmittedCall, emitted},
+    ending::{EmittedCall, emitted, emitted_summary},
     hooks,
     state::{SessionState, Turn},
     tool_frames::ToolFrames,
@@ -465,7 +464,7 @@ fn emission(state: &SessionState, id: TurnId) -> EffectJob {
             .iter()
             .filter(|_| turn.is_some_and(|turn| turn.plan.is_none()))
             .flat_map(|step| emitted(state, step))
-            .chain(turn.and_then(compacting::emitted))
+            .chain(turn.and_then(emitted_summary))
             .collect(),
         agent: state.profile.as_ref().map(|it| it.agent.clone()),
         timers: turn.map_or_else(Vec::new, |turn| {

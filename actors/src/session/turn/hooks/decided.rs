@@ -13,8 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::{
     context::{Assembled, assemble},
-    effect::Effect,
-    kind::Outcome,
+    effect::{Effect, Outcome},
     state::{SessionState, Step, Turn},
     terms::capped,
     tools::ToolCall,
