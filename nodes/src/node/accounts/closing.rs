@@ -138,9 +138,9 @@ impl<'a> SessionHolds<'a> {
             SessionEvent::ModelGaveWay(it) => {
                 self.ended(it.call, it.attempt, it.usage, Some(it.why.class));
             }
-            SessionEvent::Compacted(it) => self.ended((it.call, it.attempt), it.usage, None),
+            SessionEvent::Compacted(it) => self.ended(it.call, it.attempt, it.usage, None),
             SessionEvent::CompactionFailed(it) => {
-                self.ended((it.call, it.attempt), it.usage, Some(it.failure.class));
+                self.ended(it.call, it.attempt, it.usage, Some(it.failure.class));
             }
             _ => {}
         }
