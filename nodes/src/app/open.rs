@@ -86,7 +86,7 @@ pub(super) async fn open(
     let node_status = NodeStatus::new(stop, &loaded.config.node, gate, holder, bucket);
     node_status.spends_by(budgets::digest(&loaded.config));
     let (view, members) = watch::channel(Members::default());
-    let memory = memories::store(&loaded, &storage, &clock)?;
+    let memory = memories::store(&loaded, &storage, &clock).await?;
     let base = NodeBase {
         process,
         roles,

@@ -1,6 +1,6 @@
 //! `memory search` and `memory reindex`.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use clawnode_proto::{
@@ -21,6 +21,8 @@ use crate::failure::{Exit, Failure};
 const TEXT_SHOWN: usize = 80;
 /// How often it is asked how far the store is.
 const LOOK: Duration = Duration::from_millis(500);
+/// How long a store may get no further before that is an error.
+const STUCK: Duration = Duration::from_mins(2);
 
 /// `memory search`.
 #[derive(Debug, Args)]
@@ -59,17 +61,31 @@ pub(super) async fn reindex(key: Option<String>, context: &CliContext) -> Result
         None => {}
     }
     let mut view = client.call(calls::MemoryReindex, &params).await?;
-    let mut said = None;
+    let (mut said, mut moved) = (None, (view.upto, Instant::now()));
     while params.all && view.rebuilding {
         let percent = percent(&view);
         if said.replace(percent) != Some(percent) {
             out.aside(&format!("{percent} % of the journals are read"));
+        }
+        if view.upto != moved.0 {
+            moved = (view.upto, Instant::now());
+        } else if moved.1.elapsed() > STUCK {
+            return Err(stuck(&view));
         }
         tokio::time::sleep(LOOK).await;
         view = client.call(calls::MemoryReindex, &MemoryReindexParams::default()).await?;
     }
     out.document(&view, |view| format!("store {}: filled to position {}", view.store, view.upto))?;
     Ok(Exit::Ok)
+}
+
+fn stuck(view: &MemoryStoreView) -> Failure {
+    let (upto, end, seconds) = (view.upto, view.end, STUCK.as_secs());
+    let what =
+        format!("the store is filled to position {upto} of {end}, and no further for {seconds} s");
+    let hint =
+        "the node goes on trying, and its log says what fails; `clawnode status` warns meanwhile";
+    Failure::new(Exit::Failed, "memory_stuck", what).hint(hint)
 }
 
 fn params(args: MemorySearchArgs) -> Result<MemorySearchParams, Failure> {

@@ -23,6 +23,7 @@ mod openapi;
 mod panic;
 mod providers;
 mod real_model;
+mod recall;
 mod reported_usage;
 mod runaways;
 mod sandbox;

@@ -20,8 +20,8 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::{debug, info, warn};
 
-use super::{error::FillError, recent::RecentPlaces, served::ServedStore};
-use crate::store::{MemoryStore as _, StoreError, StoreScope};
+use super::{error::FillError, recent::RecentPlaces, served::ServedStore, sessions::NextMessage};
+use crate::store::{LocalStore, MemoryStore as _, StoreError, StoreScope};
 
 /// How often new records are looked for.
 const LOOK: Duration = Duration::from_secs(1);
@@ -29,6 +29,9 @@ const LOOK: Duration = Duration::from_secs(1);
 const SAVE: Duration = Duration::from_secs(5);
 /// The first and the longest wait after a store failed.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// The first and the longest wait after scopes with damaged files were filled again: a disk that damages them again and
+/// again is not written to all the time.
+const MENDED: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(5));
 /// Records that are read at once.
 const PAGE: usize = 256;
 /// Entities of which it is known what they are, twice.
@@ -52,7 +55,7 @@ enum FollowedEntity {
     /// Nothing that it holds.
     Other,
     /// A memory or a session. The last event that was looked at, and the position of the session's next message.
-    Scope { scope: StoreScope, seen: u64, next: Option<u64> },
+    Scope { scope: StoreScope, seen: u64, next: Option<NextMessage> },
 }
 
 /// A store that is filled.
@@ -66,6 +69,8 @@ pub(super) struct StoreFiller {
     places: RecentPlaces<FollowedEntity>,
     /// Whose files have changed since it was kept.
     changed: BTreeSet<EntityId>,
+    /// How long to wait before damaged files are looked at again, and when that is over.
+    pub(super) mending: (Backoff, Instant),
 }
 
 /// Fills the store, for ever.
@@ -78,7 +83,7 @@ pub async fn run(served: ServedStore) {
         look.tick().await;
         let mut open = match filler.take() {
             Some(open) => open,
-            None => StoreFiller::open(served.clone()),
+            None => StoreFiller::open(served.clone()).await,
         };
         match open.round().await {
             Ok(()) => {
@@ -101,8 +106,10 @@ pub async fn run(served: ServedStore) {
 
 impl StoreFiller {
     /// Goes on from what is kept.
-    pub(super) fn open(served: ServedStore) -> Self {
-        let kept = fs::read(path(&served)).ok();
+    pub(super) async fn open(served: ServedStore) -> Self {
+        let path = path(&served);
+        let kept = tokio::task::spawn_blocking(move || fs::read(path).ok()).await;
+        let kept = kept.ok().flatten();
         let kept = kept.and_then(|bytes| serde_json::from_slice::<FollowedFeed>(&bytes).ok());
         let kept = kept.filter(|it| it.conversations == served.shared.conversations);
         let upto = kept.map(|it| it.position);
@@ -112,23 +119,15 @@ impl StoreFiller {
             saved: upto.map(|upto| (upto, Instant::now())),
             places: RecentPlaces::new(PLACES),
             changed: BTreeSet::new(),
+            mending: (Backoff::new(MENDED.0, MENDED.1), Instant::now()),
         }
     }
 
     /// Puts all that is new.
     pub(super) async fn round(&mut self) -> Result<(), FillError> {
-        let store = self.served.shared.store.clone();
-        let is_lost = self.saved.is_some() && !path(&self.served).exists();
         let end = self.served.storage().journal.end().await?;
-        if is_lost {
-            warn!("the files of the store of memories are gone; it is filled from journals");
-            store.work(crate::store::LocalStore::look_again).await?;
-        }
-        if self.served.takes_again() || is_lost || self.upto > end {
-            self.upto = Position(0);
-            self.saved = None;
-            self.places.clear();
-        }
+        self.begin_again_if_lost(end).await?;
+        self.mend().await?;
         let is_rebuilding = self.saved.is_none();
         self.tell(end, is_rebuilding);
         loop {
@@ -166,9 +165,62 @@ impl StoreFiller {
         Ok(())
     }
 
+    /// Goes to the beginning of the feed if the files are lost, if an operator wants it, or if the feed is another one.
+    async fn begin_again_if_lost(&mut self, end: Position) -> Result<(), FillError> {
+        let store = self.served.shared.store.clone();
+        let path = path(&self.served);
+        let shown = path.display().to_string();
+        let kept = path.clone();
+        let is_kept = store.work(move |_| Ok(kept.exists())).await?;
+        let is_lost = self.saved.is_some() && !is_kept;
+        if is_lost {
+            warn!("the files of the store of memories are gone; it is filled from journals");
+            store.work(LocalStore::look_again).await?;
+        }
+        if !is_lost && !self.served.is_to_begin_again() && self.upto <= end {
+            return Ok(());
+        }
+        // Without it, what fails or dies on the way begins there again, too.
+        let removed = store.work(move |_| Ok(fs::remove_file(&path))).await?;
+        if let Err(source) = removed
+            && source.kind() != io::ErrorKind::NotFound
+        {
+            return Err(FillError::Place { path: shown, source });
+        }
+        self.served.begins_again();
+        self.upto = Position(0);
+        self.saved = None;
+        self.places.clear();
+        Ok(())
+    }
+
+    /// Fills scopes again whose files were damaged.
+    async fn mend(&mut self) -> Result<(), FillError> {
+        let now = Instant::now();
+        if now < self.mending.1 {
+            return Ok(());
+        }
+        let damaged = self.served.damaged();
+        if damaged.is_empty() {
+            if now.saturating_duration_since(self.mending.1) > MENDED.1 {
+                self.mending.0 = Backoff::new(MENDED.0, MENDED.1);
+            }
+            return Ok(());
+        }
+        self.mending.1 = now + self.mending.0.next(&mut rand::rng());
+        for scope in damaged {
+            self.changed.insert(scope.entity());
+            self.served.refill(&scope).await.or_else(|failure| skip(scope.entity(), failure))?;
+            self.served.is_mended(&scope);
+            info!(%scope, "a damaged index was filled again from its journal");
+        }
+        Ok(())
+    }
+
     fn tell(&self, end: Position, is_rebuilding: bool) {
         let upto = self.upto;
         self.served.set_progress(|it| {
+            let is_rebuilding = is_rebuilding || self.served.is_to_begin_again();
             (it.upto, it.end, it.is_rebuilding) = (upto, end, is_rebuilding);
         });
     }
@@ -192,7 +244,7 @@ impl StoreFiller {
             Ok(())
         } else if scope.memory().is_some() {
             self.changed.insert(id);
-            self.served.follow_memory(&scope).await
+            self.served.catch_up(&scope).await
         } else {
             self.changed.insert(id);
             let _reading = self.served.shared.reading.lock().await;

@@ -14,6 +14,8 @@ mod points;
 mod recent;
 mod said;
 mod served;
+#[cfg(test)]
+mod served_tests;
 mod sessions;
 
 pub use error::FillError;

@@ -34,6 +34,8 @@ use crate::{
 const READS_MOST: usize = 16;
 /// Memories of which it is known what is live, twice: 2,000 points of 32 bytes each.
 const TRUTHS: usize = 64;
+/// Scopes with damaged files that are filled again one by one. With more, everything is filled again.
+const DAMAGED: usize = 1_024;
 
 /// The store of a process, which is filled from journals. Its clones are one store.
 #[derive(Clone, Debug)]
@@ -56,6 +58,8 @@ pub(super) struct Shared {
     progress: Mutex<FillProgress>,
     /// Whether the feed is to be read from its beginning.
     again: AtomicBool,
+    /// Scopes whose files were damaged, until they are filled again.
+    damaged: Mutex<BTreeSet<StoreScope>>,
     /// Keeps other processes from the folder until this one ends, however it ends.
     _lock: File,
 }
@@ -77,6 +81,8 @@ pub struct FillProgress {
     pub upto: Position,
     /// Where it ended when it was last looked at.
     pub end: Position,
+    /// When the process began to fill it.
+    pub began_at: Timestamp,
     /// When the store last had all that the feed had. 0: not since the process began.
     pub whole_at: Timestamp,
     /// Whether it is filled from the beginning of the feed. Searches may lack things until that is over.
@@ -104,6 +110,7 @@ impl ServedStore {
         conversations: BTreeSet<AgentName>,
     ) -> Self {
         let kinds = KnownKinds::default().with::<Memory>();
+        let began_at = clock.now();
         Self {
             shared: Arc::new(Shared {
                 store,
@@ -114,9 +121,11 @@ impl ServedStore {
                 reading: AsyncMutex::new(()),
                 progress: Mutex::new(FillProgress {
                     is_rebuilding: true,
+                    began_at,
                     ..FillProgress::default()
                 }),
                 again: AtomicBool::new(false),
+                damaged: Mutex::default(),
                 _lock: lock,
             }),
         }
@@ -157,15 +166,51 @@ impl ServedStore {
         Ok(())
     }
 
-    /// Has the whole store filled again, behind what is there: what it lacks is put.
-    pub fn refill_all(&self) {
-        self.set_progress(|it| it.is_rebuilding = true);
-        self.shared.again.store(true, Ordering::SeqCst);
+    /// Puts what the scope of a memory lacks, and takes from its files what is not live any more.
+    pub async fn catch_up(&self, memory: &StoreScope) -> Result<(), FillError> {
+        let _filling = self.shared.filling.lock().await;
+        self.fill_memory(memory).await.map(drop)
     }
 
-    /// Whether the feed is to be read from its beginning; says so once.
-    pub(super) fn takes_again(&self) -> bool {
-        self.shared.again.swap(false, Ordering::SeqCst)
+    /// Has the whole store filled again, behind what is there: what it lacks is put.
+    pub fn refill_all(&self) {
+        self.shared.again.store(true, Ordering::SeqCst);
+        self.set_progress(|it| it.is_rebuilding = true);
+    }
+
+    /// Whether the feed is to be read from its beginning.
+    pub(super) fn is_to_begin_again(&self) -> bool {
+        self.shared.again.load(Ordering::SeqCst)
+    }
+
+    /// The feed is read from its beginning from now on.
+    pub(super) fn begins_again(&self) {
+        self.shared.again.store(false, Ordering::SeqCst);
+        self.damages().clear();
+    }
+
+    /// Has these scopes filled again: their files were damaged, and are removed.
+    fn is_damaged(&self, scopes: &[StoreScope]) {
+        let mut damages = self.damages();
+        damages.extend(scopes.iter().cloned());
+        if damages.len() > DAMAGED {
+            drop(damages);
+            self.refill_all();
+        }
+    }
+
+    /// Which scopes are to be filled again.
+    pub(super) fn damaged(&self) -> Vec<StoreScope> {
+        self.damages().iter().cloned().collect()
+    }
+
+    /// The scope is filled again.
+    pub(super) fn is_mended(&self, scope: &StoreScope) {
+        self.damages().remove(scope);
+    }
+
+    fn damages(&self) -> MutexGuard<'_, BTreeSet<StoreScope>> {
+        self.shared.damaged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn set_progress(&self, change: impl FnOnce(&mut FillProgress)) {
@@ -215,12 +260,6 @@ impl ServedStore {
         let truth = Arc::new(MemoryTruth { position, event: memory.core.tail.n.0, live });
         self.truths().put(id, Arc::clone(&truth));
         Ok(truth)
-    }
-
-    /// As [`Self::fill_memory`], for the feed.
-    pub(super) async fn follow_memory(&self, scope: &StoreScope) -> Result<(), FillError> {
-        let _filling = self.shared.filling.lock().await;
-        self.fill_memory(scope).await.map(drop)
     }
 
     /// What is live in a memory now. The store has all of it then.
@@ -314,10 +353,10 @@ impl MemoryStore for ServedStore {
                 truths.get(&it.scope).is_some_and(|truth| truth.live.contains(&it.document.id))
             }
         });
-        if !answer.damaged.is_empty() {
-            self.refill_all();
-        }
+        self.is_damaged(&answer.damaged);
         answer.damaged.extend(unread);
+        // What was found damaged before is not filled again yet.
+        answer.damaged.extend(self.damages().iter().filter(|it| asked.contains(*it)).cloned());
         // An index that is being built lacks what it does not have yet.
         if self.progress().is_rebuilding {
             answer.damaged.extend(asked.into_iter().filter(|scope| scope.session().is_some()));

@@ -20,6 +20,15 @@ const MESSAGES_AT_ONCE: usize = 1_024;
 /// Bytes of a message that can be found. What follows them is not looked at.
 const MESSAGE_BYTES: usize = 64 << 10;
 
+/// Where the next message of a session goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NextMessage {
+    /// True of a scope that is filled up to this event. Another one was filled by something else since.
+    upto: u64,
+    /// How many messages precede it.
+    position: u64,
+}
+
 // === impl ServedStore ===
 
 impl ServedStore {
@@ -28,7 +37,7 @@ impl ServedStore {
     pub(super) async fn fill_session(
         &self,
         scope: &StoreScope,
-        next: &mut Option<u64>,
+        next: &mut Option<NextMessage>,
     ) -> Result<(), FillError> {
         while self.fill_part(scope, next).await? {}
         Ok(())
@@ -38,7 +47,7 @@ impl ServedStore {
     async fn fill_part(
         &self,
         scope: &StoreScope,
-        next: &mut Option<u64>,
+        next: &mut Option<NextMessage>,
     ) -> Result<bool, FillError> {
         let (store, id) = (&self.shared.store, scope.entity());
         let mut upto = store.upto(scope).await?;
@@ -53,22 +62,20 @@ impl ServedStore {
             store.drop(scope).await?;
             upto = 0;
         }
-        if upto == 0 {
-            *next = Some(0);
-        }
-        let after = if next.is_some() { upto } else { 0 };
+        let known = next.filter(|it| it.upto == upto).map(|it| it.position);
+        let known = if upto == 0 { Some(0) } else { known };
+        let after = if known.is_some() { upto } else { 0 };
         let mut reader = self.read(id, after, upto).await?;
-        let known = reader.said.iter().take_while(|it| it.event <= upto).count();
-        let new = reader.said.split_off(known);
-        let first = next.unwrap_or_else(|| u64::try_from(known).unwrap_or(u64::MAX));
+        let earlier = reader.said.iter().take_while(|it| it.event <= upto).count();
+        let new = reader.said.split_off(earlier);
+        let first = known.unwrap_or_else(|| u64::try_from(earlier).unwrap_or(u64::MAX));
         if reader.is_deleted {
             store.drop(scope).await?;
-            *next = Some(0);
             // It has begun again since, and is read from there.
             return self.put_said(scope, (0, reader.upto.max(1)), 0, &new, next).await;
         }
         if reader.upto <= upto {
-            *next = Some(first);
+            *next = Some(NextMessage { upto, position: first });
             return Ok(false);
         }
         self.put_said(scope, (upto, reader.upto), first, &new, next).await
@@ -81,12 +88,13 @@ impl ServedStore {
         (after, upto): (u64, u64),
         first: u64,
         said: &[SaidText],
-        next: &mut Option<u64>,
+        next: &mut Option<NextMessage>,
     ) -> Result<bool, FillError> {
         let documents = self.documents(scope.entity(), first, said).await?;
         let last = documents.last().and_then(|it| it.position);
         self.shared.store.put(scope, DocumentBatch { after, upto, documents }).await?;
-        *next = Some(last.map_or(first, |last| last.saturating_add(1)));
+        let position = last.map_or(first, |last| last.saturating_add(1));
+        *next = Some(NextMessage { upto, position });
         Ok(said.len() >= MESSAGES_AT_ONCE)
     }
 

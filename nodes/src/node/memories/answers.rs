@@ -46,7 +46,7 @@ pub struct MemoryAnswers {
     pub(super) sessions: Sessions,
     agents: Agents,
     pub(super) node: NodeInfo,
-    served: ServedStore,
+    pub(super) served: ServedStore,
 }
 
 // === impl MemoryAnswers ===

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use clawnode_gateway::{HandlerResult, SessionRef};
 use clawnode_kernel::{Entity, Service};
-use clawnode_memory::{Memory, points::MemoryState};
+use clawnode_memory::{Memory, points::MemoryState, store::StoreScope};
 use clawnode_proto::{
     EntityId, ErrorBody, ErrorCode, Kind, MemoryPointId,
     memory::MemoryKey,
@@ -50,10 +50,15 @@ impl MemoryAnswers {
             }
         };
         let sources = self.named(view::sources(&state, &key, point)).await;
+        let scope = StoreScope::of_memory(&key);
         let mut view = match point {
             Some(point) => self.forget_point(key, point, now, &state).await?,
             None => self.forget_all(key, &state).await?,
         };
+        // The files of this node go with the journal. Those of others follow its feed.
+        if let Err(failure) = self.served.catch_up(&scope).await {
+            warn!(%scope, %failure, "the store of memories forgets later");
+        }
         for source in sources {
             let is_deleted = deletes && source.is_session && self.delete_source(&source).await;
             let names = if is_deleted { &mut view.deleted_sources } else { &mut view.sources };

@@ -67,15 +67,19 @@ pub(super) fn progress(it: FillProgress, now: Timestamp) -> MemoryStoreView {
 
 /// Warns if the store lacks what journals have for a while.
 pub(super) fn behind(it: FillProgress, now: Timestamp) -> Option<WarningView> {
-    let lag = now.since(it.whole_at);
-    (it.whole_at > Timestamp(0) && lag > BEHIND).then(|| {
+    let is_first = it.whole_at == Timestamp(0);
+    let lag = now.since(if is_first { it.began_at } else { it.whole_at });
+    (lag > BEHIND).then(|| {
         let (upto, end, seconds) = (it.upto, it.end, lag.as_secs());
-        let what = if it.is_rebuilding { "is filled again" } else { "cannot be filled now" };
+        let what = if it.is_rebuilding { "is being filled" } else { "cannot be filled now" };
+        let lacks = if is_first {
+            format!("searches may lack what was said before this node started {seconds} s ago")
+        } else {
+            format!("searches may lack what was said in the last {seconds} s")
+        };
         WarningView {
             name: "memory.behind".to_owned(),
-            message: format!(
-                "the store of memories {what}: searches may lack what was said in the last {seconds} s (position {upto} of {end})"
-            ),
+            message: format!("the store of memories {what}: {lacks} (position {upto} of {end})"),
             hint: "the log of this node says why; journals have everything".to_owned(),
         }
     })
@@ -118,12 +122,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn status_warns_of_a_store_that_was_whole_and_is_far_behind() {
-        let it =
-            |whole_at| FillProgress { whole_at: Timestamp(whole_at), ..FillProgress::default() };
-        assert!(behind(it(1_000), Timestamp(61_001)).is_some_and(|it| it.name == "memory.behind"));
-        assert!(behind(it(1_000), Timestamp(61_000)).is_none());
-        assert!(behind(it(0), Timestamp(61_001)).is_none(), "it has just begun");
+    fn status_warns_of_a_store_that_is_far_behind() {
+        let it = |began_at, whole_at| FillProgress {
+            began_at: Timestamp(began_at),
+            whole_at: Timestamp(whole_at),
+            ..FillProgress::default()
+        };
+        let now = Timestamp(61_001);
+        assert!(behind(it(500, 1_000), now).is_some_and(|it| it.name == "memory.behind"));
+        assert!(behind(it(500, 1_001), now).is_none());
+        assert!(behind(it(1_001, 0), now).is_none(), "it has just begun");
+        let first = behind(it(1_000, 0), now).unwrap();
+        assert!(first.message.contains("before this node started 60 s ago"), "{first:?}");
     }
 
     #[test]

@@ -23,23 +23,25 @@ const FOLDER: &str = "memory";
 const NODES_MOST: u32 = 64;
 
 /// The store of this node, whatever its roles are: workers recall from it, gateways answer from it.
-pub fn store(
+pub async fn store(
     loaded: &LoadedConfig,
     storage: &Storage,
     clock: &Arc<dyn Clock>,
 ) -> Result<ServedStore, StartError> {
     let parent = loaded.config.node.data_dir.join(FOLDER);
-    let unusable = |what: String| {
+    let opened = tokio::task::spawn_blocking(move || {
+        let (folder, lock) = free(&parent)
+            .map_err(|failure| format!("cannot use `{}`: {failure}", parent.display()))?;
+        let store = LocalStore::open(&folder, None);
+        Ok((store.map_err(|failure| ErrorChain(&failure).to_string())?, lock))
+    });
+    let opened = opened.await.unwrap_or_else(|failure| Err(failure.to_string()));
+    let store = opened.map_err(|what| {
         StartError::failed("data_dir_unusable", what)
             .hint("the folder is a copy of journals: it may be removed while the node is stopped")
-    };
-    let (folder, lock) = free(&parent)
-        .map_err(|failure| unusable(format!("cannot use `{}`: {failure}", parent.display())))?;
-    let store = LocalStore::open(&folder, None)
-        .map_err(|failure| unusable(ErrorChain(&failure).to_string()))?;
-    let memory = &loaded.config.memory;
-    let conversations = memory.conversations.clone();
-    Ok(ServedStore::new((store, lock), storage.clone(), Arc::clone(clock), conversations))
+    })?;
+    let conversations = loaded.config.kept_conversations();
+    Ok(ServedStore::new(store, storage.clone(), Arc::clone(clock), conversations))
 }
 
 /// The first folder that no other process uses, and what holds it: nodes of one host may share a data folder.

@@ -1,0 +1,315 @@
+//! Stores beside journals that grow: what is found, and what is not.
+
+use std::{collections::BTreeSet, fs, fs::File, path::Path, sync::Arc, time::Duration};
+
+use clawnode_cluster::{AppendAnswer, Backoff, Storage, SystemClock, Write};
+use clawnode_kernel::{Entity, EntityKind as _};
+use clawnode_local as local;
+use clawnode_proto::{
+    EntityId, Epoch, EventId, IdempotencyKey, Incarnation, Input, Kind, Position, ProcessId,
+    Sealed, SessionKey, Tail, Timestamp, TurnId,
+    event::{Grammar, Head, VERSION, encode_record},
+    kernel::{Accepted, Born, Claim, Deleted, KernelEvent},
+    memory::{MemoryKey, MemoryLayer, MemoryTrust},
+    memory_point::{LearnedPoint, MemoryEvent, MemoryInput, PointContent},
+    session::UserMessage,
+    session::{SessionEvent, SessionInput, TurnDone, TurnOutcome},
+};
+
+use super::{ServedStore, follow::StoreFiller};
+use crate::{
+    points::Memory,
+    store::{LocalStore, MemoryStore as _, RecallAnswer, RecallQuery, StoreScope},
+};
+
+/// A journal, as its owner writes it.
+struct Owner {
+    storage: Storage,
+    id: EntityId,
+    kind: Kind,
+    key: String,
+    tail: Tail,
+    position: Position,
+    inputs: u64,
+    written: Vec<Sealed>,
+}
+
+impl Owner {
+    async fn new(storage: &Storage, kind: Kind, key: &str) -> Self {
+        let id = EntityId::derive(kind, key);
+        let (storage, key) = (storage.clone(), key.to_owned());
+        let (tail, position) = (Tail::START, Position(0));
+        let mut owner =
+            Self { storage, id, kind, key, tail, position, inputs: 0, written: Vec::new() };
+        let claim = owner.sealed(&KernelEvent::from(Claim::default()));
+        let born = owner.sealed(&KernelEvent::from(Born { kind, key: owner.key.clone() }));
+        owner.append(vec![claim, born]).await;
+        owner
+    }
+
+    fn sealed<G: Grammar>(&mut self, event: &G) -> Sealed {
+        let (n, incarnation) =
+            (self.tail.n.next(), Incarnation { process: ProcessId::from_u128(1), counter: 1 });
+        let head = Head {
+            entity: self.id,
+            n,
+            v: VERSION,
+            eid: EventId::derive(self.id, incarnation, n),
+            epoch: Epoch(1),
+            incarnation,
+            ts: Timestamp(n.0),
+            kind: event.kind().to_owned(),
+            required: event.required(),
+            progress: event.progress(),
+        };
+        let sealed = Sealed::seal(head, event, self.tail.hash).unwrap();
+        self.tail = self.tail.follow(&sealed).unwrap();
+        sealed
+    }
+
+    async fn append(&mut self, events: Vec<Sealed>) {
+        let bytes = encode_record(&events).unwrap().into();
+        let write = Write { bytes, rollup: false };
+        match self.storage.journal.append(self.id, self.position, write).await {
+            AppendAnswer::Stored(position) => self.position = position,
+            other => panic!("{other:?}"),
+        }
+        self.written.extend(events);
+    }
+
+    fn accepted<B: serde::Serialize>(&mut self, body: &B) -> Sealed {
+        self.inputs += 1;
+        let name: IdempotencyKey = format!("input:{}", self.inputs).parse().unwrap();
+        let input = Input::new(self.kind, &self.key, name, Timestamp(1), body).unwrap();
+        self.sealed(&KernelEvent::from(Accepted { input }))
+    }
+
+    /// A memory takes an input, and records what follows.
+    async fn tell(&mut self, input: &MemoryInput) {
+        let accepted = self.accepted(input);
+        self.append(vec![accepted]).await;
+        loop {
+            let mut memory = Entity::<Memory>::unborn(self.id);
+            for sealed in &self.written {
+                memory.apply(sealed).unwrap();
+            }
+            let events: Vec<MemoryEvent> = Memory::advance(&memory.state);
+            if events.is_empty() {
+                return;
+            }
+            let sealed = events.iter().map(|event| self.sealed(event)).collect();
+            self.append(sealed).await;
+        }
+    }
+
+    async fn learns(&mut self, text: &str, about: &str) {
+        let content = PointContent {
+            layer: MemoryLayer::Semantic,
+            text: text.to_owned(),
+            subject: Some(about.to_owned()),
+            predicate: Some("is".to_owned()),
+            object: None,
+            confidence: 100,
+            importance: 5,
+            trust: MemoryTrust::Person,
+        };
+        let points = vec![LearnedPoint { content, source: None }];
+        self.tell(&MemoryInput::Put { points }).await;
+    }
+
+    async fn forgets(&mut self, text: &str) {
+        let mut memory = Entity::<Memory>::unborn(self.id);
+        self.written.iter().for_each(|sealed| memory.apply(sealed).unwrap());
+        let found = memory.state.live().find(|it| it.point.content.text == text).unwrap();
+        let (points, by) = (vec![found.id], "a test".to_owned());
+        self.tell(&MemoryInput::Forget { points, by, now: false }).await;
+    }
+
+    /// A person says something, in a turn that ends.
+    async fn hears(&mut self, text: &str) {
+        let said = self.accepted(&SessionInput::UserMessage(UserMessage::text(text)));
+        let turn = TurnId::from_u128(u128::from(self.inputs));
+        let outcome = TurnOutcome::Cancelled;
+        let done = self.sealed(&SessionEvent::from(TurnDone { turn, outcome }));
+        self.append(vec![said, done]).await;
+    }
+
+    async fn is_deleted(&mut self) {
+        let gone = KernelEvent::from(Deleted { at: Timestamp(1), dropped: Vec::new() });
+        let gone = self.sealed(&gone);
+        self.append(vec![gone]).await;
+    }
+}
+
+fn served(folder: &Path, storage: &Storage) -> ServedStore {
+    let store = LocalStore::open(folder, None).unwrap();
+    let lock = File::create(folder.join("lock")).unwrap();
+    let conversations = BTreeSet::from(["default".parse().unwrap()]);
+    ServedStore::new((store, lock), storage.clone(), Arc::new(SystemClock), conversations)
+}
+
+fn storage(folder: &Path) -> Storage {
+    let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::new(SystemClock));
+    local::open(folder, options).unwrap().0
+}
+
+async fn found(served: &ServedStore, scopes: &[StoreScope], query: &str) -> Vec<String> {
+    let RecallAnswer { found, damaged } =
+        served.search(scopes, &RecallQuery::new(query), 10).await.unwrap();
+    assert!(damaged.is_empty(), "{damaged:?}");
+    found.into_iter().map(|it| it.document.text).collect()
+}
+
+fn memory(key: &str) -> StoreScope {
+    StoreScope::of_memory(&key.parse::<MemoryKey>().unwrap())
+}
+
+fn session(key: &str) -> StoreScope {
+    StoreScope::of_session(&key.parse::<SessionKey>().unwrap())
+}
+
+#[tokio::test]
+async fn a_search_finds_what_is_live_also_before_the_feed_was_followed() {
+    let (data, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let storage = storage(data.path());
+    let served = served(folder.path(), &storage);
+    let mut tea = Owner::new(&storage, Kind::MEMORY, "default/all").await;
+    let mut other = Owner::new(&storage, Kind::MEMORY, "shared/other").await;
+    let scopes = [memory("default/all")];
+    tea.learns("Tea is at three.", "tea").await;
+    other.learns("Tea is a secret.", "tea").await;
+    assert_eq!(found(&served, &scopes, "tea").await, ["Tea is at three."], "MEM-1");
+    tea.learns("Tea is at four.", "tea").await;
+    assert_eq!(found(&served, &scopes, "tea").await, ["Tea is at four."], "MEM-4: superseded");
+    tea.learns("Tea comes from Assam.", "its land").await;
+    tea.forgets("Tea is at four.").await;
+    assert_eq!(found(&served, &scopes, "tea").await, ["Tea comes from Assam."], "MEM-4: masked");
+    let filled = served.fill_of(&scopes[0]).await.unwrap();
+    assert_eq!((filled.upto, filled.end), (tea.tail.n.0, tea.tail.n.0));
+    tea.is_deleted().await;
+    assert!(found(&served, &scopes, "tea").await.is_empty(), "it is deleted");
+}
+
+#[tokio::test]
+async fn a_store_that_lies_is_not_believed() {
+    let (data, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let storage = storage(data.path());
+    let mut tea = Owner::new(&storage, Kind::MEMORY, "default/all").await;
+    tea.learns("Tea is at three.", "tea").await;
+    let scopes = [memory("default/all")];
+    {
+        let served = served(folder.path(), &storage);
+        assert_eq!(found(&served, &scopes, "tea").await.len(), 1);
+    }
+    tea.forgets("Tea is at three.").await;
+    // It says that it is filled up to the end, and still has what is masked.
+    let store = LocalStore::open(folder.path(), None).unwrap();
+    let (after, upto) = (store.upto_now(&scopes[0]).unwrap(), tea.tail.n.0);
+    let batch = crate::store::DocumentBatch { after, upto, documents: Vec::new() };
+    store.put_now(&scopes[0], &batch).unwrap();
+    drop(store);
+    let served = served(folder.path(), &storage);
+    assert!(found(&served, &scopes, "tea").await.is_empty(), "MEM-4");
+}
+
+#[tokio::test]
+async fn the_feed_fills_conversations_and_a_lost_store() {
+    let (data, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let storage = storage(data.path());
+    let mut said = Owner::new(&storage, Kind::SESSION, "default:web:bot:ada").await;
+    let mut unnamed = Owner::new(&storage, Kind::SESSION, "other:web:bot:ada").await;
+    said.hears("My cat is called Minka.").await;
+    unnamed.hears("My cat is called Tom.").await;
+    let served = served(folder.path(), &storage);
+    let scopes = [session("default:web:bot:ada"), session("other:web:bot:ada")];
+    let answer = served.search(&scopes, &RecallQuery::new("cat"), 10).await.unwrap();
+    assert_eq!(answer.damaged.len(), 2, "it is not filled yet, and says so");
+    let mut filler = StoreFiller::open(served.clone()).await;
+    filler.round().await.unwrap();
+    let minka = ["My cat is called Minka."];
+    assert_eq!(found(&served, &scopes, "cat").await, minka, "of configured agents alone");
+
+    // What is said later, also over a restart of the process.
+    said.hears("The cat likes tuna.").await;
+    filler.round().await.unwrap();
+    let mut filler = StoreFiller::open(served.clone()).await;
+    said.hears("The cat sleeps.").await;
+    filler.round().await.unwrap();
+    assert_eq!(found(&served, &scopes, "cat").await.len(), 3);
+
+    // The folder goes while it is in use.
+    fs::remove_dir_all(served.shared.store.folder()).unwrap();
+    filler.round().await.unwrap();
+    assert_eq!(found(&served, &scopes, "cat").await.len(), 3, "C28");
+
+    // A deletion is noticed before the feed is followed, and its file goes then.
+    said.is_deleted().await;
+    assert!(found(&served, &scopes, "cat").await.is_empty());
+    let mut filler = StoreFiller::open(served.clone()).await;
+    filler.round().await.unwrap();
+    assert_eq!(served.shared.store.scope_of(said.id).unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_damaged_index_is_filled_again_alone_and_not_all_the_time() {
+    let (data, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let storage = storage(data.path());
+    let mut said = Owner::new(&storage, Kind::SESSION, "default:web:bot:ada").await;
+    let mut whole = Owner::new(&storage, Kind::SESSION, "default:web:bot:ben").await;
+    said.hears("My cat is called Minka.").await;
+    whole.hears("My cat is called Tom.").await;
+    let served = served(folder.path(), &storage);
+    let scopes = [session("default:web:bot:ada"), session("default:web:bot:ben")];
+    let mut filler = StoreFiller::open(served.clone()).await;
+    filler.round().await.unwrap();
+    let file = served.shared.store.folder().join(format!("{}.scope", said.id));
+    let damage = || {
+        let mut bytes = fs::read(&file).unwrap();
+        let at = bytes.windows(5).position(|it| it == b"Minka").unwrap();
+        bytes[at] ^= 1;
+        fs::write(&file, bytes).unwrap();
+    };
+    let search = async || served.search(&scopes, &RecallQuery::new("cat"), 10).await.unwrap();
+    damage();
+    for _ in 0..2 {
+        let answer = search().await;
+        assert_eq!(answer.damaged, scopes[..1], "until it is filled again");
+        assert_eq!(answer.found.len(), 1, "the other is there");
+    }
+    assert!(!served.progress().is_rebuilding, "the feed is not read again");
+    filler.mending.0 = Backoff::new(Duration::from_hours(1), Duration::from_hours(1));
+    filler.round().await.unwrap();
+    assert_eq!(found(&served, &scopes, "cat").await.len(), 2, "C28");
+
+    // Its next message goes behind what was filled again.
+    said.hears("The cat sleeps.").await;
+    filler.round().await.unwrap();
+    assert_eq!(found(&served, &scopes[..1], "cat").await.len(), 2);
+
+    // Damage that comes back waits.
+    damage();
+    assert_eq!(search().await.damaged, scopes[..1]);
+    filler.round().await.unwrap();
+    assert_eq!(search().await.damaged, scopes[..1], "not yet");
+}
+
+#[tokio::test]
+async fn other_configured_agents_fill_a_store_again() {
+    let (data, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let storage = storage(data.path());
+    let mut said = Owner::new(&storage, Kind::SESSION, "other:web:bot:ada").await;
+    said.hears("My cat is called Tom.").await;
+    let scopes = [session("other:web:bot:ada")];
+    for (agents, finds) in [(vec!["default"], 0), (vec!["default", "other"], 1), (vec![], 0)] {
+        let store = LocalStore::open(folder.path(), None).unwrap();
+        let lock = File::create(folder.path().join("lock")).unwrap();
+        let agents = agents.iter().map(|agent| agent.parse().unwrap()).collect();
+        let clock = Arc::new(SystemClock);
+        let served = ServedStore::new((store, lock), storage.clone(), clock, agents);
+        let mut filler = StoreFiller::open(served.clone()).await;
+        filler.round().await.unwrap();
+        assert_eq!(found(&served, &scopes, "cat").await.len(), finds, "{finds}");
+        let kept = served.shared.store.scope_of(said.id).unwrap();
+        assert_eq!(kept.is_some(), finds > 0, "its file");
+    }
+}
