@@ -165,7 +165,7 @@ impl Sim {
         self.session_call_starts(at, key, job)?;
         self.ledger.calling(entity, by, call, attempt)?;
         if job.is_silent {
-            self.summary_starts(at, (key, attempt), job);
+            self.summary_starts(at, key, attempt, job);
             return Ok(());
         }
         self.shows_stored_summary(entity, job)?;
@@ -305,7 +305,7 @@ impl Sim {
         let outcome = if let Some(failure) = failure {
             Outcome::Failed { attempt, failure, partial: Text::from("ha"), usage }
         } else if matches!(key, Effect::Compact { .. }) {
-            self.summary((call, attempt), usage)
+            self.summary(call, attempt, usage)
         } else {
             let content = if self.structured.contains(&call) && tool_uses.is_empty() {
                 Text::from(schemas::reply(call, attempt))

@@ -36,7 +36,8 @@ impl Sim {
     pub(super) fn summary_starts(
         &mut self,
         at: ActivationPlace,
-        (key, attempt): (Effect, Attempt),
+        key: Effect,
+        attempt: Attempt,
         job: &CallJob,
     ) {
         let ActivationPlace { process: to, entity, counter } = at;
@@ -48,7 +49,7 @@ impl Sim {
     }
 
     /// How the call of a summary ends that does not fail: it is of no use now and then.
-    pub(super) fn summary(&mut self, (call, attempt): (CallId, Attempt), usage: Usage) -> Outcome {
+    pub(super) fn summary(&mut self, call: CallId, attempt: Attempt, usage: Usage) -> Outcome {
         let text = match self.world.rng.random_range(0..8) {
             0 => String::new(),
             1 => "x".repeat(9_000),

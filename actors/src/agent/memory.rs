@@ -7,7 +7,7 @@ use clawnode_proto::{id::KeyPart, memory::MemoryLayer};
 /// Which memories an agent reads, and how much of them. An agent without this recalls nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentMemory {
-    /// The kinds of points that it is shown (all). `episode` also stands for passages of conversations.
+    /// The kinds of points that it is shown (all). `episode` also means passages of conversations.
     pub layers: BTreeSet<MemoryLayer>,
     /// Points of one turn at most (5).
     pub top_facts: usize,

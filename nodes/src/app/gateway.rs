@@ -13,6 +13,7 @@ use crate::{
     local::{NodeFile, Secret, ensure_token},
     node::{
         backend::NodeBackend,
+        base::BackendSources,
         kinds,
         overview::NodeInfo,
         panic::PanicControl,
@@ -68,8 +69,9 @@ impl Wired {
         let sessions = Sessions::of(entities).writing(Arc::clone(&self.agreed));
         let switch = PanicControl::new(&base.storage, &base.switch_gate, &self.operations.feed);
         let (agents, routes) = (self.agents.clone(), Arc::clone(&self.routes));
-        let served = (self.models.clone(), base.memory.clone());
-        NodeBackend::new(sessions, agents, routes, node, switch, mcp, served)
+        let (models, memory) = (self.models.clone(), base.memory.clone());
+        let sources = BackendSources { models, memory };
+        NodeBackend::new(sessions, agents, routes, node, switch, mcp, sources)
             .fetching(&self.loaded.config.egress)
     }
 

@@ -10,14 +10,12 @@ use clawnode_proto::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{AgentSection, context::ContextFault};
-
 /// `[agents.NAME.memory]`: what a turn is reminded of before its first model call (nothing, without this section).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentMemoryOptions {
-    /// The kinds of points that it is shown (all): `semantic`, `procedural`, `social`, `episode`. `episode` also stands
-    /// for passages of conversations.
+    /// The kinds of points that it is shown (all): `semantic`, `procedural`, `social`, `episode`. `episode` also means
+    /// passages of conversations.
     pub layers: Vec<MemoryLayer>,
     /// Points of memories that one turn is shown at most (5), at most 20; `0`: passages only.
     pub top_facts: u32,
@@ -51,26 +49,25 @@ impl From<&AgentMemoryOptions> for AgentMemory {
     }
 }
 
-impl AgentSection {
-    /// What is wrong with what its turns are reminded of: the key in its section, what, and what to do.
-    pub(super) fn memory_fault(&self) -> Option<ContextFault> {
-        let it = self.memory.as_ref()?;
-        let most = usize::try_from(it.top_facts).unwrap_or(usize::MAX);
+impl AgentMemoryOptions {
+    /// What is wrong with them: the key in their section, what, and what to do.
+    pub(super) fn fault(&self) -> Option<(&'static str, String, String)> {
+        let most = usize::try_from(self.top_facts).unwrap_or(usize::MAX);
         if most > RECALL_POINTS {
             let what = format!("{most} is not in the range 0 to {RECALL_POINTS}");
             let hint = "each one costs tokens of the first call, and of all others of its turn";
             return Some(("top_facts", what, hint.to_owned()));
         }
-        if it.layers.is_empty() {
+        if self.layers.is_empty() {
             let hint = "remove the section `memory`, and nothing is recalled";
             return Some(("layers", "it is empty".to_owned(), hint.to_owned()));
         }
-        let names: BTreeSet<&str> = it.shared.iter().map(KeyPart::as_str).collect();
-        if it.shared.len() > AGENT_SHARED_MEMORIES {
-            let what = format!("{} names, at most {AGENT_SHARED_MEMORIES}", it.shared.len());
+        let names: BTreeSet<&str> = self.shared.iter().map(KeyPart::as_str).collect();
+        if self.shared.len() > AGENT_SHARED_MEMORIES {
+            let what = format!("{} names, at most {AGENT_SHARED_MEMORIES}", self.shared.len());
             return Some(("shared", what, "join some of these memories".to_owned()));
         }
-        if names.len() < it.shared.len() {
+        if names.len() < self.shared.len() {
             return Some(("shared", "a name is there twice".to_owned(), "remove one".to_owned()));
         }
         names.contains("all").then(|| {

@@ -298,7 +298,7 @@ impl Checks<'_> {
             if let Some((key, what, hint)) = it.context_fault().or_else(|| it.skills_fault()) {
                 return self.fail(&["agents", name, key], what, &hint);
             }
-            if let Some((key, what, hint)) = it.memory_fault() {
+            if let Some((key, what, hint)) = it.memory.as_ref().and_then(|memory| memory.fault()) {
                 return self.fail(&["agents", name, "memory", key], what, &hint);
             }
             if let Some(Err(what)) = it.response_schema.as_ref().map(SchemaSource::read) {

@@ -17,7 +17,6 @@ use clawnode_gateway::{
     TurnRecord, TurnState,
 };
 use clawnode_kernel::EntityError;
-use clawnode_memory::serve::ServedStore;
 use clawnode_proto::{
     AgentName, CallId, EntityId, ErrorBody, ErrorCode, FileId, FrameKey, IdempotencyKey, JobId,
     TurnId,
@@ -43,6 +42,7 @@ use futures_util::{
 use super::{
     accounts::BudgetAnswers,
     archive::ArchiveRequests,
+    base::BackendSources,
     client_tools, count,
     current_models::CurrentModels,
     embedder::Embedder,
@@ -83,15 +83,16 @@ impl NodeBackend {
         node: NodeInfo,
         switch: PanicControl,
         mcp: McpRequests,
-        (models, memory): (CurrentModels, ServedStore),
+        sources: BackendSources,
     ) -> Self {
+        let BackendSources { models, memory } = sources;
         let (members, heartbeat_source) = (node.members.clone(), Arc::clone(&node.heartbeat));
         let embedder = Embedder::new(models.clone(), agents.clone());
         let (storage, heard) = (sessions.storage().clone(), members.clone());
         let embeddings = Embeddings::new(embedder, storage, heard, Arc::clone(&heartbeat_source));
         let archive = ArchiveRequests::new(sessions.clone(), members, heartbeat_source);
         let budgets = BudgetAnswers::new(sessions.clone(), agents.clone(), node.clone());
-        let memories = MemoryAnswers::new(sessions.clone(), agents.clone(), (node.clone(), memory));
+        let memories = MemoryAnswers::new(sessions.clone(), agents.clone(), node.clone(), memory);
         let overview = Overview::new(node, sessions.clone());
         let gate = agents.switch_gate().clone();
         let remote_files = RemoteFiles::new(&EgressOptions::default(), gate);

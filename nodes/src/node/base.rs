@@ -11,6 +11,17 @@ use clawnode_memory::serve::ServedStore;
 use clawnode_proto::{ProcessId, node::NodeRole};
 use tokio::sync::watch;
 
+use super::current_models::CurrentModels;
+
+/// What answers to clients look things up in.
+#[derive(Debug)]
+pub struct BackendSources {
+    /// Which models are configured now.
+    pub models: CurrentModels,
+    /// Where memories are searched.
+    pub memory: ServedStore,
+}
+
 /// The state that the parts of a node share. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct NodeBase {

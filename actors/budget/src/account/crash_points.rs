@@ -166,7 +166,7 @@ fn c19_a_lost_answer_is_asked_for_again_under_its_number_and_is_the_same_slice()
     assert_eq!(granted(&desk.tells(0)), [1]);
 }
 
-/// A process whose calls need nothing has a part of what another one waits for, and does not hear that.
+/// A process whose calls need nothing has a part that another one waits for, and does not hear that.
 #[test]
 fn a_recall_that_was_lost_is_said_again_when_the_one_that_waits_asks_again() {
     let mut desk = Desk::new(100);

@@ -383,7 +383,7 @@ impl Holder {
         let Self { process, now, leaves, waiters, out, accounts, .. } = self;
         let mut follows = |key: &AccountKey, account: &mut AccountAtHand| {
             if !*leaves {
-                gives_back(key, account, (waiters, kept));
+                gives_back(key, account, waiters, kept);
             }
             let sends = account.sends(*process, *now);
             out.extend(sends.map(|body| HolderOutput::Send(key.clone(), body)));

@@ -106,7 +106,8 @@ pub(super) fn touch(touched: &mut BTreeSet<AccountKey>, account: &AccountKey) {
 pub(super) fn gives_back(
     key: &AccountKey,
     account: &mut AccountAtHand,
-    (waiters, kept): (&VecDeque<Waiter>, &BTreeMap<PoolKey, u64>),
+    waiters: &VecDeque<Waiter>,
+    kept: &BTreeMap<PoolKey, u64>,
 ) {
     for (limit, pool) in &mut account.pools {
         if pool.ask.is_some() && !waiters.iter().any(|waiter| waiter.needs.has(key, *limit)) {

@@ -19,6 +19,8 @@ mod consolidate;
 mod kept;
 mod kind;
 #[cfg(test)]
+mod kind_tests;
+#[cfg(test)]
 mod properties;
 mod same;
 mod state;

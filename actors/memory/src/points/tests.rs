@@ -2,7 +2,7 @@
 
 use clawnode_kernel::EntityKind as _;
 use clawnode_proto::{
-    EntityId, IdempotencyKey, Input, InputId, MemoryPointId, Timestamp, codec,
+    EntityId, InputId, MemoryPointId, Timestamp, codec,
     limits::{MEMORY_PAST_POINTS, MEMORY_POINTS},
     memory::{MemoryKey, MemoryLayer, MemorySource, MemoryTrust},
     memory_point::{
@@ -488,17 +488,4 @@ fn a_memory_wants_to_be_listed_and_a_timer() {
     assert_eq!(Memory::decide(&book.state), []);
     Memory::deleted(&mut book.state);
     assert_eq!(book.state, MemoryState::default(), "no personal data stays");
-}
-
-#[test]
-fn a_memory_begins_with_a_point_and_reads_only_its_own() {
-    let name: IdempotencyKey = "a".parse().unwrap();
-    let input = |key: &str, body: &MemoryInput| {
-        Input::new(Memory::KIND, key, name.clone(), at(0), body).unwrap()
-    };
-    let put = MemoryInput::Put { points: vec![told(1, "a", MemoryTrust::Person)] };
-    assert!(Memory::begins(&input("default/all", &put)));
-    assert!(Memory::understands(&input("default/all", &put)));
-    assert!(!Memory::understands(&input("default", &put)), "that is not the key of a memory");
-    assert!(!Memory::begins(&input("default/all", &MemoryInput::Delete {})));
 }

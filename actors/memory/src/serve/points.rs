@@ -30,7 +30,7 @@ pub(super) enum MissingPoints {
         masked: Vec<DocumentId>,
         batch: DocumentBatch,
     },
-    /// All live points, in the place of what it has.
+    /// All live points, in the place of those that it has.
     Whole(DocumentBatch),
 }
 

@@ -104,7 +104,8 @@ impl ServedStore {
     /// Serves this store, whose folder the lock holds, from these journals. The conversations of `conversations` can be
     /// found, and no others.
     pub fn new(
-        (store, lock): (LocalStore, File),
+        store: LocalStore,
+        lock: File,
         storage: Storage,
         clock: Arc<dyn Clock>,
         conversations: BTreeSet<AgentName>,

@@ -145,7 +145,7 @@ fn served(folder: &Path, storage: &Storage) -> ServedStore {
     let store = LocalStore::open(folder, None).unwrap();
     let lock = File::create(folder.join("lock")).unwrap();
     let conversations = BTreeSet::from(["default".parse().unwrap()]);
-    ServedStore::new((store, lock), storage.clone(), Arc::new(SystemClock), conversations)
+    ServedStore::new(store, lock, storage.clone(), Arc::new(SystemClock), conversations)
 }
 
 fn storage(folder: &Path) -> Storage {
@@ -305,7 +305,7 @@ async fn other_configured_agents_fill_a_store_again() {
         let lock = File::create(folder.path().join("lock")).unwrap();
         let agents = agents.iter().map(|agent| agent.parse().unwrap()).collect();
         let clock = Arc::new(SystemClock);
-        let served = ServedStore::new((store, lock), storage.clone(), clock, agents);
+        let served = ServedStore::new(store, lock, storage.clone(), clock, agents);
         let mut filler = StoreFiller::open(served.clone()).await;
         filler.round().await.unwrap();
         assert_eq!(found(&served, &scopes, "cat").await.len(), finds, "{finds}");

@@ -72,20 +72,21 @@ impl ServedStore {
         if reader.is_deleted {
             store.drop(scope).await?;
             // It has begun again since, and is read from there.
-            return self.put_said(scope, (0, reader.upto.max(1)), 0, &new, next).await;
+            return self.put_said(scope, 0, reader.upto.max(1), 0, &new, next).await;
         }
         if reader.upto <= upto {
             *next = Some(NextMessage { upto, position: first });
             return Ok(false);
         }
-        self.put_said(scope, (upto, reader.upto), first, &new, next).await
+        self.put_said(scope, upto, reader.upto, first, &new, next).await
     }
 
     /// Puts messages; says whether there may be more.
     async fn put_said(
         &self,
         scope: &StoreScope,
-        (after, upto): (u64, u64),
+        after: u64,
+        upto: u64,
         first: u64,
         said: &[SaidText],
         next: &mut Option<NextMessage>,

@@ -13,7 +13,6 @@ use clawnode_proto::{
 };
 use tracing::debug;
 
-use super::run::SessionRunner;
 use crate::{
     agent::Grant,
     session::turn::{
@@ -59,30 +58,24 @@ impl Drop for RecallReply {
     }
 }
 
-// === impl SessionRunner ===
+// === impl RecallStore ===
 
-impl SessionRunner {
-    /// Searches for what a turn is reminded of; its session hears of the answer. Without a store, there is nothing.
-    pub(in crate::session) fn recall(
-        &self,
+impl RecallStore {
+    /// Searches for what a turn is reminded of by its message, which `text` gives; its session hears of the answer.
+    pub(super) fn recall(
+        self,
         effect: Effect,
         grant: Grant,
         ask: RecallAsk,
-        port: &Port<Session>,
-    ) -> Option<Grant> {
-        let Some(store) = self.parts.memory.clone() else {
-            let nothing = ask.recalled("", "", RecallFinds::default());
-            return Some(Grant { recalled: Some(Arc::new(nothing)), ..grant });
-        };
-        let reply = RecallReply { effect, port: port.clone(), is_answered: false };
-        let runner = self.clone();
+        port: Port<Session>,
+        text: impl Future<Output = Result<String, String>> + Send + 'static,
+    ) {
+        let reply = RecallReply { effect, port, is_answered: false };
         // Detached: it ends by its time.
         drop(tokio::spawn(async move {
-            let text = async { runner.text(&ask.text).await.map_err(|failure| failure.message) };
-            let recalled = Some(Arc::new(look(&store, &ask, text).await));
+            let recalled = Some(Arc::new(look(&self, &ask, text).await));
             reply.granted(Grant { recalled, ..grant });
         }));
-        None
     }
 }
 

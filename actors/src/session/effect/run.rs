@@ -37,6 +37,7 @@ use crate::session::{
         effect::{Effect, Want},
         kind::Session,
         prepare::EffectJob,
+        recall::{RecallAsk, RecallFinds},
     },
 };
 use crate::{
@@ -163,6 +164,26 @@ impl SessionRunner {
             FailureClass::NoAgent,
             format!("agent `{agent}` of this session is not configured any more"),
         ));
+    }
+}
+
+impl SessionRunner {
+    /// Has a store search for what a turn is reminded of. Without a store, there is nothing.
+    fn recall(
+        &self,
+        effect: Effect,
+        grant: Grant,
+        ask: RecallAsk,
+        port: &Port<Session>,
+    ) -> Option<Grant> {
+        let Some(store) = self.parts.memory.clone() else {
+            let nothing = ask.recalled("", "", RecallFinds::default());
+            return Some(Grant { recalled: Some(Arc::new(nothing)), ..grant });
+        };
+        let (runner, said) = (self.clone(), ask.text.clone());
+        let text = async move { runner.text(&said).await.map_err(|failure| failure.message) };
+        store.recall(effect, grant, ask, port.clone(), text);
+        None
     }
 }
 

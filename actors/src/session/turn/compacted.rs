@@ -56,7 +56,7 @@ impl SessionState {
 
     /// A summary takes the place of turns.
     pub(super) fn compacted(&mut self, it: &Compacted) -> Result<(), Violation> {
-        let known = self.compaction_ended(it.turn, (it.call, it.attempt), it.usage, None)?;
+        let known = self.compaction_ended(it.turn, it.call, it.attempt, it.usage, None)?;
         if known.is_none_or(|asked| asked.upto != it.upto) {
             return Err(Violation(format!("`{}` was not asked for such a summary", it.call)));
         }
@@ -65,15 +65,15 @@ impl SessionState {
 
     /// There is no summary.
     pub(super) fn compaction_failed(&mut self, it: &CompactionFailed) -> Result<(), Violation> {
-        let at = (it.call, it.attempt);
-        self.compaction_ended(it.turn, at, it.usage, Some(&it.failure)).map(|_| ())
+        self.compaction_ended(it.turn, it.call, it.attempt, it.usage, Some(&it.failure)).map(|_| ())
     }
 
     /// What was asked by the attempt that ends so.
     fn compaction_ended(
         &mut self,
         turn: TurnId,
-        (call, attempt): (CallId, Attempt),
+        call: CallId,
+        attempt: Attempt,
         usage: Usage,
         failure: Option<&ModelFailure>,
     ) -> Result<Option<CompactionAsked>, Violation> {

@@ -127,7 +127,7 @@ struct RequestSizes {
     fixed: u64,
     /// Tokens of the running turn, with what it was reminded of.
     current: u64,
-    /// Tokens of what it was reminded of.
+    /// Tokens of that reminder alone.
     recalled: u64,
 }
 

@@ -49,7 +49,7 @@ pub struct RecallAsk {
     pub text: Text,
     /// Where.
     pub scopes: RecallScopes,
-    /// How much of what is found.
+    /// How many of the points and passages that are found.
     pub memory: AgentMemory,
     /// Bytes that have room, with labels.
     pub room: usize,
@@ -253,7 +253,7 @@ impl Turn {
         }
     }
 
-    /// What its model is shown of what it was reminded of.
+    /// The message that shows its model what was recalled.
     pub(super) fn told_recalled(&self) -> Option<Message> {
         let recalled = self.recalled.as_deref().filter(|it| it.has_found())?;
         Some(Message::text(Role::User, told(recalled)))

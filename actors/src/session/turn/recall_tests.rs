@@ -1,3 +1,5 @@
+//! Recall in turns: scopes, what is journaled before its call, labels and limits.
+
 use std::collections::BTreeSet;
 
 use clawnode_budget::holder::CallNeeds;

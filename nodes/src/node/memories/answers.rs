@@ -56,7 +56,8 @@ impl MemoryAnswers {
     pub(in crate::node) fn new(
         sessions: Sessions,
         agents: Agents,
-        (node, served): (NodeInfo, ServedStore),
+        node: NodeInfo,
+        served: ServedStore,
     ) -> Self {
         Self { sessions, agents, node, served }
     }

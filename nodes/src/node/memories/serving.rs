@@ -36,12 +36,12 @@ pub async fn store(
         Ok((store.map_err(|failure| ErrorChain(&failure).to_string())?, lock))
     });
     let opened = opened.await.unwrap_or_else(|failure| Err(failure.to_string()));
-    let store = opened.map_err(|what| {
+    let (store, lock) = opened.map_err(|what| {
         StartError::failed("data_dir_unusable", what)
             .hint("the folder is a copy of journals: it may be removed while the node is stopped")
     })?;
     let conversations = loaded.config.kept_conversations();
-    Ok(ServedStore::new(store, storage.clone(), Arc::clone(clock), conversations))
+    Ok(ServedStore::new(store, lock, storage.clone(), Arc::clone(clock), conversations))
 }
 
 /// The first folder that no other process uses, and what holds it: nodes of one host may share a data folder.
