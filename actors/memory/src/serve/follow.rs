@@ -211,7 +211,7 @@ impl StoreFiller {
         for scope in damaged {
             self.changed.insert(scope.entity());
             self.served.refill(&scope).await.or_else(|failure| skip(scope.entity(), failure))?;
-            self.served.is_mended(&scope);
+            self.served.mark_filled(&scope);
             info!(%scope, "a damaged index was filled again from its journal");
         }
         Ok(())

@@ -191,7 +191,7 @@ impl ServedStore {
     }
 
     /// Has these scopes filled again: their files were damaged, and are removed.
-    fn is_damaged(&self, scopes: &[StoreScope]) {
+    fn mark_damaged(&self, scopes: &[StoreScope]) {
         let mut damages = self.damages();
         damages.extend(scopes.iter().cloned());
         if damages.len() > DAMAGED {
@@ -206,7 +206,7 @@ impl ServedStore {
     }
 
     /// The scope is filled again.
-    pub(super) fn is_mended(&self, scope: &StoreScope) {
+    pub(super) fn mark_filled(&self, scope: &StoreScope) {
         self.damages().remove(scope);
     }
 
@@ -354,7 +354,7 @@ impl MemoryStore for ServedStore {
                 truths.get(&it.scope).is_some_and(|truth| truth.live.contains(&it.document.id))
             }
         });
-        self.is_damaged(&answer.damaged);
+        self.mark_damaged(&answer.damaged);
         answer.damaged.extend(unread);
         // What was found damaged before is not filled again yet.
         answer.damaged.extend(self.damages().iter().filter(|it| asked.contains(*it)).cloned());

@@ -219,7 +219,7 @@ fn what_is_recalled_is_journaled_before_its_call_and_shown_once() {
     run.says("and now?");
     let told = request(&run);
     assert!(!texts(&told).concat().contains("Tea is at four"), "it is of its turn only");
-    assert!(texts(&told)[2].contains("of=\"all\""), "{told:?}");
+    assert!(texts(&told)[4].contains("of=\"all\""), "{told:?}");
     run.replies(&[]);
     assert_eq!(replayed(&run), 3);
 }
