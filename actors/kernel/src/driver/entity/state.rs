@@ -97,6 +97,27 @@ impl<K: EntityKind> EntityActorState<K> {
         self.tasks.spawn(fused(myself.clone(), || EntityMessage::Broke, work));
     }
 
+    /// Begins to perform an effect, which can be cancelled.
+    fn start(&mut self, myself: &ActorRef<EntityMessage<K>>, effect: K::Effect, job: K::Job) {
+        let cancelled = CancellationToken::new();
+        self.calls.insert(effect.clone(), cancelled.clone());
+        let run = self.served.runner.run(self.id, effect, job, Port(myself.clone()), cancelled);
+        self.spawn(myself, run);
+    }
+
+    /// Tells the process that had the entity before, and who watches.
+    fn tell_claimed(
+        &mut self,
+        myself: &ActorRef<EntityMessage<K>>,
+        process: ProcessId,
+        epoch: Epoch,
+    ) {
+        self.served.runner.claimed(self.id, process, epoch);
+        if self.context.storage.shared {
+            self.spawn(myself, tell_fenced(Arc::clone(&self.context), self.id, process, epoch));
+        }
+    }
+
     fn perform_one(
         &mut self,
         myself: &ActorRef<EntityMessage<K>>,
@@ -131,12 +152,7 @@ impl<K: EntityKind> EntityActorState<K> {
             }
             // A grant that is not used gives its place back when it is dropped.
             MachineOutput::Release(effect) => self.served.runner.released(id, &effect),
-            MachineOutput::Start(effect, job) => {
-                let cancelled = CancellationToken::new();
-                self.calls.insert(effect.clone(), cancelled.clone());
-                let run = self.served.runner.run(id, effect, job, port, cancelled);
-                self.spawn(myself, run);
-            }
+            MachineOutput::Start(effect, job) => self.start(myself, effect, job),
             MachineOutput::Abort(effect) => match self.calls.get(&effect) {
                 Some(cancelled) => cancelled.cancel(),
                 None => return Some(MachineInput::Gone(effect)),
@@ -147,10 +163,7 @@ impl<K: EntityKind> EntityActorState<K> {
                 self.dispatcher.completed(id, input);
             }
             MachineOutput::TellFenced { process, epoch } => {
-                self.served.runner.claimed(id, process, epoch);
-                if self.context.storage.shared {
-                    self.spawn(myself, tell_fenced(context, id, process, epoch));
-                }
+                self.tell_claimed(myself, process, epoch);
             }
             MachineOutput::Archive { upto, state } => {
                 self.spawn(
