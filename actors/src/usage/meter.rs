@@ -210,16 +210,18 @@ impl Meter {
                 self.open = Some(OpenCall { turn, call, attempt, model: begun.model, held });
             }
             SessionEvent::Compacted(it) => {
-                let name = (it.call, it.attempt);
-                counted.extend(self.end(at, name, String::new(), CallEnd::Done, it.usage));
+                let (call, attempt, answered) = (it.call, it.attempt, String::new());
+                let ended = MeteredEnd { call, attempt, answered, end: CallEnd::Done };
+                counted.extend(self.end(at, ended, it.usage));
             }
             // None was made, or the last one was interrupted and no other one is made.
             SessionEvent::CompactionFailed(it) if it.attempt == Attempt(0) => {
                 counted.extend(self.lose(at));
             }
             SessionEvent::CompactionFailed(it) => {
-                let name = (it.call, it.attempt);
-                counted.extend(self.end(at, name, String::new(), CallEnd::Failed, it.usage));
+                let (call, attempt, answered) = (it.call, it.attempt, String::new());
+                let ended = MeteredEnd { call, attempt, answered, end: CallEnd::Failed };
+                counted.extend(self.end(at, ended, it.usage));
             }
             SessionEvent::ModelDone(done) => {
                 let (call, attempt, answered) = (done.call, done.attempt, done.model);
