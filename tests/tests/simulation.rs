@@ -6,9 +6,9 @@
 //! `CLAWNODE_LARGE`, `CLAWNODE_SCHEMAS`, `CLAWNODE_LANES`, `CLAWNODE_RUNAWAYS` or `CLAWNODE_FEW_TURNS` set `sim_replay`
 //! replays a seed with hooks, with large messages, with replies that have to fit a schema, with sessions of two lanes,
 //! with an agent that exceeds its limits, or with sessions whose states keep few turns, and with
-//! `CLAWNODE_COUNTERS` or `CLAWNODE_BUDGETS` with so many counters or accounts beside its sessions. With
-//! `CLAWNODE_SESSION_BUDGETS` calls of its sessions reserve, too, and with `CLAWNODE_ADMISSIONS` about so many
-//! other calls come.
+//! `CLAWNODE_COUNTERS`, `CLAWNODE_MEMORIES` or `CLAWNODE_BUDGETS` with so many counters, memories or accounts beside
+//! its sessions. With `CLAWNODE_SESSION_BUDGETS` calls of its sessions reserve, too, and with `CLAWNODE_ADMISSIONS`
+//! about so many other calls come.
 #![expect(
     clippy::panic,
     clippy::print_stdout,
@@ -36,6 +36,9 @@ const ADMISSIONS_SOAK: usize = 1_000_000;
 /// of a long run. Most of their worlds are small.
 const BUDGETED: u64 = 400;
 const BUDGETED_SOAK: u64 = 10_000;
+/// Seeds with memories, and up to those of a long run.
+const REMEMBERED: u64 = 400;
+const REMEMBERED_SOAK: u64 = 2_000;
 
 fn one(seed: u64, planted: KernelBug) -> Result<RunReport, Box<RunFailure>> {
     run(&SimOptions { seed, planted, ..SimOptions::default() })
@@ -227,6 +230,7 @@ fn sim_replay() {
             hooks: std::env::var_os("CLAWNODE_HOOKS").is_some(),
             large: std::env::var_os("CLAWNODE_LARGE").is_some(),
             counters: number("CLAWNODE_COUNTERS").and_then(|it| it.try_into().ok()).unwrap_or(0),
+            memories: number("CLAWNODE_MEMORIES").and_then(|it| it.try_into().ok()).unwrap_or(0),
             schemas: std::env::var_os("CLAWNODE_SCHEMAS").is_some(),
             summaries: std::env::var_os("CLAWNODE_SUMMARIES").is_some(),
             lanes: std::env::var_os("CLAWNODE_LANES").is_some(),
@@ -341,6 +345,38 @@ fn budgeted(seeds: std::ops::Range<u64>) {
     }
     println!("{} calls under budgets, {} of sessions", calls.0, calls.1);
     assert!(calls.0 > 0, "no call was made");
+}
+
+/// One or two memories in each world: put, forgotten and purged.
+fn remembered(seeds: std::ops::Range<u64>, planted: KernelBug) -> Option<&'static str> {
+    for seed in seeds {
+        let memories = 1 + usize::from(seed % 2 == 1);
+        let options = SimOptions { seed, memories, planted, ..SimOptions::default() };
+        match run(&options) {
+            Err(failure) if planted != KernelBug::None => return Some(failure.violation.name),
+            Err(_) => {
+                traced(&options);
+            }
+            Ok(_) => {}
+        }
+    }
+    None
+}
+
+#[test]
+fn sim_memories() {
+    assert_eq!(remembered(0..REMEMBERED, KernelBug::None), None);
+}
+
+#[test]
+fn sim_memories_soak() {
+    assert_eq!(remembered(REMEMBERED..REMEMBERED_SOAK, KernelBug::None), None);
+}
+
+#[test]
+fn finds_what_memories_do_wrong() {
+    assert_eq!(remembered(0..50, KernelBug::PointsDoubled), Some("MEM-3"));
+    assert_eq!(remembered(0..100, KernelBug::PurgeKeepsArchive), Some("C27"));
 }
 
 /// Accounts, so many synthetic calls under them, and few sessions beside: an hour of virtual time with all

@@ -45,6 +45,15 @@ impl Written {
 
     /// Adds these events in one record.
     pub async fn append<E: Grammar>(&mut self, at: u64, events: &[E]) -> Result {
+        self.write(at, events, false).await
+    }
+
+    /// A record with this event takes the place of all others.
+    pub async fn replace<E: Grammar>(&mut self, at: u64, event: E) -> Result {
+        self.write(at, &[event], true).await
+    }
+
+    async fn write<E: Grammar>(&mut self, at: u64, events: &[E], rollup: bool) -> Result {
         let mut sealed = Vec::new();
         for event in events {
             let n = self.tail.n.next();
@@ -64,7 +73,7 @@ impl Written {
             self.tail = self.tail.follow(&event)?;
             sealed.push(event);
         }
-        let write = Write { bytes: encode_record(&sealed)?.into(), rollup: false };
+        let write = Write { bytes: encode_record(&sealed)?.into(), rollup };
         match self.storage.journal.append(self.id, self.position, write).await {
             AppendAnswer::Stored(position) => self.position = position,
             other => return Err(format!("not stored: {other:?}").into()),

@@ -41,6 +41,8 @@ pub(super) struct Book<K: Booked> {
     forgotten: BTreeSet<InputId>,
     /// Its journal is damaged, so what follows there proves nothing until it is replaced.
     pub(super) damaged: bool,
+    /// The archives that a purge has to remove.
+    archives: Vec<Digest>,
     /// What its kind adds.
     pub(super) own: K::Own,
 }
@@ -231,6 +233,7 @@ impl<K: Booked> Book<K> {
             deletions: 0,
             forgotten: BTreeSet::new(),
             damaged: false,
+            archives: Vec::new(),
             own: K::Own::default(),
         }
     }
@@ -239,6 +242,8 @@ impl<K: Booked> Book<K> {
     fn at_rest(&self) -> bool {
         let state = &self.entity.state;
         !K::doomed(state)
+            && !K::purges(state)
+            && self.entity.core.purging.is_none()
             && K::advance(state).is_empty()
             && K::decide(state).iter().all(|effect| match K::class(effect) {
                 EffectKind::Emit(turn) => K::is_told(&self.own, turn),
@@ -285,8 +290,9 @@ impl<K: Booked> Book<K> {
         if deleted {
             self.deleted(&folded.core);
         } else if self.damaged {
-            // Written from a memory that is older than the damage.
+            // Written from a memory that is older than the damage. What is damaged may name no archive any more.
             self.damaged = false;
+            self.archives.clear();
         } else {
             let expected = encoded(&self.entity)?;
             let record = loaded.records.first();
@@ -300,11 +306,18 @@ impl<K: Booked> Book<K> {
             if let Some(Ok(Some(KernelEvent::Snapshot(snapshot)))) =
                 events.first().map(Sealed::event)
             {
-                let archive = snapshot.archive.and_then(archived).unwrap_or_default();
-                let core = Core::of(id, &archive, &|_| true).map_err(|error| of_fold(&error))?;
-                if core.tail != snapshot.tail {
-                    let text = format!("the archive of `{id}` is not all that it replaced");
-                    return Err(JudgeViolation::new("I1", text));
+                let is_purged = snapshot.archive.is_none() && self.entity.core.purging.is_some();
+                if is_purged {
+                    self.purged(archived)?;
+                } else {
+                    let archive = snapshot.archive.and_then(archived).unwrap_or_default();
+                    let core =
+                        Core::of(id, &archive, &|_| true).map_err(|error| of_fold(&error))?;
+                    if core.tail != snapshot.tail {
+                        let text = format!("the archive of `{id}` is not all that it replaced");
+                        return Err(JudgeViolation::new("I1", text));
+                    }
+                    self.archives.extend(snapshot.archive);
                 }
             }
             for sealed in &events {
@@ -322,9 +335,24 @@ impl<K: Booked> Book<K> {
         Ok(())
     }
 
+    /// C27: a purge leaves no archive.
+    fn purged(&mut self, archived: Archived<'_>) -> Checked {
+        let left =
+            std::mem::take(&mut self.archives).into_iter().find(|one| archived(*one).is_some());
+        match left {
+            Some(digest) => {
+                let text =
+                    format!("`{}` is purged, and its archive `{digest}` is left", self.entity.id);
+                Err(JudgeViolation::new("C27", text))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// The inputs that waited are gone with it. The deletion replaces ends that were not published.
     fn deleted(&mut self, core: &Core) {
         self.deletions += 1;
+        self.archives.clear();
         for input in self.waiting.keys().filter(|input| core.has(**input)) {
             self.journaled.entry(*input).or_insert(None);
         }

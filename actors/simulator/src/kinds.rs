@@ -5,6 +5,7 @@ use std::any::Any;
 use clawnode_actors::session::Session;
 use clawnode_budget::Budget;
 use clawnode_kernel::{Activation, Machine, OwnerSays, PreviousOwner, counter::Counter};
+use clawnode_memory::Memory;
 use clawnode_proto::{EntityId, InputId, Kind, ProcessId};
 
 use super::{
@@ -17,8 +18,12 @@ use super::{
 };
 
 /// All of them; a new kind adds a row.
-pub(super) const KINDS: [SimKind; 3] =
-    [SimKind::of::<Session>(), SimKind::of::<Counter>(), SimKind::of::<Budget>()];
+pub(super) const KINDS: [SimKind; 4] = [
+    SimKind::of::<Session>(),
+    SimKind::of::<Counter>(),
+    SimKind::of::<Budget>(),
+    SimKind::of::<Memory>(),
+];
 
 /// What the world knows of a kind.
 pub(super) struct SimKind {

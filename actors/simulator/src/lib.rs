@@ -23,7 +23,8 @@
 //! hand at three deaths; R1 no acknowledgement handle is leaked; X1 no activation ends
 //! in a defect. I7 is true by construction: no event carries a frame.
 //!
-//! SUM-1 a counter adds each input once. I6, BUD-2, BUD-3 and BUD-4: no limit of a budget is passed,
+//! SUM-1 a counter adds each input once. MEM-3 one source gives one point; MEM-4 what is masked is not shown; C27 a purge
+//! leaves no archive. I6, BUD-2, BUD-3 and BUD-4: no limit of a budget is passed,
 //! whatever is lost with a process, and accounts know what providers billed (see [`budgets`]).
 //!
 //! All that is checked with the kernel's own fold, which may be wrong itself. So there is a judge
@@ -52,6 +53,7 @@ mod lanes;
 mod ledger;
 #[cfg(test)]
 mod machine;
+mod memories;
 mod models;
 mod operator;
 mod ops;
@@ -126,6 +128,8 @@ pub struct SimOptions {
     pub large: bool,
     /// So many counters beside the sessions: a second kind of entities.
     pub counters: usize,
+    /// So many memories beside the sessions.
+    pub memories: usize,
     /// Whether replies to most messages have to fit a schema.
     pub schemas: bool,
     /// So many accounts, and a holder in each process.
@@ -196,6 +200,8 @@ pub struct RunFailure {
     pub sessions: Option<usize>,
     /// With so many counters.
     pub counters: usize,
+    /// With so many memories.
+    pub memories: usize,
     /// With so many accounts.
     pub budgets: usize,
     /// With sessions whose calls reserve.
@@ -294,11 +300,12 @@ pub fn run(options: &SimOptions) -> Result<RunReport, Box<RunFailure>> {
         Err(violation) => {
             let tail = sim.trace.map(|trace| trace.tail(&violation.detail)).unwrap_or_default();
             let SimOptions { seed, sessions, counters, budgets, session_budgets, .. } = *options;
-            let admissions = options.admissions;
+            let SimOptions { memories, admissions, .. } = *options;
             Err(Box::new(RunFailure {
                 seed,
                 sessions,
                 counters,
+                memories,
                 budgets,
                 session_budgets,
                 admissions,
@@ -448,6 +455,7 @@ impl std::fmt::Display for RunFailure {
             seed,
             sessions,
             counters,
+            memories,
             budgets,
             session_budgets,
             admissions,
@@ -459,6 +467,9 @@ impl std::fmt::Display for RunFailure {
         let mut with = sessions.map(|count| format!(" CLAWNODE_SESSIONS={count}"));
         if *counters > 0 {
             with = Some(format!("{} CLAWNODE_COUNTERS={counters}", with.unwrap_or_default()));
+        }
+        if *memories > 0 {
+            with = Some(format!("{} CLAWNODE_MEMORIES={memories}", with.unwrap_or_default()));
         }
         if *budgets > 0 {
             with = Some(format!("{} CLAWNODE_BUDGETS={budgets}", with.unwrap_or_default()));

@@ -63,6 +63,8 @@ pub(super) struct SeedPlan {
     pub(super) sessions: usize,
     /// How many counters there are besides.
     pub(super) counters: usize,
+    /// How many memories there are besides.
+    pub(super) memories: usize,
     /// What may be spent.
     pub(super) budgets: BudgetPlan,
     /// Inputs of each session at least.
@@ -156,6 +158,7 @@ impl SeedPlan {
             plan.large();
         }
         plan.counters = options.counters;
+        plan.memories = options.memories;
         plan.schemas = options.schemas;
         plan.budgets = BudgetPlan::of(options);
         if options.few_turns {
@@ -165,6 +168,10 @@ impl SeedPlan {
             plan.summarizes();
         }
         plan.lanes = options.lanes;
+        if plan.memories > 0 {
+            // Sessions take most of the time, and others have them.
+            (plan.sessions, plan.inputs) = (plan.sessions.min(1), plan.inputs.min(4));
+        }
         if plan.lanes {
             plan.sessions = plan.sessions.max(4);
         }
@@ -209,6 +216,7 @@ impl SeedPlan {
             processes: if local { 1 } else { rng.random_range(1..=4) },
             sessions: rng.random_range(1..=2),
             counters: 0,
+            memories: 0,
             budgets: BudgetPlan::default(),
             inputs: rng.random_range(2..=6),
             again_most: 30_000,

@@ -2,6 +2,7 @@
 
 use clawnode_cluster::Record;
 use clawnode_kernel::{
+    KernelBug,
     archive::{self, snapshot_of},
     core::{position_of, snapshot_blob},
 };
@@ -30,9 +31,19 @@ impl Sim {
         let ActivationPlace { process, entity, counter } = at;
         let next = match (work, reply) {
             (Do::Purge { upto, state }, StoreReply::Records(records))
+                if position_of(&records) > upto =>
+            {
+                // Another process has appended, so the snapshot is refused.
+                let state = SnapshotState::Blob { digest: Digest::of(&state) };
+                return Some(MachineMessage::Purged { state, before: None });
+            }
+            (Do::Purge { upto, state }, StoreReply::Records(records))
                 if position_of(&records) == upto =>
             {
-                let (before, past) = (snapshot_blob(&records), past_of(&self.world, &records));
+                let (before, mut past) = (snapshot_blob(&records), past_of(&self.world, &records));
+                if self.planted == KernelBug::PurgeKeepsArchive {
+                    past.pop();
+                }
                 if state.len() > STATE_INLINE {
                     Do::PurgeState { before, state, past }
                 } else {

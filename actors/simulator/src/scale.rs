@@ -70,6 +70,7 @@ impl SeedPlan {
             processes: NODES,
             sessions,
             counters: 0,
+            memories: 0,
             budgets: BudgetPlan::default(),
             inputs: 1,
             again_most: 30_000,

@@ -41,7 +41,7 @@ const CRATES: &[Crate] = &[
     Crate {
         folder: "actors/simulator",
         name: "simulator",
-        may: &["proto", "cluster", "sim", "kernel", "budget", "guard", "actors"],
+        may: &["proto", "cluster", "sim", "kernel", "budget", "memory", "guard", "actors"],
     },
     Crate { folder: "nodes/gateway", name: "gateway", may: &["proto", "cluster"] },
     Crate {

@@ -90,3 +90,77 @@ impl Entities {
         })
     }
 }
+
+#[cfg(test)]
+#[cfg(feature = "test-util")]
+mod tests {
+    use std::sync::Arc;
+
+    use clawnode_cluster::{Clock, Storage, SystemClock};
+    use clawnode_local::LocalOptions;
+    use clawnode_proto::{
+        Digest, EntityId, Position,
+        kernel::{KernelEvent, PurgeBegun, Snapshot, SnapshotState},
+    };
+    use serde_bytes::ByteBuf;
+
+    use super::Entities;
+    use crate::{
+        Entity, EntityKind as _, KnownKinds, LoadedJournal, counter::Counter, written::Written,
+    };
+
+    fn entities(storage: &Storage) -> Entities {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        Entities::new(storage.clone(), clock, KnownKinds::default().with::<Counter>())
+    }
+
+    async fn problem(storage: &Storage, id: EntityId) -> Option<String> {
+        let view = entities(storage).verify(Some(id)).await.unwrap();
+        view.journals.into_iter().next().unwrap().problem
+    }
+
+    /// A snapshot of what is there.
+    async fn snapshot(of: &Written, archive: Option<Digest>) -> KernelEvent {
+        let records = of.storage.journal.read(of.id, Position(0)).await.unwrap();
+        let loaded = LoadedJournal { records, snapshot: None };
+        let bytes = Entity::<Counter>::of(of.id, &loaded).unwrap().snapshot().unwrap();
+        let state = SnapshotState::Inline { bytes: ByteBuf::from(bytes) };
+        Snapshot { tail: of.tail, archive, state, superseded: None, positions: Vec::new() }.into()
+    }
+
+    #[tokio::test]
+    async fn a_journal_begins_later_only_if_its_state_says_that_it_was_purged() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut options = LocalOptions::new("cn".parse().unwrap(), Arc::new(SystemClock));
+        options.head_room = 0;
+        let (storage, _control) = clawnode_local::open(dir.path(), options).unwrap();
+        let born = async |key| Written::born(&storage, Counter::KIND, key, 100).await.unwrap();
+
+        // Its first records are cut off, and nothing says why.
+        let mut cut = born("cut").await;
+        let without_archive = snapshot(&cut, None).await;
+        cut.replace(200, without_archive).await.unwrap();
+        let found = problem(&storage, cut.id).await.unwrap();
+        assert!(found.contains("no purge removed them"), "{found}");
+
+        let mut lost = born("lost").await;
+        let missing = Digest::of(b"an archive that is not there");
+        let with_archive = snapshot(&lost, Some(missing)).await;
+        lost.replace(200, with_archive).await.unwrap();
+        let found = problem(&storage, lost.id).await.unwrap();
+        assert!(found.contains("is missing"), "{found}");
+
+        // A purge may have removed it (C27), and its end replaces what is left.
+        lost.append::<KernelEvent>(300, &[PurgeBegun {}.into()]).await.unwrap();
+        assert_eq!(problem(&storage, lost.id).await, None, "in mid-purge");
+        let purged = snapshot(&lost, None).await;
+        lost.replace(400, purged).await.unwrap();
+        assert_eq!(problem(&storage, lost.id).await, None, "purged");
+
+        // A purge is a reason once: what was cut off later has none.
+        let cut_later = snapshot(&lost, None).await;
+        lost.replace(500, cut_later).await.unwrap();
+        let found = problem(&storage, lost.id).await.unwrap();
+        assert!(found.contains("no purge removed them"), "{found}");
+    }
+}

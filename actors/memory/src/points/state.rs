@@ -268,9 +268,9 @@ impl MemoryState {
             MemoryInput::TimerFired { due } => {
                 let (consolidates, purges) =
                     (self.due() == Some(due), self.purge_due() == Some(due));
-                if consolidates || purges {
-                    self.now = self.now.max(due);
-                }
+                // Also if it was not waited for any more: a timer of the same time would be the same input, which is
+                // remembered, and so no later one may have it.
+                self.now = self.now.max(due);
                 if consolidates {
                     self.changed = None;
                     self.wanted.push_back(WantedChange::Consolidate);

@@ -278,6 +278,28 @@ fn what_is_forgotten_is_purged_within_an_hour_or_at_once() {
     assert!(Memory::purges(&book.state));
 }
 
+/// A timer has its time as its name, and an input comes once. The clock of a later owner may be behind.
+#[test]
+fn a_timer_that_fired_in_vain_is_not_waited_for_again() {
+    let forget = |event, now| MemoryInput::Forget {
+        points: vec![source(event).point()],
+        by: "ada".to_owned(),
+        now,
+    };
+    let mut book = Book::new();
+    book.put((1..3).map(|event| told(event, &format!("{event}"), MemoryTrust::Agent)).collect());
+    book.ts = 1_000;
+    book.accept(forget(1, true));
+    book.decide();
+    Memory::purged(&mut book.state);
+    let due = at(1_000 + DAY / 24);
+    book.accept(MemoryInput::TimerFired { due });
+    assert!(!Memory::purges(&book.state), "it is purged");
+    book.accept(forget(2, false));
+    book.decide();
+    assert!(book.state.purge_due().unwrap() > due);
+}
+
 #[test]
 fn what_was_learned_from_a_deleted_session_is_masked_wherever_it_is() {
     let mut book = Book::new();
@@ -290,9 +312,14 @@ fn what_was_learned_from_a_deleted_session_is_masked_wherever_it_is() {
     book.accept(MemoryInput::Put { points: vec![told(3, "Ada has a cat", MemoryTrust::Agent)] });
     let source = EntityId::from_u128(7);
     book.accept(MemoryInput::ForgetSource { source, by: "ada".to_owned() });
-    book.decide();
+    let events = book.decide();
     assert_eq!((book.texts(), book.past().len()), (vec!["Ada lives in Bonn"], 0));
     assert_eq!(book.state.purge_due(), Some(at(DAY / 24)));
+    assert_eq!(book.replayed(), book.state);
+    // The input comes again, under another name: all of it is masked already.
+    assert!(matches!(events[..], [MemoryEvent::Added(_), MemoryEvent::Masked(_)]), "{events:?}");
+    book.accept(MemoryInput::ForgetSource { source, by: "ada".to_owned() });
+    assert_eq!(book.decide(), []);
     let mut book = Book::new();
     book.accept(MemoryInput::ForgetSource { source, by: "ada".to_owned() });
     assert_eq!((book.decide(), book.state.purge_due()), (Vec::new(), None));

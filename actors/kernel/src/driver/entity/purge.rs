@@ -19,7 +19,7 @@ use crate::{
     journal_reader::readable,
 };
 
-/// Tries until the past of an entity is removed, or its actor is gone.
+/// Tries until the past of an entity is removed, another process has the entity, or its actor is gone.
 pub(super) async fn purge<K: EntityKind>(
     context: &WorkerContext,
     id: EntityId,
@@ -46,8 +46,14 @@ async fn try_to_purge<K: EntityKind>(
     state: &Bytes,
 ) -> Result<MachineInput<K>, StoreError> {
     let records = storage.journal.read(id, Position(0)).await?;
-    if position_of(&records) != upto {
-        let detail = format!("a read ends at {}, not at {upto}", position_of(&records));
+    let end = position_of(&records);
+    if end > upto {
+        // Another process has appended, so the snapshot is refused. Its state is not needed.
+        let state = SnapshotState::Blob { digest: Digest::of(state) };
+        return Ok(MachineInput::Purged { state, before: None });
+    }
+    if end < upto {
+        let detail = format!("a read ends at {end}, not at {upto}");
         return Err(StoreError::Unavailable { store: "journal", detail });
     }
     let before = snapshot_blob(&records);
@@ -83,4 +89,52 @@ async fn past_of(storage: &Storage, records: &[Record]) -> Result<Vec<Digest>, S
         next = snapshot_of(&segment);
     }
     Ok(past)
+}
+
+#[cfg(test)]
+#[cfg(feature = "test-util")]
+mod tests {
+    use std::sync::Arc;
+
+    use clawnode_cluster::SystemClock;
+    use clawnode_local::LocalOptions;
+    use clawnode_proto::kernel::{KernelEvent, PurgeBegun};
+
+    use super::*;
+    use crate::{counter::Counter, written::Written};
+
+    #[tokio::test]
+    async fn an_owner_that_was_overtaken_removes_nothing_and_does_not_wait() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut options = LocalOptions::new("cn".parse().unwrap(), Arc::new(SystemClock));
+        options.head_room = 0;
+        let (storage, _control) = clawnode_local::open(dir.path(), options).unwrap();
+        let mut written = Written::born(&storage, Counter::KIND, "one", 100).await.unwrap();
+        let records = storage.journal.read(written.id, Position(0)).await.unwrap();
+        let archive = storage.blobs.put(archive::pack(&records).unwrap()).await.unwrap();
+        let snapshot = Snapshot {
+            tail: written.tail,
+            archive: Some(archive),
+            state: SnapshotState::Inline { bytes: ByteBuf::from(b"a state".to_vec()) },
+            superseded: None,
+            positions: Vec::new(),
+        };
+        written.replace(200, KernelEvent::from(snapshot)).await.unwrap();
+        let before = storage.journal.position(written.id).await.unwrap();
+        written.append::<KernelEvent>(300, &[PurgeBegun {}.into()]).await.unwrap();
+
+        let state = Bytes::from_static(b"the state now");
+        let done = try_to_purge::<Counter>(&storage, written.id, before, &state).await.unwrap();
+        assert!(matches!(done, MachineInput::Purged { before: None, .. }), "{done:?}");
+        assert_eq!(storage.blobs.list().await.unwrap(), [archive], "another process has it");
+
+        let now = storage.journal.position(written.id).await.unwrap();
+        let done = try_to_purge::<Counter>(&storage, written.id, now, &state).await.unwrap();
+        let MachineInput::Purged { state: SnapshotState::Inline { bytes }, before: None } = done
+        else {
+            panic!("{done:?}")
+        };
+        assert_eq!(bytes.as_slice(), &*state);
+        assert_eq!(storage.blobs.list().await.unwrap(), []);
+    }
 }
