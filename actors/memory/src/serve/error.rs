@@ -34,9 +34,10 @@ impl FillError {
     /// Whether it is about one entity alone and stays as it is: others can be filled.
     pub(super) fn is_of_entity(&self) -> bool {
         match self {
-            Self::Journal(EntityError::Corrupt(_)) | Self::Unreadable(_) => true,
+            Self::Journal(EntityError::Corrupt(_))
+            | Self::Unreadable(_)
+            | Self::Store(StoreError::Full { .. } | StoreError::Malformed { .. }) => true,
             Self::Journal(failure) => failure.is_damage(),
-            Self::Store(StoreError::Full { .. } | StoreError::Malformed { .. }) => true,
             Self::Store(_) | Self::Place { .. } => false,
         }
     }

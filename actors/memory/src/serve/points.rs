@@ -34,6 +34,9 @@ pub(super) enum MissingPoints {
     Whole(DocumentBatch),
 }
 
+/// Those that events took away, and those that they added.
+type ChangedDocuments = (Vec<DocumentId>, Vec<Document>);
+
 /// What a store lacks that is filled up to the event `upto`.
 pub(super) fn missing(
     upto: u64,
@@ -90,7 +93,7 @@ pub(super) fn events(id: EntityId, records: &[Record]) -> Result<Vec<Sealed>, Fi
 fn changed<'a>(
     memory: &Entity<Memory>,
     events: impl Iterator<Item = &'a Sealed>,
-) -> Result<Option<(Vec<DocumentId>, Vec<Document>)>, FillError> {
+) -> Result<Option<ChangedDocuments>, FillError> {
     let past = memory.state.past().map(|it| (it.id, DocumentId::from(&it.point.source)));
     let past: BTreeMap<MemoryPointId, DocumentId> = past.collect();
     let (mut left, mut added) = (Vec::new(), Vec::new());

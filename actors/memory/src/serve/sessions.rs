@@ -51,12 +51,9 @@ impl ServedStore {
     ) -> Result<bool, FillError> {
         let (store, id) = (&self.shared.store, scope.entity());
         let mut upto = store.upto(scope).await?;
-        let end = match self.end_of(id).await? {
-            Some((end, false)) => end,
-            Some((_, true)) | None => {
-                store.drop(scope).await?;
-                return Ok(false);
-            }
+        let Some((end, false)) = self.end_of(id).await? else {
+            store.drop(scope).await?;
+            return Ok(false);
         };
         if upto > end {
             store.drop(scope).await?;
