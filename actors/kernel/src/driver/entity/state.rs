@@ -146,12 +146,7 @@ impl<K: EntityKind> EntityActorState<K> {
                 self.handed.slim();
                 self.dispatcher.completed(id, input);
             }
-            MachineOutput::TellFenced { process, epoch } => {
-                self.served.runner.claimed(id, process, epoch);
-                if self.context.storage.shared {
-                    self.spawn(myself, tell_fenced(context, id, process, epoch));
-                }
-            }
+            MachineOutput::TellFenced { process, epoch } => self.claimed(myself, process, epoch),
             MachineOutput::Archive { upto, state } => {
                 self.spawn(
                     myself,
@@ -179,6 +174,15 @@ impl<K: EntityKind> EntityActorState<K> {
             MachineOutput::Stop(stop) => self.stop(myself, &stop),
         }
         None
+    }
+
+    /// This process has claimed the entity from another one.
+    fn claimed(&mut self, myself: &ActorRef<EntityMessage<K>>, from: ProcessId, epoch: Epoch) {
+        self.served.runner.claimed(self.id, from, epoch);
+        if self.context.storage.shared {
+            let context = Arc::clone(&self.context);
+            self.spawn(myself, tell_fenced(context, self.id, from, epoch));
+        }
     }
 
     fn stop(&mut self, myself: &ActorRef<EntityMessage<K>>, stop: &ActivationEnd) {
