@@ -129,8 +129,7 @@ impl Opened {
         follow_load(&base, &agents, &gauges, &hub).await?;
         follow_files(&base, &loaded, &node_status, follows).await?;
         let (shutdown, heartbeat) = (CancellationToken::new(), Arc::clone(&heartbeat_source));
-        let (supervisor, stopping) = (base.supervisor.clone(), shutdown.clone());
-        let operations = Operations::new(feed, heartbeat, supervisor, agents.clone(), stopping);
+        let operations = operations(&base, feed, heartbeat, &agents, &shutdown);
         Ok(Wired {
             loaded,
             base,
@@ -154,6 +153,17 @@ impl Opened {
             operations,
         })
     }
+}
+
+/// What operators do here.
+fn operations(
+    base: &NodeBase,
+    feed: Feed,
+    heartbeat: HeartbeatSource,
+    agents: &Agents,
+    shutdown: &CancellationToken,
+) -> Operations {
+    Operations::new(feed, heartbeat, base.supervisor.clone(), agents.clone(), shutdown.clone())
 }
 
 /// What follows the configuration's files.

@@ -10,6 +10,7 @@ use clawnode_proto::{
 };
 
 use super::{
+    agent_memory::AgentMemoryOptions,
     agents::{AgentSection, DEFAULT_AGENT, LimitOptions},
     error::{ConfigError, nearest},
     mcp::{self, ServerFault, is_http},
@@ -298,7 +299,8 @@ impl Checks<'_> {
             if let Some((key, what, hint)) = it.context_fault().or_else(|| it.skills_fault()) {
                 return self.fail(&["agents", name, key], what, &hint);
             }
-            if let Some((key, what, hint)) = it.memory.as_ref().and_then(|memory| memory.fault()) {
+            if let Some((key, what, hint)) = it.memory.as_ref().and_then(AgentMemoryOptions::fault)
+            {
                 return self.fail(&["agents", name, "memory", key], what, &hint);
             }
             if let Some(Err(what)) = it.response_schema.as_ref().map(SchemaSource::read) {

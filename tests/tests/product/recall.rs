@@ -54,7 +54,10 @@ impl RemindedAgent {
         peer: &str,
         shown: &str,
     ) -> Result<(Turn, String), ProcessError> {
-        for _ in 0..TURNS_MOST {
+        let mut turns = 0;
+        loop {
+            assert!(turns < TURNS_MOST, "no turn of {peer} was shown `{shown}`: {}", self.last());
+            turns += 1;
             self.said += 1;
             let gate = format!("gate {}", self.said);
             let (wait, text) = (Step::Gate { name: gate.clone() }, "Noted.".to_owned());
@@ -70,7 +73,6 @@ impl RemindedAgent {
             self.server.open(&gate);
             client.resume_from(&turn).await?.completed().await?;
         }
-        panic!("no turn of {peer} was shown `{shown}`: {}", self.last());
     }
 
     /// What the model was sent last.

@@ -389,7 +389,9 @@ impl Holder {
             out.extend(sends.map(|body| HolderOutput::Send(key.clone(), body)));
         };
         if looks_at_all || *leaves {
-            accounts.iter_mut().for_each(|(key, account)| follows(key, account));
+            for (key, account) in accounts.iter_mut() {
+                follows(key, account);
+            }
             return;
         }
         for key in &touched {

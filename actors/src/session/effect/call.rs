@@ -84,6 +84,7 @@ enum CallStreamEnd {
 }
 
 /// A call under way: what was received, and where the next frame goes.
+#[expect(clippy::struct_excessive_bools, reason = "each is known at another time")]
 struct RunningCall<'a> {
     runner: &'a SessionRunner,
     entity: EntityId,

@@ -155,7 +155,7 @@ fn told(mut messages: Vec<Message>) -> Vec<Message> {
         let media = std::mem::take(&mut message.attachments);
         if let (Text::Inline { text }, false) = (&mut message.content, media.is_empty()) {
             for one in media {
-                text.push_str(&format!("\n(attached: {one})"));
+                text.extend(["\n(attached: ", &one.to_string(), ")"]);
             }
         }
     }
@@ -197,16 +197,15 @@ fn next(state: &SessionState, turn: &Turn, grant: &Grant) -> Result<NextSummary,
         return Err(format!("{ATTEMPTS_MOST} attempts at it were interrupted"));
     }
     let window_tokens = grant.options.profiles.window(model);
-    let asked = match begun.and_then(|it| it.asked.clone()) {
-        Some(asked) => asked,
-        None => {
-            let max_tokens = OUTPUT_MOST.min(window_tokens / 4);
-            let room = u64::from(window_tokens.saturating_sub(max_tokens));
-            let most = room.saturating_mul(ROOM_PERCENT) / 100;
-            let upto = covered(state, turn, window(state, profile), most);
-            let upto = upto.ok_or("the window of its model is too small")?;
-            CompactionAsked { upto, model: model.clone(), max_tokens }
-        }
+    let asked = if let Some(asked) = begun.and_then(|it| it.asked.clone()) {
+        asked
+    } else {
+        let max_tokens = OUTPUT_MOST.min(window_tokens / 4);
+        let room = u64::from(window_tokens.saturating_sub(max_tokens));
+        let most = room.saturating_mul(ROOM_PERCENT) / 100;
+        let upto = covered(state, turn, window(state, profile), most);
+        let upto = upto.ok_or("the window of its model is too small")?;
+        CompactionAsked { upto, model: model.clone(), max_tokens }
     };
     let call = call_of(turn);
     let profile = Profile {

@@ -5,7 +5,7 @@ use clawnode_proto::{
     Attempt, TurnId,
     budget::{BudgetUnit, LimitKey, WindowLength},
     event::decode_record,
-    hook::HookPoint,
+    hook::{HookPoint, HookTrail},
     lane::Lane,
     limits::SUMMARY_CHARS,
     llm::{FailureClass, ModelFailure, Role, StopReason, Text, Usage},
@@ -133,7 +133,7 @@ fn a_summary_takes_the_place_of_the_oldest_turns() {
     let (key, _) = run.started.pop().unwrap();
     let outcome = clawnode_proto::tool::ToolOutcome::done("seen");
     let end = clawnode_proto::session::ToolEnd::Known { outcome };
-    run.feed(MachineInput::Ended(key, Outcome::Tool(end, Default::default())));
+    run.feed(MachineInput::Ended(key, Outcome::Tool(end, HookTrail::default())));
     assert_eq!(job(&run).request.messages[..2], request.messages[..2]);
     assert_eq!(job(&run).notice, None, "it is said once");
     run.replies(&[]);

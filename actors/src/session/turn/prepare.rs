@@ -66,6 +66,7 @@ pub enum SessionJob {
 
 /// All that a model call takes.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is decided by another rule")]
 pub struct CallJob {
     /// On behalf of which agent.
     pub agent: AgentName,

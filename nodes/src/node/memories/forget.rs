@@ -80,7 +80,8 @@ impl MemoryAnswers {
         };
         let was_there = is_there(state);
         // What was masked before may still be in the journal.
-        if !was_there && !(state.is_gone(point) && state.is_to_be_purged()) {
+        let still_goes = state.is_gone(point) && state.is_to_be_purged();
+        if !was_there && !still_goes {
             return Err(no_point(&key, point, state));
         }
         let by = format!("operator at {}", (self.node.heartbeat)().node);
