@@ -59,6 +59,7 @@ pub const COMMAND_CODES: &[(&str, &str)] = &[
     ("local_file", "A file of this machine cannot be read or written."),
     ("log_damaged", "The log of the data directory is damaged."),
     ("membership_unusable", "The credential of this node is damaged or incomplete."),
+    ("memory_stuck", "The store of memories is not filled again within two minutes."),
     ("nats_not_ready", "The NATS servers answer, but their streams cannot be used yet."),
     ("nats_refused", "The NATS servers do not accept the credential."),
     ("nats_unreachable", "The NATS servers do not answer."),

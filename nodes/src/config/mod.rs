@@ -16,6 +16,7 @@ pub mod env;
 mod error;
 mod file;
 mod json;
+mod kept_conversations;
 mod line_positions;
 pub mod load;
 pub mod mcp;

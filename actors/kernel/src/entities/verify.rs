@@ -119,7 +119,7 @@ mod tests {
         view.journals.into_iter().next().unwrap().problem
     }
 
-    /// A snapshot of what is there.
+    /// A snapshot of all that is there.
     async fn snapshot(of: &Written, archive: Option<Digest>) -> KernelEvent {
         let records = of.storage.journal.read(of.id, Position(0)).await.unwrap();
         let loaded = LoadedJournal { records, snapshot: None };

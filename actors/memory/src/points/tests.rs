@@ -12,7 +12,7 @@ use clawnode_proto::{
     memory_view::PointState,
 };
 
-use super::{Memory, MemoryEffect, MemoryJob, MemoryState, PutAnswer};
+use super::{Memory, MemoryEffect, MemoryState, PutAnswer};
 
 pub(super) const DAY: u64 = 86_400_000;
 
@@ -496,23 +496,4 @@ fn a_point_that_breaks_a_limit_is_refused_alone() {
     ]);
     assert_eq!(answer.refused[0].reason, PointRefusal::Invalid);
     assert_eq!(book.texts(), ["fine"]);
-}
-
-#[test]
-fn a_memory_wants_to_be_listed_and_a_timer() {
-    let mut book = Book::new();
-    assert_eq!(Memory::decide(&book.state), []);
-    book.put(vec![told(1, "a", MemoryTrust::Person)]);
-    let wanted = [MemoryEffect::Timer(at(DAY)), MemoryEffect::List(1)];
-    assert_eq!(Memory::decide(&book.state), wanted);
-    let Some(MemoryJob::Timer(timer)) = Memory::prepare(&book.state, &wanted[0], false) else {
-        panic!()
-    };
-    let fired: MemoryInput = codec::decode(&timer.input.body).unwrap();
-    assert_eq!((timer.due, fired), (at(DAY), MemoryInput::TimerFired { due: at(DAY) }));
-    book.accept(MemoryInput::Delete {});
-    assert!(Memory::doomed(&book.state));
-    assert_eq!(Memory::decide(&book.state), []);
-    Memory::deleted(&mut book.state);
-    assert_eq!(book.state, MemoryState::default(), "no personal data stays");
 }

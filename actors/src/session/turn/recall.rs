@@ -1,4 +1,4 @@
-//! What a turn is reminded of: what is searched for, what of that is shown, and how. Pure.
+//! What a turn recalls: the text that is searched for, what of that is shown, and how. Pure.
 //!
 //! Before its first call a turn asks a store for points of memories and passages of conversations that fit the message
 //! that begins it. What is found goes into the append of that call, so each attempt at each call of the turn is shown the
@@ -187,7 +187,7 @@ impl RecallAsk {
         if self.memory.recall_untrusted { MemoryTrust::Tool } else { MemoryTrust::Agent }
     }
 
-    /// What the turn is reminded of: what was found where it may look, as far as there is room. `text`: the message.
+    /// What the turn recalls: the finds where it may look, as far as there is room. `text`: the message.
     pub fn recalled(&self, text: &str, store: &str, finds: RecallFinds) -> Recalled {
         let RecallFinds { points, passages, degraded } = finds;
         let (turn, store) = (self.turn, store.to_owned());

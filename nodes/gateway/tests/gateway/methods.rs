@@ -101,7 +101,11 @@ async fn every_method_is_answered_on_every_way() {
     let (mut client, http) = (gateway.connect().await, http_client());
     for method in Method::ALL {
         let name = method.as_str();
-        let known = known(&prepare(&mut client).await);
+        let mut known = known(&prepare(&mut client).await);
+        if *method == Method::MemorySearch {
+            // It searches one memory, or what a session may see.
+            known.as_object_mut().unwrap().remove("session");
+        }
         let params = example::params(*method, &known);
         let answered = over_ws(&mut client, *method, params.clone()).await;
         prepare(&mut client).await;
