@@ -95,14 +95,15 @@ pub const GUIDES: [Scene; 15] = [
         folder: FOLDER,
         steps: &[
             Step::new(
-                "clawnode memory put default/all 'Tea",
+                "clawnode memory put default/all 'Tea is at four.' --subject",
                 "serve",
                 "shows superseded; shows 'Tea is at five.'; shows shared/handbook; shows '1 added'",
             ),
+            Step::new("clawnode memory put default/all 'Coffee", "", "shows 'Coffee is at six.'"),
             Step::new(
                 "clawnode memory put default/all 'The key",
                 "",
-                "shows 'is not recalled any more'; shows '`default/all` is deleted, with 1 live point'",
+                "shows 'it has no text that was forgotten'; shows '`default/all` is deleted, with 2 live points'",
             ),
         ],
     },
