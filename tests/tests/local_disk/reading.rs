@@ -35,8 +35,8 @@ async fn reads() -> Result {
     assert!(store.bucket.list("many").now_or_never().is_none());
     assert!(store.jobs.list().now_or_never().is_none());
 
-    release.send(()).unwrap();
-    busy.await.unwrap().unwrap();
+    release.send(())?;
+    busy.await??;
     assert_eq!(store.journal.read(entity("many"), NONE).await?.len(), 200);
     assert_eq!(store.inbox.read(entity("many"), NONE).await?.len(), 200);
     assert_eq!(store.bucket.list("many").await?.len(), 200);
