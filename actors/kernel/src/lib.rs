@@ -43,6 +43,7 @@ pub mod newer;
 pub mod partition;
 #[cfg(feature = "test-util")]
 mod planted;
+pub mod recent;
 mod shrink;
 pub mod supervise;
 #[cfg(feature = "test-util")]

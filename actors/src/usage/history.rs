@@ -52,7 +52,9 @@ pub(super) async fn whole(
     };
     let Some(first) = loaded.records.first().cloned() else { return Ok(JournalRead::Whole) };
     if let Some(at) = tombstone(&loaded.records) {
-        return Ok(JournalRead::Deleted(at));
+        // The journal of a memory looks so after a purge, and has no calls.
+        let is_session = !matches!(Meter::at_snapshot(id, &loaded), Err(FoldError::Kind { .. }));
+        return Ok(if is_session { JournalRead::Deleted(at) } else { JournalRead::Whole });
     }
     let (links, mut base) = links(storage, first, loaded.snapshot).await?;
     // What is before the oldest record that is kept.

@@ -26,7 +26,6 @@ mod cost;
 mod cost_tests;
 mod history;
 mod meter;
-mod recent;
 mod show;
 mod state;
 mod stopped;

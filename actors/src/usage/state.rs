@@ -12,16 +12,17 @@ use clawnode_proto::{
 use serde::de::DeserializeOwned;
 use tracing::{debug, warn};
 
+use clawnode_kernel::recent::RecentEntities;
+
 use super::{
     history,
     meter::{CountedCall, Meter, gone_on},
-    recent::RecentEntities,
     stopped::{CountingStopped, DAYS, HEAD},
 };
 
 /// Records that are read at once.
 const PAGE: usize = 256;
-/// Sessions of which it is known where they are, twice: about 10 MB.
+/// Sessions whose meters are remembered, up to twice as many: about 10 MB.
 const METERS: usize = 10_000;
 
 /// The counts of this process. What goes wrong ends them: what is saved is opened again.

@@ -20,7 +20,7 @@ pub enum FillError {
     Unreadable(#[from] CodecError),
     /// Where the feed was followed to cannot be kept.
     #[error("cannot keep how far the store is filled, in `{path}`; check its disk and permissions")]
-    Place {
+    Followed {
         /// Which file.
         path: String,
         /// Why.
@@ -38,7 +38,7 @@ impl FillError {
             | Self::Unreadable(_)
             | Self::Store(StoreError::Full { .. } | StoreError::Malformed { .. }) => true,
             Self::Journal(failure) => failure.is_damage(),
-            Self::Store(_) | Self::Place { .. } => false,
+            Self::Store(_) | Self::Followed { .. } => false,
         }
     }
 }
@@ -58,7 +58,7 @@ impl From<FillError> for ErrorBody {
                 Self::new(ErrorCode::InvalidParams, message)
             }
             FillError::Store(StoreError::Full { .. }) => Self::new(ErrorCode::Conflict, message),
-            FillError::Store(_) | FillError::Place { .. } => {
+            FillError::Store(_) | FillError::Followed { .. } => {
                 Self::new(ErrorCode::Unavailable, message)
                     .hint("the store is built from journals: `clawnode memory reindex`")
             }

@@ -9,9 +9,9 @@ use std::{
 };
 
 use clawnode_cluster::{Backoff, Record};
-use clawnode_kernel::Service;
+use clawnode_kernel::{Service, recent::RecentEntities};
 use clawnode_proto::{
-    AgentName, EntityId, Kind, Position, SessionKey,
+    AgentName, EntityId, ErrorChain, Kind, Position, SessionKey,
     event::decode_record,
     kernel::{DELETED, SNAPSHOT},
     memory::MemoryKey,
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::{debug, info, warn};
 
-use super::{error::FillError, recent::RecentPlaces, served::ServedStore, sessions::NextMessage};
+use super::{error::FillError, said::is_deletion, served::ServedStore, sessions::NextMessage};
 use crate::store::{LocalStore, MemoryStore as _, StoreError, StoreScope};
 
 /// How often new records are looked for.
@@ -34,7 +34,7 @@ const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 const MENDED: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(5));
 /// Records that are read at once.
 const PAGE: usize = 256;
-/// Entities of which it is known what they are, twice.
+/// Entities whose part in the store is remembered, up to twice as many.
 const PLACES: usize = 10_000;
 /// The wire name of the event that ends a turn: from then on, what was said in it can be found.
 const TURN_DONE: &str = "turn_done";
@@ -47,6 +47,9 @@ struct FollowedFeed {
     position: Position,
     /// The agents whose conversations it has. With others, the feed is read from its beginning.
     conversations: BTreeSet<AgentName>,
+    /// The scopes that are to be filled again.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    damaged: BTreeSet<StoreScope>,
 }
 
 /// What an entity is to the store.
@@ -66,7 +69,9 @@ pub(super) struct StoreFiller {
     upto: Position,
     /// Up to here that is kept, since when. None: nothing is kept.
     saved: Option<(Position, Instant)>,
-    places: RecentPlaces<FollowedEntity>,
+    /// The scopes that are kept as those to be filled again.
+    saved_damaged: BTreeSet<StoreScope>,
+    places: RecentEntities<FollowedEntity>,
     /// Whose files have changed since it was kept.
     changed: BTreeSet<EntityId>,
     /// How long to wait before damaged files are looked at again, and when that is over.
@@ -91,6 +96,7 @@ pub async fn run(served: ServedStore) {
                 backoff = Backoff::new(AGAIN.0, AGAIN.1);
             }
             Err(failure) => {
+                let failure = ErrorChain(&failure);
                 if backoff.tries() == 0 {
                     warn!(%failure, "the store of memories is filled later");
                 } else {
@@ -112,12 +118,15 @@ impl StoreFiller {
         let kept = kept.ok().flatten();
         let kept = kept.and_then(|bytes| serde_json::from_slice::<FollowedFeed>(&bytes).ok());
         let kept = kept.filter(|it| it.conversations == served.shared.conversations);
-        let upto = kept.map(|it| it.position);
+        let upto = kept.as_ref().map(|it| it.position);
+        let saved_damaged = kept.map(|it| it.damaged).unwrap_or_default();
+        served.mark_damaged(&saved_damaged.iter().cloned().collect::<Vec<_>>());
         Self {
             served,
             upto: upto.unwrap_or(Position(0)),
             saved: upto.map(|upto| (upto, Instant::now())),
-            places: RecentPlaces::new(PLACES),
+            saved_damaged,
+            places: RecentEntities::new(PLACES),
             changed: BTreeSet::new(),
             mending: (Backoff::new(MENDED.0, MENDED.1), Instant::now()),
         }
@@ -155,7 +164,7 @@ impl StoreFiller {
             (it.upto, it.end, it.whole_at) = (end, end, now);
         });
         let is_due = self.saved.is_none_or(|(upto, at)| upto < end && at.elapsed() >= SAVE);
-        if is_due {
+        if is_due || self.saved_damaged != self.served.damaged() {
             self.save().await?;
         }
         if is_rebuilding {
@@ -185,7 +194,7 @@ impl StoreFiller {
         if let Err(source) = removed
             && source.kind() != io::ErrorKind::NotFound
         {
-            return Err(FillError::Place { path: shown, source });
+            return Err(FillError::Followed { path: shown, source });
         }
         self.served.begins_again();
         self.upto = Position(0);
@@ -210,9 +219,10 @@ impl StoreFiller {
         self.mending.1 = now + self.mending.0.next(&mut rand::rng());
         for scope in damaged {
             self.changed.insert(scope.entity());
-            self.served.refill(&scope).await.or_else(|failure| skip(scope.entity(), failure))?;
-            self.served.mark_filled(&scope);
-            info!(%scope, "a damaged index was filled again from its journal");
+            match self.served.refill(&scope).await {
+                Ok(()) => info!(%scope, "a damaged index was filled again from its journal"),
+                Err(failure) => skip(scope.entity(), failure)?,
+            }
         }
         Ok(())
     }
@@ -250,8 +260,13 @@ impl StoreFiller {
             let _reading = self.served.shared.reading.lock().await;
             self.served.fill_session(&scope, &mut next).await
         };
-        let is_gone = is_new && self.served.end_of(id).await?.is_none_or(|(_, is_gone)| is_gone);
-        if !is_gone {
+        let is_gone = match self.served.last_event(id).await? {
+            // The journal of a memory begins so after a purge, too.
+            Some(last) if scope.memory().is_some() => last.head.kind == DELETED,
+            Some(last) => is_deletion(&last)?,
+            None => true,
+        };
+        if !is_new || !is_gone {
             // The next records are looked at one by one.
             self.places.put(id, FollowedEntity::Scope { scope, seen: seen.max(1), next });
         }
@@ -291,16 +306,19 @@ impl StoreFiller {
         let changed = std::mem::take(&mut self.changed);
         self.served.shared.store.work(move |store| store.sync_now(&changed)).await?;
         let conversations = self.served.shared.conversations.clone();
-        let followed = FollowedFeed { position: self.upto, conversations };
+        let damaged = self.served.damaged();
+        let followed =
+            FollowedFeed { position: self.upto, conversations, damaged: damaged.clone() };
         let path = path(&self.served);
         let shown = path.display().to_string();
         let written = tokio::task::spawn_blocking(move || write(&path, &followed)).await;
         match written {
             Ok(Ok(())) => {}
-            Ok(Err(source)) => return Err(FillError::Place { path: shown, source }),
+            Ok(Err(source)) => return Err(FillError::Followed { path: shown, source }),
             Err(_ended) => return Err(StoreError::Closed.into()),
         }
         self.saved = Some((self.upto, Instant::now()));
+        self.saved_damaged = damaged;
         Ok(())
     }
 }
@@ -323,7 +341,8 @@ fn skip(id: EntityId, failure: FillError) -> Result<(), FillError> {
     if !failure.is_of_entity() {
         return Err(failure);
     }
-    warn!(entity = %id, %failure, "the store of memories goes without this one");
+    let failure = ErrorChain(&failure);
+    warn!(entity = %id, %failure, "the store of memories lacks this one");
     Ok(())
 }
 

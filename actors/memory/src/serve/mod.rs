@@ -1,9 +1,10 @@
 //! Fills a store from journals, and answers from it.
 //!
-//! A [`ServedStore`] is the store of one process. [`follow`](follow::follow) reads the feed of journals and puts what is
+//! A [`ServedStore`] is the store of one process. [`follow`](follow::run) reads the feed of journals and puts what is
 //! new: points of memories, and what was said in the conversations of agents that the configuration names. The store says
 //! per scope up to which event it is filled, so whatever was lost is put again (C24, C28): a scope from its journal, the
-//! whole store from the feed's beginning. No turn waits for that.
+//! whole store from the feed's beginning. No turn waits for that,
+//! but for the memories that it searches, within the time of its search.
 //!
 //! A search asks the journals of its memories first. What the store lacks of them is put, and what is masked or superseded
 //! is left out, whatever the store says (MEM-4).
@@ -11,7 +12,6 @@
 mod error;
 pub mod follow;
 mod points;
-mod recent;
 mod said;
 mod served;
 #[cfg(test)]

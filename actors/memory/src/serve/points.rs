@@ -50,10 +50,7 @@ pub(super) fn missing(
     if upto == end {
         return Ok(MissingPoints::None);
     }
-    let whole = || {
-        let documents = memory.state.live().map(|it| document(&it.point)).collect();
-        MissingPoints::Whole(DocumentBatch { after: 0, upto: end, documents })
-    };
+    let whole = || MissingPoints::Whole(whole(memory));
     if upto == 0 || upto > end {
         return Ok(whole());
     }
@@ -66,6 +63,12 @@ pub(super) fn missing(
         masked,
         batch: DocumentBatch { after: upto, upto: end, documents },
     }))
+}
+
+/// All live points of a memory, for a scope that has nothing.
+pub(super) fn whole(memory: &Entity<Memory>) -> DocumentBatch {
+    let documents = memory.state.live().map(|it| document(&it.point)).collect();
+    DocumentBatch { after: 0, upto: memory.core.tail.n.0, documents }
 }
 
 /// The documents of points that may be found.

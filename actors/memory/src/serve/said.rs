@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use clawnode_proto::{
     CallId, Sealed, Timestamp, codec,
-    kernel::{DELETED, KernelEvent},
+    kernel::{DELETED, KernelEvent, SNAPSHOT},
     llm::Text,
     memory::MemoryTrust,
     session::{SessionEvent, SessionInput},
@@ -28,12 +28,25 @@ pub(super) struct SaidReader {
     pub(super) said: Vec<SaidText>,
     /// The event that ended the last of them; 0 if there was none.
     pub(super) upto: u64,
-    /// Whether the session was deleted on the way. What was said before that is left out.
-    pub(super) is_deleted: bool,
+    /// The event of the last deletion on the way; 0 if there was none. What was said before it is left out.
+    pub(super) deleted_at: u64,
     /// Of the turn that runs.
     open: Vec<SaidText>,
     /// What models said in it.
     replies: HashMap<CallId, Text>,
+}
+
+/// Whether a session is deleted by this event. A snapshot without an archive takes the place of its whole journal then;
+/// `deleted` answers inputs that come later.
+pub(super) fn is_deletion(sealed: &Sealed) -> Result<bool, FillError> {
+    match sealed.head.kind.as_str() {
+        DELETED => Ok(true),
+        SNAPSHOT => {
+            let event = sealed.event::<KernelEvent>()?;
+            Ok(matches!(event, Some(KernelEvent::Snapshot(it)) if it.archive.is_none()))
+        }
+        _ => Ok(false),
+    }
 }
 
 // === impl SaidReader ===
@@ -41,8 +54,8 @@ pub(super) struct SaidReader {
 impl SaidReader {
     /// Takes the next event.
     pub(super) fn take(&mut self, sealed: &Sealed) -> Result<(), FillError> {
-        if sealed.head.kind == DELETED {
-            *self = Self { is_deleted: true, ..Self::default() };
+        if is_deletion(sealed)? {
+            *self = Self { deleted_at: sealed.head.n.0, ..Self::default() };
             return Ok(());
         }
         match sealed.event::<SessionEvent>()? {

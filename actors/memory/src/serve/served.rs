@@ -11,8 +11,8 @@ use std::{
 
 use async_trait::async_trait;
 use clawnode_cluster::{Clock, Storage};
-use clawnode_kernel::{Entities, Entity, KnownKinds};
-use clawnode_proto::{AgentName, EntityId, Position, SessionKey, Timestamp, kernel::DELETED};
+use clawnode_kernel::{Entities, Entity, KnownKinds, recent::RecentEntities};
+use clawnode_proto::{AgentName, EntityId, ErrorChain, Position, Sealed, SessionKey, Timestamp};
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::Mutex as AsyncMutex;
 use tracing::debug;
@@ -20,7 +20,7 @@ use tracing::debug;
 use super::{
     error::FillError,
     points::{self, MissingPoints},
-    recent::RecentPlaces,
+    said::is_deletion,
 };
 use crate::{
     points::Memory,
@@ -32,7 +32,7 @@ use crate::{
 
 /// Journals that a search reads at the same time.
 const READS_MOST: usize = 16;
-/// Memories of which it is known what is live, twice: 2,000 points of 32 bytes each.
+/// Memories whose live points are remembered, up to twice as many: 2,000 points of 32 bytes each.
 const TRUTHS: usize = 64;
 /// Scopes with damaged files that are filled again one by one. With more, everything is filled again.
 const DAMAGED: usize = 1_024;
@@ -50,7 +50,7 @@ pub(super) struct Shared {
     /// The agents whose conversations can be found.
     pub(super) conversations: BTreeSet<AgentName>,
     /// What is live in memories that were searched lately.
-    truths: Mutex<RecentPlaces<Arc<MemoryTruth>>>,
+    truths: Mutex<RecentEntities<Arc<MemoryTruth>>>,
     /// One memory is filled at a time, by searches and by the feed.
     filling: AsyncMutex<()>,
     /// One session is filled at a time.
@@ -117,7 +117,7 @@ impl ServedStore {
                 store,
                 entities: Entities::new(storage, clock, kinds),
                 conversations,
-                truths: Mutex::new(RecentPlaces::new(TRUTHS)),
+                truths: Mutex::new(RecentEntities::new(TRUTHS)),
                 filling: AsyncMutex::new(()),
                 reading: AsyncMutex::new(()),
                 progress: Mutex::new(FillProgress {
@@ -146,24 +146,26 @@ impl ServedStore {
     /// How far one scope is filled.
     pub async fn fill_of(&self, scope: &StoreScope) -> Result<ScopeFill, FillError> {
         let upto = self.shared.store.upto(scope).await?;
-        let end = self.end_of(scope.entity()).await?.map_or(0, |(event, _)| event);
+        let end = self.last_event(scope.entity()).await?.map_or(0, |last| last.head.n.0);
         Ok(ScopeFill { upto, end })
     }
 
     /// Fills one scope again from its journal.
     pub async fn refill(&self, scope: &StoreScope) -> Result<(), FillError> {
+        // Whatever ends this on the way, the scope is filled later, and searches say that they lack it.
+        self.mark_damaged(std::slice::from_ref(scope));
         if scope.memory().is_some() {
             let _filling = self.shared.filling.lock().await;
             self.shared.store.drop(scope).await?;
-            return self.fill_memory(scope).await.map(drop);
-        }
-        if let Some(session) = scope.session() {
+            self.fill_memory(scope).await?;
+        } else if let Some(session) = scope.session() {
             let _reading = self.shared.reading.lock().await;
             self.shared.store.drop(scope).await?;
             if self.keeps(&session) {
                 self.fill_session(scope, &mut None).await?;
             }
         }
+        self.damages().remove(scope);
         Ok(())
     }
 
@@ -176,7 +178,7 @@ impl ServedStore {
     /// Has the whole store filled again, behind what is there: what it lacks is put.
     pub fn refill_all(&self) {
         self.shared.again.store(true, Ordering::SeqCst);
-        self.set_progress(|it| it.is_rebuilding = true);
+        self.set_progress(|it| (it.is_rebuilding, it.upto) = (true, Position(0)));
     }
 
     /// Whether the feed is to be read from its beginning.
@@ -191,7 +193,7 @@ impl ServedStore {
     }
 
     /// Has these scopes filled again: their files were damaged, and are removed.
-    fn mark_damaged(&self, scopes: &[StoreScope]) {
+    pub(super) fn mark_damaged(&self, scopes: &[StoreScope]) {
         let mut damages = self.damages();
         damages.extend(scopes.iter().cloned());
         if damages.len() > DAMAGED {
@@ -201,13 +203,8 @@ impl ServedStore {
     }
 
     /// Which scopes are to be filled again.
-    pub(super) fn damaged(&self) -> Vec<StoreScope> {
-        self.damages().iter().cloned().collect()
-    }
-
-    /// The scope is filled again.
-    pub(super) fn mark_filled(&self, scope: &StoreScope) {
-        self.damages().remove(scope);
+    pub(super) fn damaged(&self) -> BTreeSet<StoreScope> {
+        self.damages().clone()
     }
 
     fn damages(&self) -> MutexGuard<'_, BTreeSet<StoreScope>> {
@@ -218,7 +215,7 @@ impl ServedStore {
         change(&mut self.shared.progress.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    fn truths(&self) -> MutexGuard<'_, RecentPlaces<Arc<MemoryTruth>>> {
+    fn truths(&self) -> MutexGuard<'_, RecentEntities<Arc<MemoryTruth>>> {
         self.shared.truths.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -226,11 +223,10 @@ impl ServedStore {
         self.shared.entities.storage()
     }
 
-    /// The last event of a journal, and whether it is the end of a deletion. None if there is no journal.
-    pub(super) async fn end_of(&self, entity: EntityId) -> Result<Option<(u64, bool)>, FillError> {
+    /// The last event of a journal. None if there is no journal.
+    pub(super) async fn last_event(&self, entity: EntityId) -> Result<Option<Sealed>, FillError> {
         let Some(record) = self.storage().journal.tail(entity).await? else { return Ok(None) };
-        let events = points::events(entity, std::slice::from_ref(&record))?;
-        Ok(events.last().map(|last| (last.head.n.0, last.head.kind == DELETED)))
+        Ok(points::events(entity, std::slice::from_ref(&record))?.pop())
     }
 
     // === Memories ===
@@ -250,12 +246,15 @@ impl ServedStore {
                 if !masked.is_empty() {
                     store.mask(scope, &masked).await?;
                 }
-                store.put(scope, batch).await?;
+                match store.put(scope, batch).await {
+                    // What was masked takes room as well. With the live points alone, it is forgotten.
+                    Err(StoreError::Full { .. }) => {
+                        self.put_whole(scope, points::whole(&memory)).await?;
+                    }
+                    put => put?,
+                }
             }
-            MissingPoints::Whole(batch) => {
-                store.drop(scope).await?;
-                store.put(scope, batch).await?;
-            }
+            MissingPoints::Whole(batch) => self.put_whole(scope, batch).await?,
         }
         let live = points::live(&memory);
         let truth = Arc::new(MemoryTruth { position, event: memory.core.tail.n.0, live });
@@ -263,20 +262,52 @@ impl ServedStore {
         Ok(truth)
     }
 
+    /// Puts these documents in the place of all that the scope has.
+    async fn put_whole(&self, scope: &StoreScope, batch: DocumentBatch) -> Result<(), StoreError> {
+        self.shared.store.drop(scope).await?;
+        self.shared.store.put(scope, batch).await
+    }
+
     /// What is live in a memory now. The store has all of it then.
     async fn truth(&self, scope: &StoreScope) -> Result<Arc<MemoryTruth>, FillError> {
-        let id = scope.entity();
-        let position = self.storage().journal.position(id).await?;
-        let known = self.truths().take(id);
-        if let Some(known) = known.filter(|it| it.position == position) {
-            self.truths().put(id, Arc::clone(&known));
-            let is_filled = self.shared.store.upto(scope).await? == known.event;
-            if is_filled || known.live.is_empty() {
-                return Ok(known);
-            }
+        let position = self.storage().journal.position(scope.entity()).await?;
+        if position == Position(0) {
+            return Ok(Arc::new(MemoryTruth { position, event: 0, live: BTreeSet::new() }));
         }
-        let _filling = self.shared.filling.lock().await;
-        self.fill_memory(scope).await
+        if let Some(known) = self.known(scope, position).await? {
+            return Ok(known);
+        }
+        let (served, scope) = (self.clone(), scope.clone());
+        // Detached: what a search has begun that gives up is there for the next one, and no write is cut off.
+        let filled = tokio::spawn(async move {
+            let _filling = served.shared.filling.lock().await;
+            match served.known(&scope, position).await? {
+                Some(known) => Ok(known),
+                None => served.fill_memory(&scope).await,
+            }
+        });
+        filled.await.unwrap_or_else(|_ended| Err(StoreError::Closed.into()))
+    }
+
+    /// What is live in a memory whose journal ends at `position`, if that is remembered and the store has all of it.
+    async fn known(
+        &self,
+        scope: &StoreScope,
+        position: Position,
+    ) -> Result<Option<Arc<MemoryTruth>>, FillError> {
+        let id = scope.entity();
+        let known = {
+            let mut truths = self.truths();
+            let known = truths.take(id).filter(|it| it.position >= position);
+            if let Some(known) = &known {
+                truths.put(id, Arc::clone(known));
+            }
+            known
+        };
+        let Some(known) = known else { return Ok(None) };
+        let is_filled =
+            known.live.is_empty() || self.shared.store.upto(scope).await? == known.event;
+        Ok(is_filled.then_some(known))
     }
 
     // === Searching ===
@@ -297,7 +328,8 @@ impl ServedStore {
                     truths.insert(scope, truth);
                 }
                 Err(failure) => {
-                    debug!(%scope, %failure, "a memory is searched without its journal");
+                    let failure = ErrorChain(&failure);
+                    debug!(%scope, %failure, "a memory is not searched: its journal cannot be read");
                     unread.insert(scope);
                 }
             }
@@ -305,18 +337,43 @@ impl ServedStore {
         (truths, unread)
     }
 
-    /// Which of these sessions were deleted, or cannot be read now.
-    async fn gone(&self, scopes: BTreeSet<StoreScope>) -> BTreeSet<StoreScope> {
+    /// The events after which these sessions began: what was said before was deleted. Those that were deleted are not
+    /// among them, and of `unread` the journals could not be read.
+    async fn begins(
+        &self,
+        scopes: BTreeSet<StoreScope>,
+    ) -> (BTreeMap<StoreScope, u64>, BTreeSet<StoreScope>) {
         let looked = scopes.into_iter().map(|scope| async move {
-            let is_there = match self.end_of(scope.entity()).await {
-                Ok(end) => matches!(end, Some((_, false))),
-                Err(_) => false,
-            };
-            (!is_there).then_some(scope)
+            let began = self.began(scope.entity()).await;
+            (scope, began)
         });
         let looked: Vec<_> = looked.collect();
         let looked: Vec<_> = stream::iter(looked).buffered(READS_MOST).collect().await;
-        looked.into_iter().flatten().collect()
+        let (mut begins, mut unread) = (BTreeMap::new(), BTreeSet::new());
+        for (scope, began) in looked {
+            match began {
+                Ok(began) => begins.extend(began.map(|began| (scope, began))),
+                Err(failure) => {
+                    let failure = ErrorChain(&failure);
+                    debug!(%scope, %failure, "a session is not searched: it cannot be read");
+                    unread.insert(scope);
+                }
+            }
+        }
+        (begins, unread)
+    }
+
+    /// The event that ended the last deletion of a session; 0 if it was never deleted, and none if it is deleted now.
+    async fn began(&self, session: EntityId) -> Result<Option<u64>, FillError> {
+        let records = self.storage().journal.read(session, Position(0)).await?;
+        let (mut began, mut is_there) = (0, false);
+        for event in points::events(session, &records)? {
+            is_there = !is_deletion(&event)?;
+            if !is_there {
+                began = event.head.n.0;
+            }
+        }
+        Ok(is_there.then_some(began))
     }
 }
 
@@ -343,12 +400,13 @@ impl MemoryStore for ServedStore {
         let (truths, unread) = self.truths_of(&asked).await;
         let mut answer = self.shared.store.search(scopes, query, k).await?;
         let passages = answer.found.iter().filter(|it| it.document.kind == DocumentKind::Passage);
-        let gone = self.gone(passages.map(|it| it.scope.clone()).collect()).await;
+        let passages = passages.map(|it| it.scope.clone()).collect();
+        let (begins, unread_sessions) = self.begins(passages).await;
         // MEM-4: of a memory that cannot be asked, nothing is known to be live.
         answer.found.retain(|it| match it.document.kind {
             DocumentKind::Passage => {
                 let is_kept = it.scope.session().is_some_and(|session| self.keeps(&session));
-                is_kept && !gone.contains(&it.scope)
+                is_kept && begins.get(&it.scope).is_some_and(|began| it.document.id.event > *began)
             }
             DocumentKind::Point(_) => {
                 truths.get(&it.scope).is_some_and(|truth| truth.live.contains(&it.document.id))
@@ -356,6 +414,7 @@ impl MemoryStore for ServedStore {
         });
         self.mark_damaged(&answer.damaged);
         answer.damaged.extend(unread);
+        answer.damaged.extend(unread_sessions);
         // What was found damaged before is not filled again yet.
         answer.damaged.extend(self.damages().iter().filter(|it| asked.contains(*it)).cloned());
         // An index that is being built lacks what it does not have yet.

@@ -9,7 +9,7 @@ use clawnode_proto::{
     EntityId, Epoch, EventId, IdempotencyKey, Incarnation, Input, Kind, Position, ProcessId,
     Sealed, SessionKey, Tail, Timestamp, TurnId,
     event::{Grammar, Head, VERSION, encode_record},
-    kernel::{Accepted, Born, Claim, Deleted, KernelEvent},
+    kernel::{Accepted, Born, Claim, Deleted, KernelEvent, Snapshot, SnapshotState},
     memory::{MemoryKey, MemoryLayer, MemoryTrust},
     memory_point::{LearnedPoint, MemoryEvent, MemoryInput, PointContent},
     session::UserMessage,
@@ -68,8 +68,12 @@ impl Owner {
     }
 
     async fn append(&mut self, events: Vec<Sealed>) {
+        self.write(events, false).await;
+    }
+
+    async fn write(&mut self, events: Vec<Sealed>, rollup: bool) {
         let bytes = encode_record(&events).unwrap().into();
-        let write = Write { bytes, rollup: false };
+        let write = Write { bytes, rollup };
         match self.storage.journal.append(self.id, self.position, write).await {
             AppendAnswer::Stored(position) => self.position = position,
             other => panic!("{other:?}"),
@@ -132,6 +136,15 @@ impl Owner {
         let outcome = TurnOutcome::Cancelled;
         let done = self.sealed(&SessionEvent::from(TurnDone { turn, outcome }));
         self.append(vec![said, done]).await;
+    }
+
+    /// A session is deleted: one snapshot without an archive takes the place of its journal.
+    async fn is_removed(&mut self) {
+        let state = SnapshotState::Inline { bytes: Vec::new().into() };
+        let (tail, positions) = (self.tail, Vec::new());
+        let gone = Snapshot { tail, archive: None, state, superseded: None, positions };
+        let gone = self.sealed(&KernelEvent::from(gone));
+        self.write(vec![gone], true).await;
     }
 
     async fn is_deleted(&mut self) {
@@ -243,11 +256,59 @@ async fn the_feed_fills_conversations_and_a_lost_store() {
     assert_eq!(found(&served, &scopes, "cat").await.len(), 3, "C28");
 
     // A deletion is noticed before the feed is followed, and its file goes then.
-    said.is_deleted().await;
+    said.is_removed().await;
     assert!(found(&served, &scopes, "cat").await.is_empty());
-    let mut filler = StoreFiller::open(served.clone()).await;
     filler.round().await.unwrap();
     assert_eq!(served.shared.store.scope_of(said.id).unwrap(), None);
+    // A late input is answered, and the file does not come back.
+    said.is_deleted().await;
+    filler.round().await.unwrap();
+    assert_eq!(served.shared.store.scope_of(said.id).unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_session_that_begins_again_has_nothing_of_the_one_before() {
+    let (data, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let storage = storage(data.path());
+    let mut said = Owner::new(&storage, Kind::SESSION, "default:web:bot:ada").await;
+    said.hears("My cat is called Minka.").await;
+    let served = served(folder.path(), &storage);
+    let scopes = [session("default:web:bot:ada")];
+    let mut filler = StoreFiller::open(served.clone()).await;
+    filler.round().await.unwrap();
+    assert_eq!(found(&served, &scopes, "cat").await.len(), 1);
+    said.is_removed().await;
+    said.hears("I have a cat named Tom.").await;
+    assert!(found(&served, &scopes, "cat").await.is_empty(), "before the feed is followed");
+    filler.round().await.unwrap();
+    assert_eq!(found(&served, &scopes, "cat").await, ["I have a cat named Tom."]);
+    said.hears("The cat sleeps.").await;
+    filler.round().await.unwrap();
+    assert_eq!(found(&served, &scopes, "cat").await.len(), 2);
+}
+
+#[tokio::test]
+async fn a_scope_that_was_to_be_filled_again_is_after_a_crash() {
+    let (data, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let storage = storage(data.path());
+    let mut said = Owner::new(&storage, Kind::SESSION, "default:web:bot:ada").await;
+    said.hears("My cat is called Minka.").await;
+    let scopes = [session("default:web:bot:ada")];
+    {
+        let served = served(folder.path(), &storage);
+        let mut filler = StoreFiller::open(served.clone()).await;
+        filler.round().await.unwrap();
+        served.shared.store.drop(&scopes[0]).await.unwrap();
+        served.mark_damaged(&scopes);
+        filler.mending.1 = tokio::time::Instant::now() + Duration::from_hours(1);
+        filler.round().await.unwrap();
+    }
+    let served = served(folder.path(), &storage);
+    let mut filler = StoreFiller::open(served.clone()).await;
+    let answer = served.search(&scopes, &RecallQuery::new("cat"), 10).await.unwrap();
+    assert_eq!(answer.damaged, scopes);
+    filler.round().await.unwrap();
+    assert_eq!(found(&served, &scopes, "cat").await, ["My cat is called Minka."]);
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use clawnode_proto::{EntityId, Position, Sealed, Seq, llm::Text};
 use super::{
     error::FillError,
     points,
-    said::{SaidReader, SaidText},
+    said::{SaidReader, SaidText, is_deletion},
     served::ServedStore,
 };
 use crate::store::{
@@ -51,9 +51,12 @@ impl ServedStore {
     ) -> Result<bool, FillError> {
         let (store, id) = (&self.shared.store, scope.entity());
         let mut upto = store.upto(scope).await?;
-        let Some((end, false)) = self.end_of(id).await? else {
-            store.drop(scope).await?;
-            return Ok(false);
+        let end = match self.last_event(id).await? {
+            Some(last) if !is_deletion(&last)? => last.head.n.0,
+            Some(_) | None => {
+                store.drop(scope).await?;
+                return Ok(false);
+            }
         };
         if upto > end {
             store.drop(scope).await?;
@@ -66,10 +69,11 @@ impl ServedStore {
         let earlier = reader.said.iter().take_while(|it| it.event <= upto).count();
         let new = reader.said.split_off(earlier);
         let first = known.unwrap_or_else(|| u64::try_from(earlier).unwrap_or(u64::MAX));
-        if reader.is_deleted {
+        if reader.deleted_at > upto {
             store.drop(scope).await?;
             // It has begun again since, and is read from there.
-            return self.put_said(scope, 0, reader.upto.max(1), 0, &new, next).await;
+            let upto = reader.upto.max(reader.deleted_at);
+            return self.put_said(scope, 0, upto, 0, &new, next).await;
         }
         if reader.upto <= upto {
             *next = Some(NextMessage { upto, position: first });

@@ -104,9 +104,10 @@ impl ScopeFolder {
     /// Goes on with the files as they are now: what is in memory is left out.
     pub(super) fn forget(&self) -> io::Result<()> {
         fs::create_dir_all(&self.folder)?;
-        let residents = std::mem::take(&mut self.lock().scopes);
-        // A caller may still have one of them.
-        for (resident, _) in residents.into_values() {
+        // They stay where they are: a caller may have one, and there must not be two of one scope.
+        let residents: Vec<_> =
+            self.lock().scopes.values().map(|(resident, _)| Arc::clone(resident)).collect();
+        for resident in residents {
             *resident.write() = None;
             resident.documents.store(0, Ordering::Relaxed);
         }
