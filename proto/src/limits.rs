@@ -240,7 +240,8 @@ limits! {
         MORE_STEPS: u32 = 25, "steps";
         /// The summary of a conversation's older turns.
         SUMMARY_CHARS: usize = 8_000, "characters";
-        /// How long the model that makes a summary may take. Then the turn goes on without one.
+        /// How long the model that makes a summary may take, and how long its call waits for a budget. Then the turn
+        /// goes on without one.
         SUMMARY_TIME: Duration = Duration::from_mins(1);
         /// The text of one entry of a work ledger.
         LEDGER_ENTRY_CHARS: usize = 2_000, "characters";

@@ -125,7 +125,7 @@ macro_rules! methods {
             /// How much a memory has, and may have.
             MemoryStats memory_stats = "memory.stats": MemoryParams => MemoryStats
                 [Get "/v1/memory/stats".asked(&[("memory", Text)])];
-            /// What a memory, or what a session may recall, says about a text.
+            /// What a memory, or a session and what its agent knows, says about a text.
             MemorySearch memory_search = "memory.search": MemorySearchParams => MemorySearchView
                 [Post "/v1/memory/search"
                     .with(Object(r#"{"memory":"default/all","query":"When is tea?"}"#))];

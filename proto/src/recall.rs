@@ -72,9 +72,9 @@ pub struct RecalledPassage {
 pub enum RecallFault {
     /// The store did not answer in time.
     Late,
-    /// The store failed.
+    /// The search failed.
     Failed,
-    /// The store lost the index of a scope, and fills it again.
+    /// The store does not have all of it now: it is being filled, or a journal cannot be read.
     Damaged,
 }
 
@@ -99,8 +99,8 @@ impl RecallFault {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Late => "the store did not answer in time",
-            Self::Failed => "the store failed",
-            Self::Damaged => "the store lost a part of its index",
+            Self::Failed => "the search failed",
+            Self::Damaged => "the store does not have all of it now",
         }
     }
 }

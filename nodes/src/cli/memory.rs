@@ -96,7 +96,7 @@ pub(super) enum MemoryCommand {
         /// The file, or `-` for standard input
         file: PathBuf,
     },
-    /// Search a memory, or what a session may recall, and show why something was found
+    /// Search a memory, or a session and what its agent knows, and show why something was found
     Search(MemorySearchArgs),
     /// Fill the store of the node from journals again
     Reindex {

@@ -48,13 +48,20 @@ pub(super) async fn forget(args: MemoryForgetArgs, context: &CliContext) -> Resu
     let client = context.client().await?;
     let points: Vec<Option<MemoryPointId>> =
         if all { vec![None] } else { points.into_iter().map(Some).collect() };
-    let last = points.len().saturating_sub(1);
-    let mut views = Vec::new();
-    for (at, point) in points.into_iter().enumerate() {
-        // One purge for all of them.
-        let now = now && at == last;
+    let forget = async |point: Option<MemoryPointId>, now: bool| {
         let params = MemoryForgetParams { memory: memory.clone(), point, all, now, sources };
-        views.push(client.call(calls::MemoryForget, &params).await?);
+        client.call(calls::MemoryForget, &params).await
+    };
+    // Before all of them are forgotten, nothing is purged: one purge is enough.
+    let mut views = Vec::new();
+    for point in points.iter().copied() {
+        views.push(forget(point, false).await?);
+    }
+    if let (true, Some(last)) = (now, points.last().copied()) {
+        let purged = forget(last, true).await?;
+        for view in &mut views {
+            (view.purged, view.purges) = (purged.purged, purged.purges);
+        }
     }
     context.out.document(&views, |views| {
         let lines: Vec<String> = views.iter().map(forgotten).collect();

@@ -30,7 +30,7 @@ pub(super) struct MemorySearchArgs {
     /// The memory, then what to look for; with `--session`, what to look for alone
     #[arg(required = true, num_args = 1..=2, value_name = "MEMORY|QUERY")]
     words: Vec<String>,
-    /// Search what this session may recall: its conversation, and what its agent knows of its peer and in general
+    /// Search the conversation of this session, and what its agent knows of its peer and in general
     #[arg(long, value_name = "SESSION")]
     session: Option<String>,
     /// How many at most, 1 to 100 (default: 10)

@@ -6,8 +6,8 @@ use clawnode_proto::{
 };
 
 use super::{
-    Activation, ActivationEnd, ActivationPhase, Busy, Core, EntityKind, LoadedJournal, Machine,
-    MachineOutput, Service,
+    ActivationEnd, ActivationPhase, Busy, Core, EntityKind, LoadedJournal, Machine, MachineOutput,
+    Service,
 };
 use crate::archive::snapshot_of;
 
@@ -53,11 +53,11 @@ impl<K: EntityKind> Machine<K> {
     }
 
     /// The process that purged it may have died before the last state was removed, and before the store was asked to
-    /// free what was replaced.
+    /// free what was replaced. It releases the entity only after both.
     pub(super) fn scrub_purged(&mut self, core: &Core, loaded: &LoadedJournal) {
         let Some(snapshot) = snapshot_of(&loaded.records) else { return };
         let is_purged = snapshot.archive.is_none() && core.service != Service::Deleted;
-        if is_purged && self.activation != Activation::Fresh {
+        if is_purged && !core.released {
             self.scrub = Some(snapshot.superseded.unwrap_or_default());
         }
     }

@@ -41,3 +41,29 @@ fn a_memory_wants_to_be_listed_and_a_timer() {
     Memory::deleted(&mut book.state);
     assert_eq!(book.state, MemoryState::default(), "no personal data stays");
 }
+
+/// What only the journal has leaves it as well.
+#[test]
+fn a_text_that_no_state_has_is_purged() {
+    let mut book = Book::new();
+    let forgotten = told(1, "a", MemoryTrust::Person);
+    let id = book.put(vec![forgotten.clone()]).added[0];
+    book.forget(id);
+    Memory::purged(&mut book.state);
+    assert!(!book.state.has_text(id), "it is gone");
+    assert_eq!(book.put(vec![forgotten]).known, [id], "MEM-3");
+    assert!(
+        book.state.has_text(id) && book.state.purge_due().is_some(),
+        "an import brought it again"
+    );
+
+    let mut book = Book::new();
+    book.put(vec![told(2, &"x".repeat(1_001), MemoryTrust::Person)]);
+    assert_eq!(book.state.purge_due(), None);
+    let source = told(2, "", MemoryTrust::Person).source.unwrap().entity;
+    assert!(book.state.may_know_of(source), "what it refused is in its journal");
+    book.accept(MemoryInput::ForgetSource { source, by: "a test".to_owned() });
+    assert!(book.state.purge_due().is_some());
+    Memory::purged(&mut book.state);
+    assert!(!book.state.may_know_of(source));
+}

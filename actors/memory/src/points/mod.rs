@@ -28,7 +28,7 @@ mod state;
 mod tests;
 mod weight;
 
-pub use kept::KeptPoint;
+pub use kept::{KeptPoint, PastPoint, PutAnswer};
 pub use kind::{Memory, MemoryEffect, MemoryJob};
-pub use state::{MemoryState, PastPoint, PutAnswer};
+pub use state::MemoryState;
 pub use weight::weight;

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     consolidate::{self, Room},
-    kept::KeptPoint,
+    kept::{KeptPoint, PastPoint, PutAnswer},
     same::is_about_same,
     weight::is_kept,
 };
@@ -60,38 +60,12 @@ pub struct MemoryState {
     /// When the first point was forgotten since the last purge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     forgotten: Option<Timestamp>,
-    /// Whether only the id of a point was kept since the last purge: its text is in the journal alone.
+    /// Whether the journal alone has the text of a point, since the last purge: only its id is kept, or it was refused.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     dropped: bool,
     /// Whether the journal is purged as soon as nothing is to be recorded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     purges: bool,
-}
-
-/// A point that is not live any more.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PastPoint {
-    /// Its id.
-    pub id: MemoryPointId,
-    /// The point.
-    pub point: MemoryPoint,
-    /// Why it is not live.
-    pub state: PointState,
-    /// The point that took its place.
-    pub superseded_by: Option<MemoryPointId>,
-}
-
-/// What became of the points of one input.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PutAnswer {
-    /// Which input.
-    pub input: InputId,
-    /// Those that were added.
-    pub added: Vec<MemoryPointId>,
-    /// Those whose sources were known.
-    pub known: Vec<MemoryPointId>,
-    /// Those that were not added.
-    pub refused: Vec<PointRefused>,
 }
 
 /// What is to be recorded, in the order of inputs.
@@ -173,6 +147,16 @@ impl MemoryState {
         self.gone.contains(&id)
     }
 
+    /// Whether its journal is being purged, or is as soon as nothing is to be recorded.
+    pub const fn is_purging(&self) -> bool {
+        self.purges
+    }
+
+    /// Whether it, or its journal alone, may have something that was learned from this entity.
+    pub fn may_know_of(&self, source: EntityId) -> bool {
+        self.dropped || self.points_of(source).next().is_some()
+    }
+
     /// Whether its journal is to be purged now.
     pub(super) fn purges(&self) -> bool {
         self.purges && self.wanted.is_empty()
@@ -225,7 +209,7 @@ impl MemoryState {
     }
 
     /// Whether the journal may have the text of this point.
-    fn has_text(&self, id: MemoryPointId) -> bool {
+    pub fn has_text(&self, id: MemoryPointId) -> bool {
         let is_only_known = self.gone.contains(&id);
         self.knows(id) && (!is_only_known || self.dropped)
     }
@@ -282,14 +266,7 @@ impl MemoryState {
 
     /// Masks what was learned from this entity.
     fn forget_source(&mut self, source: EntityId, by: &str) {
-        let waiting = self.wanted.iter().filter_map(|it| match it {
-            WantedChange::Put(_, KeptPoint { id, point }) => Some((*id, point)),
-            WantedChange::Mask(_) | WantedChange::Consolidate => None,
-        });
-        let live = self.live.iter().map(|it| (it.id, &it.point));
-        let known = live.chain(self.past.iter().map(|it| (it.id, &it.point))).chain(waiting);
-        let meant = known.filter(|(_, point)| point.source.entity == source);
-        let points: Vec<MemoryPointId> = meant.map(|(id, _)| id).collect();
+        let points: Vec<MemoryPointId> = self.points_of(source).collect();
         // Where a text was learned from whose point left long ago, the state does not say.
         if !points.is_empty() || self.dropped {
             self.forgotten.get_or_insert(self.now);
@@ -300,6 +277,17 @@ impl MemoryState {
         }
     }
 
+    /// The points that it has of this source, and those that are to be recorded.
+    fn points_of(&self, source: EntityId) -> impl Iterator<Item = MemoryPointId> {
+        let waiting = self.wanted.iter().filter_map(|it| match it {
+            WantedChange::Put(_, KeptPoint { id, point }) => Some((*id, point)),
+            WantedChange::Mask(_) | WantedChange::Consolidate => None,
+        });
+        let live = self.live.iter().map(|it| (it.id, &it.point));
+        let known = live.chain(self.past.iter().map(|it| (it.id, &it.point))).chain(waiting);
+        known.filter(move |(_, point)| point.source.entity == source).map(|(id, _)| id)
+    }
+
     fn put(&mut self, n: u64, at: Timestamp, input: InputId, points: Vec<LearnedPoint>) {
         let entity = self.entity();
         let (mut known, mut refused) = (Vec::new(), Vec::new());
@@ -308,8 +296,14 @@ impl MemoryState {
             let point = MemoryPoint { content, source: source.unwrap_or(own) };
             let id = point.id();
             if self.knows(id) {
+                if self.gone.contains(&id) {
+                    // Its text is in the journal again, and nothing else has it.
+                    self.dropped = true;
+                    self.forgotten.get_or_insert(self.now);
+                }
                 known.push(id);
             } else if point.content.check().is_err() {
+                self.dropped = true;
                 refused.push(PointRefused { point: id, reason: PointRefusal::Invalid });
             } else {
                 self.wanted.push_back(WantedChange::Put(input, KeptPoint { id, point }));
@@ -330,6 +324,7 @@ impl MemoryState {
             MemoryEvent::Added(added) => self.is_added(added),
             MemoryEvent::Refused(refused) => {
                 let input = self.recorded(refused.point)?;
+                self.dropped = true;
                 if let Some(answer) = self.answer_mut(input) {
                     answer.refused.push(refused.clone());
                 }

@@ -34,11 +34,12 @@ pub(in crate::session) async fn erase(
     entity: EntityId,
     dropped: &[Input],
 ) -> Result<Option<Digest>, SendError> {
-    // First, while its journal still has its key.
-    forget_learned(sessions, entity).await?;
     archive::forget(sessions.storage(), entity).await?;
     files::forget(sessions.storage(), entity).await?;
-    Ok(sessions.entities().erase(Session::KIND, entity, dropped).await?)
+    let snapshot = sessions.entities().erase(Session::KIND, entity, dropped).await?;
+    // Last: its inputs need room, which the texts may have taken. Its key is in the journal until the tombstone.
+    forget_learned(sessions, entity).await?;
+    Ok(snapshot)
 }
 
 #[cfg(test)]

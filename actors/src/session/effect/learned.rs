@@ -1,21 +1,24 @@
 //! Tells memories that a session is deleted, so that they mask what they learned from it.
 
-use clawnode_kernel::EntityError;
+use clawnode_cluster::StoreError;
+use clawnode_kernel::{Core, Entity, EntityError, Service};
+use clawnode_memory::Memory;
 use clawnode_proto::{
-    EntityId, IdempotencyKey, Input, Kind, SessionKey, codec, memory::MemoryKey,
+    EntityId, IdempotencyKey, Input, Kind, Position, SessionKey, codec, memory::MemoryKey,
     memory_point::MemoryInput, memory_view::ListedMemory, subject::MEMORY_KEYS,
 };
 use tracing::warn;
 
 use crate::session::clients::{client::Sessions, send_error::SendError};
 
-/// Sends each memory that may know something of a session an input. A deletion that is tried again sends the same.
+/// Sends each memory that may know something of a session an input. It is the same if the deletion is tried again by the
+/// same owner, and masks nothing further in any case.
 pub(super) async fn forget_learned(sessions: &Sessions, entity: EntityId) -> Result<(), SendError> {
-    let core = match sessions.entities().core(entity).await {
-        Ok(core) => core,
-        // Its key is not known any more.
-        Err(failure) if failure.is_damage() => return Ok(()),
-        Err(failure) => return Err(failure.into()),
+    // Also of a journal that is damaged, or of a newer build: its key is at its beginning.
+    let core = match sessions.entities().load(entity).await {
+        Ok(loaded) => Core::salvaged(entity, &loaded),
+        Err(StoreError::Corrupt { .. }) => return Ok(()),
+        Err(failure) => return Err(EntityError::from(failure).into()),
     };
     let Some(session) = core.key.and_then(|key| key.parse::<SessionKey>().ok()) else {
         return Ok(());
@@ -25,6 +28,9 @@ pub(super) async fn forget_learned(sessions: &Sessions, entity: EntityId) -> Res
     };
     let body = MemoryInput::ForgetSource { source: entity, by: format!("deletion of {entity}") };
     for memory in memories(sessions, &session).await? {
+        if !may_know(sessions, &memory, entity).await? {
+            continue;
+        }
         let sent = sessions.now();
         match Input::new(Kind::MEMORY, &memory.to_string(), name.clone(), sent, &body) {
             Ok(input) => {
@@ -36,17 +42,37 @@ pub(super) async fn forget_learned(sessions: &Sessions, entity: EntityId) -> Res
     Ok(())
 }
 
-/// The memories that a session can have taught something: those of its agent and its peer, if they are there, and all
-/// that are shared.
+/// Whether a memory may have learned something of this entity. Most have not, and each input that they take is remembered
+/// for days.
+async fn may_know(
+    sessions: &Sessions,
+    memory: &MemoryKey,
+    source: EntityId,
+) -> Result<bool, SendError> {
+    let (storage, id) = (sessions.storage(), memory.entity());
+    // What waits for it may be what was learned.
+    if storage.inbox.pending(id).await.map_err(EntityError::from)? > 0 {
+        return Ok(true);
+    }
+    if storage.journal.position(id).await.map_err(EntityError::from)? == Position(0) {
+        return Ok(false);
+    }
+    let loaded = match sessions.entities().load(id).await {
+        Ok(loaded) => loaded,
+        Err(StoreError::Corrupt { .. }) => return Ok(true),
+        Err(failure) => return Err(EntityError::from(failure).into()),
+    };
+    // One that this build cannot read reads the input later.
+    Ok(Entity::<Memory>::of(id, &loaded).map_or(true, |memory| {
+        memory.core.service != Service::Deleted && memory.state.may_know_of(source)
+    }))
+}
+
+/// The memories that a session can have taught something: those of its agent and its peer, and all that are shared and
+/// listed.
 async fn memories(sessions: &Sessions, session: &SessionKey) -> Result<Vec<MemoryKey>, SendError> {
     let storage = sessions.storage();
-    let mut memories = Vec::new();
-    for memory in [MemoryKey::of_peer(session), MemoryKey::Agent(session.agent.clone())] {
-        let position = storage.journal.position(memory.entity()).await;
-        if position.map_err(EntityError::from)?.0 > 0 {
-            memories.push(memory);
-        }
-    }
+    let mut memories = vec![MemoryKey::of_peer(session), MemoryKey::Agent(session.agent.clone())];
     let listed = storage.bucket.list(MEMORY_KEYS).await.map_err(EntityError::from)?;
     let listed = listed.into_iter().filter_map(|(_, entry)| {
         codec::decode::<ListedMemory>(&entry.value).ok().map(|listed| listed.memory)

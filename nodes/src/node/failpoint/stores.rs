@@ -335,6 +335,10 @@ impl Journal for WithFailpoints<dyn Journal> {
     async fn count(&self) -> Result<u64, StoreError> {
         self.inner.count().await
     }
+
+    async fn scrub(&self) -> Result<(), StoreError> {
+        self.inner.scrub().await
+    }
 }
 
 #[async_trait]

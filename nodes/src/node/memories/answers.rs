@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use clawnode_actors::{agent::Agents, session::Sessions};
+use clawnode_cluster::WaitingInput;
 use clawnode_gateway::HandlerResult;
 use clawnode_kernel::{Entity, EntityError, Service};
 use clawnode_memory::{
@@ -12,7 +13,7 @@ use clawnode_memory::{
     store::{MemoryStore as _, StoreScope},
 };
 use clawnode_proto::{
-    AgentName, Cursor, ErrorBody, ErrorCode, IdempotencyKey, InputId,
+    AgentName, Cursor, ErrorBody, ErrorChain, ErrorCode, IdempotencyKey, Input, InputId, Position,
     api::Method,
     codec,
     limits::{MEMORY_BYTES, MEMORY_FOUND, MEMORY_POINTS},
@@ -104,9 +105,15 @@ impl MemoryAnswers {
     pub(in crate::node) async fn stats(&self, key: MemoryKey) -> HandlerResult<MemoryStats> {
         let memory = self.existing(&key).await?;
         let scope = StoreScope::of_memory(&key);
-        let stored = self.served.fill_of(&scope).await?;
-        let stored = StoredMemory { store: STORE.to_owned(), upto: stored.upto, end: stored.end };
-        Ok(MemoryStats { stored: Some(stored), ..memory.state.stats(key) })
+        let stored = self.served.fill_of(&scope).await.inspect_err(|failure| {
+            let failure = ErrorChain(failure);
+            warn!(%scope, %failure, "the store of memories does not say how far it is");
+        });
+        let stored = stored.ok().map(|it| {
+            let store = STORE.to_owned();
+            StoredMemory { store, upto: it.upto, end: it.end }
+        });
+        Ok(MemoryStats { stored, ..memory.state.stats(key) })
     }
 
     // === Searching ===
@@ -226,12 +233,28 @@ impl MemoryAnswers {
                 wait = LOOK_AGAIN.1.min(wait * 2);
             }
         };
-        tokio::time::timeout(CHANGED_WITHIN, done).await.unwrap_or_else(|_elapsed| {
-            let what = format!("the change of `{key}` is stored, and has no effect yet");
-            Err(ErrorBody::new(ErrorCode::Unavailable, what).hint(format!(
-                "a worker makes it: see `clawnode status`, then `clawnode memory show {key}`"
-            )))
-        })
+        let done = tokio::time::timeout(CHANGED_WITHIN, done).await;
+        done.unwrap_or_else(|_elapsed| Err(without_effect(key)))
+    }
+
+    /// Waits until the owner of a memory has acknowledged an input: all that follows from it is done then.
+    pub(super) async fn acknowledged(&self, key: &MemoryKey, input: InputId) -> HandlerResult<()> {
+        let inbox = &self.sessions.storage().inbox;
+        let done = async {
+            loop {
+                // A store that fails is asked again.
+                let waiting = inbox.read(key.entity(), Position(0)).await;
+                let is_it = |it: &WaitingInput| {
+                    codec::decode::<Input>(&it.bytes).is_ok_and(|waiting| waiting.id == input)
+                };
+                if waiting.is_ok_and(|all| !all.iter().any(is_it)) {
+                    return;
+                }
+                tokio::time::sleep(LOOK_AGAIN.1).await;
+            }
+        };
+        let done = tokio::time::timeout(CHANGED_WITHIN, done).await;
+        done.map_err(|_elapsed| without_effect(key))
     }
 
     /// Refuses the memory of an agent that the configuration does not have.
@@ -296,6 +319,13 @@ impl MemoryAnswers {
         }
         Ok(keys)
     }
+}
+
+fn without_effect(key: &MemoryKey) -> ErrorBody {
+    let what = format!("the change of `{key}` is stored, and has no effect yet");
+    let hint =
+        format!("a worker makes it: see `clawnode status`, then `clawnode memory show {key}`");
+    ErrorBody::new(ErrorCode::Unavailable, what).hint(hint)
 }
 
 fn full(key: &MemoryKey) -> ErrorBody {

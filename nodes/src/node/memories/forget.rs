@@ -6,7 +6,7 @@ use clawnode_gateway::{HandlerResult, SessionRef};
 use clawnode_kernel::{Entity, Service};
 use clawnode_memory::{Memory, points::MemoryState, store::StoreScope};
 use clawnode_proto::{
-    EntityId, ErrorBody, ErrorCode, Kind, MemoryPointId,
+    EntityId, ErrorBody, ErrorChain, ErrorCode, Kind, MemoryPointId,
     memory::MemoryKey,
     memory_point::MemoryInput,
     memory_view::{MemoryForgetParams, MemoryForgetView},
@@ -49,7 +49,16 @@ impl MemoryAnswers {
                 return Err(ErrorBody::new(ErrorCode::InvalidParams, what));
             }
         };
-        let sources = self.named(view::sources(&state, &key, point)).await;
+        let sources = view::sources(&state, &key, point);
+        if deletes && sources.len() > SOURCES_MOST {
+            let what = format!(
+                "the points of `{key}` come from {} sessions, and one request deletes {SOURCES_MOST} at most",
+                sources.len()
+            );
+            let hint = "nothing was forgotten; forget its points one by one with `sources`";
+            return Err(ErrorBody::new(ErrorCode::Conflict, what).hint(hint));
+        }
+        let sources = self.named(sources).await;
         let scope = StoreScope::of_memory(&key);
         let mut view = match point {
             Some(point) => self.forget_point(key, point, now, &state).await?,
@@ -57,10 +66,12 @@ impl MemoryAnswers {
         };
         // The files of this node go with the journal. Those of others follow its feed.
         if let Err(failure) = self.served.catch_up(&scope).await {
+            let failure = ErrorChain(&failure);
             warn!(%scope, %failure, "the store of memories forgets later");
         }
-        for source in sources {
-            let is_deleted = deletes && source.is_session && self.delete_source(&source).await;
+        // What else they came from is gone, or was never here.
+        for source in sources.into_iter().filter(|source| source.is_session) {
+            let is_deleted = deletes && self.delete_source(&source).await;
             let names = if is_deleted { &mut view.deleted_sources } else { &mut view.sources };
             names.push(source.name);
         }
@@ -79,8 +90,8 @@ impl MemoryAnswers {
             state.live().any(|it| it.id == point) || state.past().any(|it| it.id == point)
         };
         let was_there = is_there(state);
-        // What was masked before may still be in the journal.
-        let still_goes = state.is_gone(point) && state.is_to_be_purged();
+        // What was masked, or left long ago, may still be in the journal.
+        let still_goes = state.is_gone(point) && (state.is_to_be_purged() || state.has_text(point));
         if !was_there && !still_goes {
             return Err(no_point(&key, point, state));
         }
@@ -89,10 +100,14 @@ impl MemoryAnswers {
         let name = ulid::Ulid::generate().to_string();
         let input = self.store(&key, &name, &body).await?;
         let is_done = |memory: &Entity<Memory>| {
-            let is_purged = !memory.state.is_to_be_purged() && memory.core.purging.is_none();
+            let is_purged = !memory.state.is_purging() && memory.core.purging.is_none();
             memory.core.has(input) && !is_there(&memory.state) && (!now || is_purged)
         };
         let state = self.changed(&key, is_done).await?;
+        if now {
+            // It is acknowledged when all that was replaced is removed.
+            self.acknowledged(&key, input).await?;
+        }
         Ok(MemoryForgetView {
             memory: key,
             forgotten: u32::from(was_there),

@@ -10,7 +10,7 @@ use clawnode_proto::{
 use serde_bytes::ByteBuf;
 use tracing::warn;
 
-use super::store::{READ_FIRST, READ_MOST, past_of_dead, pause};
+use super::store::{READ_FIRST, READ_MOST, past_of_dead, pause, unreadable};
 use crate::{
     EntityKind, MachineInput,
     archive::{self, ARCHIVES_MAX, snapshot_of},
@@ -19,7 +19,8 @@ use crate::{
     journal_reader::readable,
 };
 
-/// Tries until the past of an entity is removed, another process has the entity, or its actor is gone.
+/// Tries until the past of an entity is removed, its journal turns out to be damaged, another process has the entity,
+/// or its actor is gone.
 pub(super) async fn purge<K: EntityKind>(
     context: &WorkerContext,
     id: EntityId,
@@ -31,6 +32,9 @@ pub(super) async fn purge<K: EntityKind>(
         match try_to_purge::<K>(&context.storage, id, upto, &state).await {
             Ok(done) => return done,
             Err(failure) => {
+                if let Some(stop) = unreadable(context, id, &failure).await {
+                    return stop;
+                }
                 warn!(entity = %id, %failure, "a purge cannot go on now; trying again");
                 pause(READ_FIRST, READ_MOST, tries).await;
                 tries += 1;

@@ -46,7 +46,7 @@ pub(super) async fn load<K: EntityKind>(context: &WorkerContext, id: EntityId) -
 }
 
 /// Damage does not go away by waiting; but the end of the journal can still be given.
-async fn unreadable<K: EntityKind>(
+pub(super) async fn unreadable<K: EntityKind>(
     context: &WorkerContext,
     id: EntityId,
     failure: &StoreError,
