@@ -54,7 +54,8 @@ impl Scene {
         while self.summaries.calls().len() < times {
             assert!(self.said < TURNS_MOST, "no summary was asked for");
             let message = self.next();
-            client.chat(&message).await?;
+            let shown = client.chat(&message).await?;
+            assert!(!format!("{shown:?}").contains(SUMMARY), "people are shown the reply alone");
         }
         Ok(())
     }

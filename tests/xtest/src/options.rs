@@ -21,7 +21,8 @@ Everything else goes to `cargo nextest run`, and implies `--no-lint`:
   cargo xtest --soak simulation       the simulator's long runs
   cargo xtest --wasm s_16             the tests of plugins whose names contain `s_16`
 
-Environment: with CI=true nextest's profile `ci` is used: no early end, flaky tests fail. With
+Environment: with CI=true nextest's profile `ci` is used: no early end, flaky tests fail; and the
+crates that the simulator computes with are optimised (`.config/cargo-ci.toml`). With
 CLAWNODE_TEST_REAL_MODEL=1 one turn goes through a real small language model, installed for it.";
 
 /// The options of the command.

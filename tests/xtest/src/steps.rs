@@ -49,7 +49,9 @@ pub(crate) fn run(options: &Options, workspace: &Workspace, report: &mut Report)
         tools.is_none_or(|tools| {
             report.step(SET_UP, |_| {
                 let (took, end) = tools.join().map_err(|_panic| "it panicked".to_owned())?;
-                beside::say_beside(took);
+                if options.lint {
+                    beside::say_beside(took);
+                }
                 end
             })
         })

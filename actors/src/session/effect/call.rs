@@ -157,7 +157,8 @@ impl SessionRunner {
         let storage = &self.parts.storage;
         let (content, mut refused) = stored_text(storage, entity, text, INLINE_BYTES).await;
         let mut kept = None;
-        if matches!(end, CallStreamEnd::Done { .. }) {
+        // What nothing names would stay after its session.
+        if matches!(end, CallStreamEnd::Done { .. }) && !job.is_silent {
             let model = job.request.model;
             let (blocks, why) = stored_blocks(storage, entity, model, blocks.done()).await;
             (kept, refused) = (blocks, refused.or(why));
@@ -269,8 +270,8 @@ impl<'a> RunningCall<'a> {
                 FullContext::Window => "the model's window is full",
                 FullContext::Budget => "the context is full",
             };
-            let message =
-                format!("{full}: the oldest {} turns are left out", job.request.dropped_turns);
+            let left_out = job.request.dropped_turns.saturating_sub(job.request.summarized_turns);
+            let message = format!("{full}: the oldest {left_out} turns are left out");
             let body = FrameBody::Notice(Notice { name: "history_dropped".to_owned(), message });
             self.gathered.push(body);
         }

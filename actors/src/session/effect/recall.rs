@@ -1,7 +1,7 @@
 //! Searches a store for what a turn is reminded of, while its first call waits.
 //!
 //! The append of the call waits for the search, and for nothing else of it: a store that is slow, away or damaged makes a
-//! turn forgetful, and never late or failed.
+//! turn forgetful, and later by 150 ms at most. It never fails.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use clawnode_proto::{
     limits::RECALL_PASSAGES,
     recall::{RecallFault, Recalled},
 };
-use tracing::debug;
+use tracing::warn;
 
 use crate::{
     agent::Grant,
@@ -103,7 +103,7 @@ async fn look(
     let degraded = match tokio::time::timeout(WITHIN, searching).await {
         Ok(Ok((text, finds))) => return ask.recalled(&text, at.name, finds),
         Ok(Err(failure)) => {
-            debug!(turn = %ask.turn, failure, "nothing is recalled, because the store failed");
+            warn!(turn = %ask.turn, failure, "nothing is recalled, because the search failed");
             RecallFault::Failed
         }
         Err(_elapsed) => RecallFault::Late,

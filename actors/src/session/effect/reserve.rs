@@ -162,7 +162,7 @@ impl ReservingCall {
             waiting.withdraw();
             drop(wait.permit.take());
         }
-        let why = "the budget did not answer in a minute".to_owned();
+        let why = "the budget had no room for it for a minute".to_owned();
         refuse(&self.port, self.effect, ModelFailure::new(FailureClass::BudgetUnavailable, why));
     }
 

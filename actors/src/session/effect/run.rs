@@ -211,7 +211,8 @@ impl EffectRunner<Session> for SessionRunner {
             Want::Hold(wanted) => return self.reserve(entity, effect, *wanted, port),
         };
         let found = self.parts.agents.get(&agent);
-        let begun = call != CallId::derive(turn, 0);
+        // A summary comes before the first call of its turn.
+        let begun = call != CallId::derive(turn, 0) && !is_new;
         let turns = TurnCount::new(self.parts.agents.switch_gate(), begun, is_new);
         if let Some(grant) = found.as_ref().ok().and_then(|agent| agent.place(lane))
             && turns.allows(&grant)

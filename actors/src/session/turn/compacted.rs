@@ -56,6 +56,9 @@ impl SessionState {
 
     /// A summary takes the place of turns.
     pub(super) fn compacted(&mut self, it: &Compacted) -> Result<(), Violation> {
+        if it.attempt == Attempt(0) {
+            return Err(Violation(format!("`{}` was not made, and gives no summary", it.call)));
+        }
         let known = self.compaction_ended(it.turn, it.call, it.attempt, it.usage, None)?;
         if known.is_none_or(|asked| asked.upto != it.upto) {
             return Err(Violation(format!("`{}` was not asked for such a summary", it.call)));

@@ -17,7 +17,7 @@ use clawnode_proto::{
     frame::Notice,
     lane::Lane,
     limits::{SUMMARY_CHARS, SUMMARY_TIME},
-    llm::{FailureClass, Message, ModelFailure, Role, Sampling, StopReason, Text, Usage},
+    llm::{FailureClass, Message, ModelFailure, ModelRef, Role, Sampling, StopReason, Text, Usage},
     session::{Compacted, CompactionBegun, CompactionFailed, Profile, SessionEvent, TurnOutcome},
     timeout::{TimeLevel, TimeLimit},
 };
@@ -31,7 +31,7 @@ use super::{
     state::{SessionState, Turn},
     terms::{self, BudgetVerdict, NextCall},
 };
-use crate::agent::Grant;
+use crate::agent::{AgentOptions, Grant};
 
 /// The part of a window that is full before a summary is asked for, in percent.
 const FULL_PERCENT: u64 = 80;
@@ -43,6 +43,8 @@ const WORTH_SHARE: u64 = 8;
 const ROOM_PERCENT: u64 = 80;
 /// Tokens of a summary at most, so that a model with thoughts or many tokens a word has room for it.
 const OUTPUT_MOST: u32 = 4_096;
+/// Tokens of a reply below which no summary is asked for, if a budget allows no more: it would be paid and cut.
+const OUTPUT_LEAST: u32 = 1_024;
 /// How often a summary is asked for whose call a crash interrupts. Then the turn goes on without one.
 const ATTEMPTS_MOST: u32 = 2;
 /// The place of the call among those of its turn. No turn has so many steps.
@@ -58,6 +60,15 @@ const ASK: &str = "[End of the conversation to summarize. Write its summary now,
                    their reasons, preferences, standing instructions of the user, results of tools, and what is \
                    still to be done. If it begins with an earlier summary, keep what that says. Write the summary \
                    alone.]";
+
+/// Tokens of a turn.
+struct TurnSizes {
+    id: TurnId,
+    /// As the session's model is shown it.
+    whole: u64,
+    /// In words alone, without long results of tools.
+    told: u64,
+}
 
 /// The next attempt at a summary.
 struct NextSummary {
@@ -108,28 +119,30 @@ fn window(state: &SessionState, profile: &Profile) -> u64 {
 }
 
 /// The last one of the turns to summarize: all but the newest ones, and of them, oldest first, as many as have so many
-/// tokens. Nothing if that is not worth a call.
+/// tokens in the request for it. Nothing if that is not worth a call.
 fn covered(state: &SessionState, turn: &Turn, window: u64, most: u64) -> Option<TurnId> {
-    let fresh: Vec<(TurnId, u64)> = fresh(state)
-        .filter(|one| one.id != turn.id)
-        .map(|one| (one.id, tokens(&told(shown_later(one)))))
-        .collect();
+    let sizes = |one: &Turn| {
+        let shown = shown_later(one);
+        let whole = tokens(&shown);
+        TurnSizes { id: one.id, whole, told: tokens(&told(shown)) }
+    };
+    let fresh: Vec<TurnSizes> = fresh(state).filter(|one| one.id != turn.id).map(sizes).collect();
     let mut size = 0_u64;
-    let kept = fresh.iter().rev().take_while(|(_, tokens)| {
-        size = size.saturating_add(*tokens);
+    let kept = fresh.iter().rev().take_while(|one| {
+        size = size.saturating_add(one.whole);
         size <= window / KEPT_SHARE
     });
     let older = fresh.len().saturating_sub(kept.count());
     let before = tokens(&beginning(state));
-    let (mut upto, mut size) = (None, 0_u64);
-    for (id, tokens) in fresh.into_iter().take(older) {
-        let with = size.saturating_add(tokens);
-        if before.saturating_add(with) > most {
+    let (mut upto, mut saved, mut read) = (None, 0_u64, before);
+    for one in fresh.into_iter().take(older) {
+        read = read.saturating_add(one.told);
+        if read > most {
             break;
         }
-        (upto, size) = (Some(id), with);
+        (upto, saved) = (Some(one.id), saved.saturating_add(one.whole));
     }
-    upto.filter(|_| size >= window / WORTH_SHARE)
+    upto.filter(|_| saved >= window / WORTH_SHARE)
 }
 
 /// The turns that no summary is about yet, oldest first. Those that left the state are not shown any more.
@@ -180,6 +193,7 @@ fn request(state: &SessionState, asked: &CompactionAsked) -> Assembled {
         tools: Vec::new(),
         response_schema: None,
         dropped_turns: 0,
+        summarized_turns: 0,
         full: None,
         withheld_thoughts: false,
         left_out_attachments: false,
@@ -196,11 +210,13 @@ fn next(state: &SessionState, turn: &Turn, grant: &Grant) -> Result<NextSummary,
     if begun.is_some_and(|it| it.attempt.0 >= ATTEMPTS_MOST) {
         return Err(format!("{ATTEMPTS_MOST} attempts at it were interrupted"));
     }
-    let window_tokens = grant.options.profiles.window(model);
+    let window_tokens = window_of(&grant.options, model);
     let asked = if let Some(asked) = begun.and_then(|it| it.asked.clone()) {
         asked
     } else {
-        let max_tokens = OUTPUT_MOST.min(window_tokens / 4);
+        // It has to fit into the window of the session's model beside what is kept.
+        let own = u32::try_from(window(state, profile) / KEPT_SHARE).unwrap_or(u32::MAX);
+        let max_tokens = OUTPUT_MOST.min(window_tokens / 4).min(own);
         let room = u64::from(window_tokens.saturating_sub(max_tokens));
         let most = room.saturating_mul(ROOM_PERCENT) / 100;
         let upto = covered(state, turn, window(state, profile), most);
@@ -224,6 +240,15 @@ fn next(state: &SessionState, turn: &Turn, grant: &Grant) -> Result<NextSummary,
         waits_for_hooks: false,
     };
     Ok(NextSummary { next, upto: asked.upto })
+}
+
+/// Tokens that the model reads which makes summaries: as configured, and as its provider said.
+fn window_of(options: &AgentOptions, model: &ModelRef) -> u32 {
+    if *model == options.model {
+        return options.profile_of(&[], model).window_tokens;
+    }
+    let window = options.profiles.window(model);
+    options.profiles.real_window(model).map_or(window, |real| real.min(window))
 }
 
 /// What the call of a summary needs before it may begin.
@@ -261,6 +286,12 @@ pub(super) fn begin(
         }
     };
     let NextCall { call, attempt, profile, request, .. } = next;
+    let least = request.sampling.max_tokens.unwrap_or(OUTPUT_MOST).min(OUTPUT_LEAST);
+    if held.as_ref().is_some_and(|held| held.max_output < u64::from(least)) {
+        // Its hold goes back with the grant.
+        let why = "the budget has no room for a whole summary".to_owned();
+        return Some((vec![not_made(turn, why)], None));
+    }
     let request = terms::capped(request, held.as_ref().map(|it| it.max_output));
     let paid = held.as_ref().map(|it| terms::bill(it, grant));
     let begun = CompactionBegun {
@@ -299,7 +330,7 @@ pub(super) fn begin(
 /// What the call has of its time: a minute, or what its turn has left.
 fn limit(state: &SessionState, call: CallId, profile: &Profile) -> Option<TimeLimit> {
     let ms = u32::try_from(SUMMARY_TIME.as_millis()).unwrap_or(u32::MAX);
-    let set_in = "SUMMARY_TIME".to_owned();
+    let set_in = "the limit of a summary".to_owned();
     let own = TimeLimit { level: TimeLevel::Step, ms, left_ms: ms, set_in };
     let left = state.left_for(call, profile.time, profile.agent.as_str());
     TimeLimit::least(left.into_iter().chain([own]))
@@ -381,8 +412,11 @@ fn summary(content: &Text, stop: &StopReason, has_no_tools: bool) -> Result<Stri
         {
             Ok(text.to_owned())
         }
-        (StopReason::EndTurn | StopReason::StopSequence | StopReason::MaxTokens, _) => {
+        (StopReason::EndTurn | StopReason::StopSequence, _) => {
             Err(format!("the summary is longer than {SUMMARY_CHARS} characters"))
+        }
+        (StopReason::MaxTokens, _) => {
+            Err("the model needed more tokens than it has for it".to_owned())
         }
         _ => Err("the model did not write it to its end".to_owned()),
     }

@@ -208,7 +208,7 @@ fn comp_1_a_compaction_that_fails_changes_nothing() {
         (fails(FailureClass::Stopped), "no"),
         (done("  \n", StopReason::EndTurn, Vec::new()), "empty"),
         (done(&"é".repeat(SUMMARY_CHARS + 1), StopReason::EndTurn, Vec::new()), "longer"),
-        (done("cut", StopReason::MaxTokens, Vec::new()), "longer"),
+        (done("cut", StopReason::MaxTokens, Vec::new()), "more tokens"),
         (done("I may not", StopReason::Refusal, Vec::new()), "to its end"),
         (done("ok", StopReason::ToolUse, vec![using]), "asked for a tool"),
         (blob, "longer"),

@@ -59,6 +59,9 @@ pub struct Assembled {
     /// Whole turns left out because there is no room for them.
     #[serde(skip)]
     pub dropped_turns: u32,
+    /// How many of them a summary is about.
+    #[serde(skip)]
+    pub summarized_turns: u32,
     /// What is full, if people are to know that turns are left out.
     #[serde(skip)]
     pub full: Option<FullContext>,
@@ -221,6 +224,7 @@ pub(super) fn draft(
         tools,
         response_schema: turn.response_schema(profile).cloned(),
         dropped_turns,
+        summarized_turns: state.summarized(),
         full,
         withheld_thoughts,
         left_out_attachments,

@@ -65,8 +65,13 @@ impl EntityKind for Session {
     fn emitted(state: &mut SessionState, turn: TurnId) {
         state.unemitted.retain(|one| *one != turn);
         let told = state.closed.iter_mut().rev().find(|one| one.id == turn);
-        for step in told.into_iter().flat_map(|turn| &mut turn.steps) {
+        let Some(turn) = told else { return };
+        for step in &mut turn.steps {
             (step.model, step.gave_way) = (None, None);
+        }
+        if let Some(compaction) = &mut turn.compaction {
+            compaction.asked = None;
+            compaction.end.iter_mut().for_each(|end| end.why = None);
         }
     }
 
