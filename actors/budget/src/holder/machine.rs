@@ -318,7 +318,7 @@ impl Holder {
         let (now, options) = (self.now, self.options);
         for (account, at_hand) in &mut self.accounts {
             for (limit, pool) in &mut at_hand.pools {
-                let is_idle = pool.open.as_ref().is_some_and(|it| now.since(it.used) >= IDLE);
+                let is_idle = pool.open.as_ref().is_some_and(|slice| now.since(slice.used) >= IDLE);
                 if is_idle && !self.waiters.iter().any(|waiter| waiter.needs.has(account, *limit)) {
                     pool.close();
                 }
