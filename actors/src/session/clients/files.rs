@@ -200,7 +200,7 @@ impl Sessions {
 /// The files of a session, but for those that a later build wrote.
 async fn records(storage: &Storage, session: EntityId) -> Result<Vec<FileRecord>, StoreError> {
     let entries = storage.bucket.list(&file_keys(session)).await?;
-    let records = entries.iter().filter_map(|(_, it)| FileRecord::from_bytes(&it.value).ok());
+    let records = entries.iter().filter_map(|(_, entry)| FileRecord::from_bytes(&entry.value).ok());
     Ok(records.collect())
 }
 

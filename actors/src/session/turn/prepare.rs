@@ -293,7 +293,8 @@ impl Effect {
 /// All that a tool call takes.
 fn tool_job(state: &SessionState, effect: Effect, call: CallId, again: bool) -> Option<EffectJob> {
     let turn = state.running()?;
-    let mut all = turn.steps.iter().flat_map(|step| step.tools.iter().map(move |it| (step, it)));
+    let mut all =
+        turn.steps.iter().flat_map(|step| step.tools.iter().map(move |tool| (step, tool)));
     let (step, tool) = all.find(|(_, tool)| tool.call == call)?;
     let spec = state.profile.as_ref()?.tool(&tool.using.name)?;
     let (asked, session) = (tool.asked.as_ref()?, state.key.as_ref()?);
@@ -324,7 +325,7 @@ fn tool_job(state: &SessionState, effect: Effect, call: CallId, again: bool) -> 
         });
         return Some(EffectJob { told, trace, job });
     };
-    let callbacks = state.profile.as_ref().and_then(|it| Callbacks::of(it, &spec.name));
+    let callbacks = state.profile.as_ref().and_then(|profile| Callbacks::of(profile, &spec.name));
     let job = Job {
         id: JobId::from(call),
         capability: capability.clone(),
@@ -398,7 +399,8 @@ fn judge_job(state: &SessionState, call: CallId, point: HookPoint) -> Option<Eff
 /// All that asking people about a tool call takes.
 fn ask_job(state: &SessionState, call: CallId) -> Option<EffectJob> {
     let (turn, session) = (state.running()?, state.key.as_ref()?);
-    let mut all = turn.steps.iter().flat_map(|step| step.tools.iter().map(move |it| (step, it)));
+    let mut all =
+        turn.steps.iter().flat_map(|step| step.tools.iter().map(move |tool| (step, tool)));
     let (step, tool) = all.find(|(_, tool)| tool.call == call)?;
     let spec = state.profile.as_ref()?.tool(&tool.using.name)?;
     let asked = tool.approval.as_ref()?;
@@ -467,7 +469,7 @@ fn emission(state: &SessionState, id: TurnId) -> EffectJob {
             .flat_map(|step| emitted(state, step))
             .chain(turn.and_then(emitted_summary))
             .collect(),
-        agent: state.profile.as_ref().map(|it| it.agent.clone()),
+        agent: state.profile.as_ref().map(|profile| profile.agent.clone()),
         timers: turn.map_or_else(Vec::new, |turn| {
             let time = turn.last_timer().map(|(_turn, timer)| timer);
             time.into_iter().chain(turn.outage_timer()).collect()

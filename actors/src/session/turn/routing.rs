@@ -53,7 +53,7 @@ impl Turn {
 impl SessionState {
     /// The model that the next call of this turn asks first.
     pub(in crate::session) fn routed(&self, turn: &Turn, options: &AgentOptions) -> Routed {
-        let is_allowed = |it: &&ModelRef| !turn.model_is_kept || options.allows(it);
+        let is_allowed = |model: &&ModelRef| !turn.model_is_kept || options.allows(model);
         if let Some(chosen) = turn.model.as_ref().filter(is_allowed) {
             return Routed { first: chosen.clone(), taken: None };
         }
@@ -77,8 +77,9 @@ impl SessionState {
         let all = InputKind::ALL.into_iter().filter_map(InputKind::media);
         facts.media = all.filter(|kind| kinds.contains(kind)).collect();
         let chosen = turn.map(|turn| &turn.sampling);
-        let max_tokens = chosen.and_then(|it| it.max_tokens).or(options.sampling.max_tokens);
-        let reasoning = chosen.and_then(|it| it.reasoning).or(options.sampling.reasoning);
+        let max_tokens =
+            chosen.and_then(|choice| choice.max_tokens).or(options.sampling.max_tokens);
+        let reasoning = chosen.and_then(|choice| choice.reasoning).or(options.sampling.reasoning);
         let longest = LongestReply { max_tokens, reasoning };
         facts.costs = options.profiles.route_costs(&options.routes, facts.tokens, longest);
         facts
@@ -91,7 +92,7 @@ impl SessionState {
         let prompt = self.prompt(turn, options);
         let view = RouteView::of(name.clone(), model, fallback, routes, prompt);
         let Some(turn) = turn else {
-            let Some(kept) = self.kept.model.as_ref().filter(|it| options.allows(it)) else {
+            let Some(kept) = self.kept.model.as_ref().filter(|model| options.allows(model)) else {
                 return view;
             };
             let mut fallback = options.chain(kept);
