@@ -57,8 +57,13 @@ pub(super) async fn restore(args: RestoreArgs, context: &CliContext) -> Result<E
 }
 
 fn report(context: &CliContext, verb: &str, done: &BackupView) -> Result<Exit, Failure> {
-    context.out.document(done, |it| {
-        format!("{verb} `{}`: {}, {}", it.file, count(it.sessions, "session"), size(it.bytes))
+    context.out.document(done, |backup| {
+        format!(
+            "{verb} `{}`: {}, {}",
+            backup.file,
+            count(backup.sessions, "session"),
+            size(backup.bytes)
+        )
     })?;
     Ok(Exit::Ok)
 }

@@ -115,8 +115,8 @@ fn shown(out: Output, view: &MemorySearchView) -> String {
     if view.found.is_empty() {
         return "nothing fits".to_owned();
     }
-    let row = |it: &FoundInMemory| {
-        let score = &it.score;
+    let row = |found: &FoundInMemory| {
+        let score = &found.score;
         let number = |part: f64| format!("{part:.2}");
         vec![
             number(score.total),
@@ -124,9 +124,9 @@ fn shown(out: Output, view: &MemorySearchView) -> String {
             score.meaning.map_or_else(|| "-".to_owned(), number),
             number(score.neighbours),
             number(score.factor),
-            it.point.map_or_else(|| "-".to_owned(), |point| point.to_string()),
-            clean(&it.scope),
-            brief(&it.text, TEXT_SHOWN),
+            found.point.map_or_else(|| "-".to_owned(), |point| point.to_string()),
+            clean(&found.scope),
+            brief(&found.text, TEXT_SHOWN),
         ]
     };
     let head = ["score", "words", "meaning", "neighbours", "factor", "point", "in", "text"];

@@ -187,17 +187,17 @@ async fn nats(
     process: Option<ProcessId>,
     ack_wait: Option<Duration>,
 ) -> Result<Storage, StartError> {
-    let it = &config.cluster;
+    let section = &config.cluster;
     let data_dir = &config.node.data_dir;
     let remembered = join::remembered(data_dir)?;
-    let urls = it.nats.iter().flat_map(crate::config::secret::ServerUrl::each);
+    let urls = section.nats.iter().flat_map(crate::config::secret::ServerUrl::each);
     let defaults = NatsOptions::new(urls);
     let settings = NatsOptions {
-        partitions: it.partitions,
+        partitions: section.partitions,
         replicas: replicas(config),
         cluster: remembered.clone(),
         process,
-        sys_credentials: it.sys_credentials.clone(),
+        sys_credentials: section.sys_credentials.clone(),
         ack_wait: ack_wait.unwrap_or(defaults.ack_wait),
         ..defaults
     };
@@ -214,9 +214,9 @@ async fn nats(
             ..settings
         },
         None => NatsOptions {
-            prefix: it.prefix.clone(),
-            ca: it.ca.clone(),
-            credentials: it.credentials.clone(),
+            prefix: section.prefix.clone(),
+            ca: section.ca.clone(),
+            credentials: section.credentials.clone(),
             ..settings
         },
     };

@@ -157,11 +157,11 @@ struct TopTerminal {
 }
 
 async fn show(
-    it: TopTerminal,
+    terminal: TopTerminal,
     mut screen: TopScreen,
     mut signals: EndSignals,
 ) -> Result<Exit, Failure> {
-    let TopTerminal { mut terminal, look, mut keys, mut answers, tab } = it;
+    let TopTerminal { mut terminal, look, mut keys, mut answers, tab } = terminal;
     let mut beat = tokio::time::interval(REDRAW);
     loop {
         screen.now = Some(Instant::now());
