@@ -119,7 +119,7 @@ async fn wait(client: &Client, message: &Message) -> Result<Option<Duration>, Er
 async fn known(client: &Client, node: &Node) -> Result<(), Error> {
     loop {
         let status: StatusView = client.call("status", json!({})).await.map_err(other)?;
-        if status.nodes.iter().any(|it| Some(it.process) == node.process()) {
+        if status.nodes.iter().any(|other| Some(other.process) == node.process()) {
             return Ok(());
         }
         tokio::time::sleep(LOOK).await;
