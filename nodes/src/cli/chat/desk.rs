@@ -282,7 +282,7 @@ impl ChatTerminal {
     }
 
     /// The same question again: what was typed since it was shown is no answer.
-    pub(super) fn ask_anew(&mut self) -> Result<(), Failure> {
+    pub(super) fn repeat_question(&mut self) -> Result<(), Failure> {
         let rule = self.question.take().and_then(|question| question.rule);
         self.ask(rule)
     }

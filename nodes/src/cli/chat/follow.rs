@@ -160,7 +160,7 @@ impl Chat<'_> {
                 }
                 // What was typed since then was typed to the shell's screen.
                 tty.forget();
-                desk.ask_anew()
+                desk.repeat_question()
             }
             TerminalEvent::Key(key) => {
                 desk.keep(key);
