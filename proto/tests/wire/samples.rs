@@ -743,7 +743,6 @@ fn profiles() -> Vec<SessionEvent> {
     ]
 }
 
-/// How turns end.
 fn turn_ends() -> impl Iterator<Item = TurnOutcome> {
     [
         TurnOutcome::Completed { stop: StopReason::EndTurn },
