@@ -111,7 +111,6 @@ impl Holder {
         mem::take(&mut self.out)
     }
 
-    /// The process.
     pub const fn process(&self) -> ProcessId {
         self.process
     }
