@@ -34,7 +34,7 @@ const MASKED_MOST: usize = 256;
 /// Answers to `Put` that are kept for those who ask for them. A repeat of an older one has no lists.
 const ANSWERS_KEPT: usize = 64;
 
-/// The state of a memory.
+/// Folded from the events of its journal: the points, and what is to be recorded of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryState {
     /// The memory's readable key.

@@ -18,7 +18,6 @@ pub struct SaidMessage<'a> {
     pub speaker: Option<&'a str>,
     /// How far it is to be trusted.
     pub trust: MemoryTrust,
-    /// When.
     pub at: Timestamp,
     /// What was said.
     pub text: &'a str,

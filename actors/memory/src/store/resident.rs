@@ -28,7 +28,6 @@ const RESIDENT_SCOPES: usize = 1_024;
 /// Bytes of replaced documents that a file may have before it is written again.
 const WASTE_BYTES: u64 = 1 << 20;
 
-/// The scopes of a folder.
 #[derive(Debug)]
 pub(super) struct ScopeFolder {
     folder: PathBuf,

@@ -80,7 +80,7 @@ pub struct RecallFigures {
     pub mrr: f64,
 }
 
-/// The figures of a set.
+/// How well searches answered the questions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SetFigures {
     /// Of all questions that have an answer.
