@@ -20,7 +20,6 @@ const INTRODUCTION: &str = "# Skills\n\nEach skill has instructions for certain 
 /// The skills of one agent, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgentSkills {
-    /// The skills.
     pub skills: Vec<Arc<Skill>>,
     /// What its system prompt says of them; empty if there are none.
     pub catalogue: String,
