@@ -29,7 +29,6 @@ const PART_CHARS: usize = 40_000;
 const FOUND: usize = 10;
 /// Characters of a description in a list of all.
 const LINE_CHARS: usize = 100;
-/// Bytes of a query.
 const QUERY_BYTES: usize = 200;
 
 /// The tools for an agent's skills.
