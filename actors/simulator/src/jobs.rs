@@ -40,7 +40,6 @@ pub(super) struct JobHands {
     runs: BTreeMap<JobId, SimJobRun>,
 }
 
-/// A run.
 #[derive(Debug)]
 struct SimJobRun {
     number: u64,
