@@ -131,7 +131,7 @@ impl Sessions {
         Ok(self.known_file(session, file).await?.0)
     }
 
-    /// A part of a file.
+    /// The bytes of one part, without the mark of their owner. Fails if the blob is gone.
     pub async fn file_part(&self, file: FileId, part: Digest) -> Result<Bytes, FileError> {
         let blob = self.storage().blobs.get(part).await?.ok_or(FileError::NotFound(file))?;
         let length = blob.len().saturating_sub(OWNER_BYTES);

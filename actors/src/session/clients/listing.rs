@@ -58,7 +58,7 @@ pub struct SessionQuery {
     pub stateless: bool,
 }
 
-/// The end of a page.
+/// Where a page of sessions ends, in the order of the list. The next page begins after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PageEnd {
     pub(in crate::session) updated: Timestamp,

@@ -24,7 +24,6 @@ pub struct ApprovalState {
     pub risk: Risk,
     /// Why they were asked, if a rule says so.
     pub reason: Option<String>,
-    /// When.
     pub asked: Timestamp,
     /// Until when they are waited for.
     pub expires: Timestamp,

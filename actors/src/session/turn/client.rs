@@ -45,7 +45,6 @@ pub struct PartMetadata {
     /// The first of the calls whose results came with them; none if the turn's message did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<CallId>,
-    /// The pairs.
     pub pairs: BTreeMap<String, String>,
 }
 

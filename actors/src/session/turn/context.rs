@@ -41,7 +41,6 @@ const REPLY_TOKENS: u64 = 1_024;
 /// A model request before its blobs are resolved.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Assembled {
-    /// Which model.
     pub model: ModelRef,
     /// The system prompt.
     pub system: String,

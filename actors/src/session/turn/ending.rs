@@ -18,7 +18,6 @@ use super::{
 /// A call of a turn that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmittedCall {
-    /// Which.
     pub call: CallId,
     /// The last try at it.
     pub attempt: Attempt,

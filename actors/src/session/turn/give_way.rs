@@ -67,7 +67,6 @@ pub struct ProviderWait {
 /// An attempt that ended, and its call did not.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EndedAttempt {
-    /// Which.
     pub attempt: Attempt,
     /// The model that was asked.
     pub model: ModelRef,
@@ -80,7 +79,6 @@ pub struct EndedAttempt {
 /// How much a model really reads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RealWindow {
-    /// The model.
     pub model: ModelRef,
     /// Tokens of a request and its reply together.
     pub tokens: u32,

@@ -70,9 +70,7 @@ pub enum SessionJob {
 pub struct CallJob {
     /// On behalf of which agent.
     pub agent: AgentName,
-    /// Of which turn.
     pub turn: TurnId,
-    /// The call.
     pub call: CallId,
     /// Which try at it.
     pub attempt: Attempt,
@@ -105,9 +103,7 @@ pub struct CallJob {
 pub struct TimeJob {
     /// Whose turn.
     pub session: SessionKey,
-    /// The timer.
     pub timer: TimerId,
-    /// When.
     pub due: Timestamp,
 }
 
@@ -125,11 +121,8 @@ pub struct SettleJob {
 /// All that asking hooks takes.
 #[derive(Debug)]
 pub struct JudgeJob {
-    /// Whose.
     pub session: SessionKey,
-    /// Of which turn.
     pub turn: TurnId,
-    /// The call.
     pub call: CallId,
     /// What they are asked about.
     pub subject: JudgeSubject,
@@ -153,7 +146,6 @@ pub enum JudgeSubject {
     },
     /// The result of a tool call.
     Result {
-        /// The tool.
         tool: ToolName,
         /// What it was run with.
         arguments: String,
@@ -185,7 +177,6 @@ pub struct AskJob {
 pub struct AskClientJob {
     /// Whose turn.
     pub session: SessionKey,
-    /// Which.
     pub turn: TurnId,
     /// The model call whose reply asks for them.
     pub call: CallId,
@@ -198,11 +189,9 @@ pub struct AskClientJob {
 pub struct AskStepsJob {
     /// Whose turn.
     pub session: SessionKey,
-    /// Which.
     pub turn: TurnId,
     /// The steps that it has used up.
     pub limit: u32,
-    /// Until when.
     pub until: Timestamp,
 }
 
@@ -211,11 +200,8 @@ pub struct AskStepsJob {
 pub struct ToolJob {
     /// On behalf of which agent.
     pub agent: AgentName,
-    /// Of which turn.
     pub turn: TurnId,
-    /// The call.
     pub call: CallId,
-    /// The tool.
     pub tool: ToolName,
     /// Its arguments, which fit the tool's schema.
     pub arguments: String,

@@ -43,11 +43,9 @@ pub struct RecallScopes {
 /// What is searched for before a turn's first call.
 #[derive(Clone, Debug)]
 pub struct RecallAsk {
-    /// The turn.
     pub turn: TurnId,
     /// The message that begins it.
     pub text: Text,
-    /// Where.
     pub scopes: RecallScopes,
     /// How many of the points and passages that are found.
     pub memory: AgentMemory,

@@ -21,7 +21,6 @@ use crate::{agent::AgentOptions, llm::profile::LongestReply};
 /// The model that a call asks first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::session) struct Routed {
-    /// Which.
     pub(in crate::session) first: ModelRef,
     /// What routes decided; absent if there are none, or if the turn chose its model.
     pub(in crate::session) taken: Option<RouteTaken>,

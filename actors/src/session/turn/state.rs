@@ -237,7 +237,6 @@ pub enum StepEnd {
     },
     /// Badly.
     Failed {
-        /// How.
         failure: ModelFailure,
         /// What was said so far.
         partial: Text,

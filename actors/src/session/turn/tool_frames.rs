@@ -16,7 +16,6 @@ use super::{
 /// What is recorded of a turn's tools, as clients see it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolFrames {
-    /// Of which turn.
     pub turn: TurnId,
     /// Whether it begins with the turn: no model call tells of a planned one.
     pub begins: bool,

@@ -26,7 +26,6 @@ pub(super) const AT_ONCE: usize = 4;
 /// What hooks decided about a model call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelJudged {
-    /// The call.
     pub call: CallId,
     /// The request that they judged.
     pub request: Digest,
