@@ -26,7 +26,6 @@ Examples:
   clawnode agents pause ops
   clawnode agents resume ops";
 
-/// `agents`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum AgentsCommand {

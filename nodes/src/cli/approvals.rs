@@ -34,7 +34,6 @@ Examples:
   clawnode approvals approve cluster
   clawnode approvals deny CALL --reason 'not on a Friday'";
 
-/// `approvals`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum ApprovalsCommand {

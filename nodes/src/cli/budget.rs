@@ -64,7 +64,6 @@ const LANES: [&str; 2] = ["all", BACKGROUND];
 /// Only calls in the background count.
 const BACKGROUND: &str = "background";
 
-/// `budget`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum BudgetCommand {

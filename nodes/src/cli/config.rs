@@ -24,7 +24,6 @@ Examples:
   clawnode config check
   clawnode config check ./config.toml";
 
-/// `config`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum ConfigCommand {

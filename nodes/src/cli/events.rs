@@ -47,7 +47,6 @@ Examples:
   clawnode events --follow
   clawnode events -f -n 0 --json | jq -c 'select(.event.what.type == \"node_dead\")'";
 
-/// `events`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct EventsArgs {

@@ -39,7 +39,6 @@ const TOPICS: [Topic; 10] = [
     topic!("stop", "stop agents, and let them continue"),
 ];
 
-/// `help`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct HelpArgs {

@@ -22,7 +22,6 @@ Examples:
   clawnode hooks list
   clawnode hooks list --json | jq '.hooks[] | select(.refused)'";
 
-/// `hooks`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum HooksCommand {

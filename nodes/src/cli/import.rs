@@ -24,7 +24,6 @@ Examples:
   clawnode import --from ~/.local/share/clawnode --nats nats://127.0.0.1:4222
   clawnode journal verify --json       the same `head` of each session before and after";
 
-/// `import`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ImportArgs {

@@ -43,7 +43,6 @@ Examples:
   clawnode jobs clean --older-than 1d
   clawnode jobs stats";
 
-/// `jobs`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum JobsCommand {
@@ -64,7 +63,6 @@ pub(super) enum JobsCommand {
     Stats,
 }
 
-/// `jobs list`.
 #[derive(Debug, Args)]
 pub(super) struct JobsListArgs {
     /// Only jobs of this session, by key or id

@@ -36,7 +36,6 @@ Examples:
   clawnode journal repair                    with the node stopped: lists damage
   clawnode journal repair --yes              cuts it out; copy the directory first";
 
-/// `journal`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum JournalCommand {

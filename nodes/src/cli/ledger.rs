@@ -25,7 +25,6 @@ Examples:
   clawnode ledger show default:cli:local:ada --type finding --full
   clawnode ledger show default:cli:local:ada --last 20 --before 400 --json";
 
-/// `ledger`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum LedgerCommand {

@@ -25,7 +25,6 @@ Examples:
   clawnode mcp approve files
   clawnode mcp approve files --tool read_text_file";
 
-/// `mcp`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum McpCommand {

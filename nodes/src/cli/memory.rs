@@ -60,7 +60,6 @@ Examples:
   clawnode memory search --session default:web:bot:ada 'When is tea?'
   clawnode memory reindex";
 
-/// `memory`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum MemoryCommand {
@@ -111,7 +110,6 @@ pub(super) enum MemoryCommand {
     },
 }
 
-/// `memory put`.
 #[derive(Debug, Args)]
 pub(super) struct MemoryPutArgs {
     /// The memory

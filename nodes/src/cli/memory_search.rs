@@ -24,7 +24,6 @@ const LOOK: Duration = Duration::from_millis(500);
 /// How long a store may get no further before that is an error.
 const STUCK: Duration = Duration::from_mins(2);
 
-/// `memory search`.
 #[derive(Debug, Args)]
 pub(super) struct MemorySearchArgs {
     /// The memory, then what to look for; with `--session`, what to look for alone

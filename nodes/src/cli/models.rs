@@ -26,7 +26,6 @@ Examples:
   clawnode models route --explain --tokens 50000 --input image
   clawnode models route --explain --session default:web:site:ada";
 
-/// `models`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum ModelsCommand {

@@ -27,7 +27,6 @@ Examples:
   clawnode node cordon worker-1
   clawnode node uncordon worker-1";
 
-/// `node`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum NodeCommand {

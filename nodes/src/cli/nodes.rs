@@ -114,7 +114,7 @@ pub(super) const fn state(view: &NodeView) -> &'static str {
     }
 }
 
-/// The name of a role.
+/// As the configuration and the wire have it.
 pub(super) const fn role_name(role: NodeRole) -> &'static str {
     match role {
         NodeRole::Gateway => "gateway",

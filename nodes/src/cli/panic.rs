@@ -25,7 +25,6 @@ Examples:
 
 The exit code is 1 if a node did not confirm in time that it stopped.";
 
-/// `panic`.
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "one flag each on the command line")]
 pub(super) struct PanicArgs {

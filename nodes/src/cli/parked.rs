@@ -26,7 +26,6 @@ Examples:
   clawnode parked -o json | jq -r '.parked[].letter // empty'
   clawnode parked drop LETTER --yes";
 
-/// `parked`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ParkedArgs {

@@ -31,7 +31,6 @@ Examples:
   clawnode diagnose file_read run_python --agent ops
   clawnode diagnose run_command --fallback node-1 -o json";
 
-/// `diagnose`.
 #[derive(Debug, Args)]
 #[command(after_help = DIAGNOSE_EXAMPLES)]
 pub(super) struct DiagnoseArgs {
@@ -170,7 +169,6 @@ fn circuit_lines(subject: &str, circuit: &CircuitReport, is_wide: bool) -> Strin
     lines.join("\n")
 }
 
-/// `diagnose`.
 pub(super) async fn diagnose(args: DiagnoseArgs, context: &CliContext) -> Result<Exit, Failure> {
     let step = |action| StepSpec { action, ..StepSpec::default() };
     let steps = args.tools.into_iter().map(step).collect();

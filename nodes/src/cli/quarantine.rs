@@ -32,7 +32,6 @@ Examples:
   clawnode quarantine replay --all --why 'without progress'
   clawnode quarantine drop default:web:site:ada --yes";
 
-/// `quarantine`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum QuarantineCommand {

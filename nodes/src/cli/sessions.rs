@@ -43,7 +43,6 @@ Examples:
   clawnode sessions export default:cli:local:ada --file ada.json
   clawnode sessions delete default:cli:local:ada --yes";
 
-/// `sessions`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum SessionsCommand {

@@ -16,7 +16,6 @@ use crate::{
     node::skills,
 };
 
-/// The file of a skill.
 const SKILL_FILE: &str = "SKILL.md";
 /// Characters of a description in a list.
 const BRIEF_CHARS: usize = 60;
@@ -33,7 +32,6 @@ Examples:
   clawnode skills check
   clawnode skills check ./pdf-forms";
 
-/// `skills`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum SkillsCommand {
@@ -52,7 +50,6 @@ pub(super) struct ShowArgs {
     pub name: String,
 }
 
-/// `skills check`.
 #[derive(Debug, Args)]
 pub(super) struct CheckSkillsArgs {
     /// A skill's folder, or a folder of skills, instead of those of the configuration

@@ -27,7 +27,6 @@ Examples:
 /// Characters of a description in a table.
 const SHORT: usize = 60;
 
-/// `tools`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum ToolsCommand {

@@ -21,7 +21,6 @@ Examples:
   clawnode tree worker-1
   clawnode tree -o json | jq '.processes[].branches[] | select(.restarts > 0)'";
 
-/// `tree`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct TreeArgs {

@@ -37,7 +37,6 @@ Examples:
 /// Rows of one page of calls.
 const PAGE: u32 = 1_000;
 
-/// `usage`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
 pub(super) struct UsageArgs {

@@ -152,7 +152,6 @@ pub(super) enum Nowhere {
     /// None of the workers has what it needs.
     #[error("no node has `{capability}` ({why})")]
     Lacks {
-        /// The capability.
         capability: Capability,
         /// The reason of each worker.
         why: String,

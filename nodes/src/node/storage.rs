@@ -30,7 +30,7 @@ const HEAD_ROOM: &str = "CLAWNODE_TEST_HEAD_ROOM";
 #[cfg(all(feature = "test-util", feature = "nats"))]
 const ACK_WAIT: &str = "CLAWNODE_TEST_ACK_WAIT";
 
-/// The storage of a node.
+/// What a node stores in, on NATS or in a folder of its own.
 #[derive(Debug)]
 pub struct NodeStorage {
     /// The handles.

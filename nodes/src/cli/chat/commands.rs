@@ -4,7 +4,7 @@
 //! sent to a model by mistake. `//` sends the rest with one slash, and so does a space before it.
 //! The demo model reads lines `/tool NAME {…}` as calls of tools; they go to it, and to no other.
 
-/// A command.
+/// What a line that begins with a slash asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ChatCommand {
     Help,

@@ -30,7 +30,7 @@ const TITLE_CHARS: usize = 60;
 /// Turns at the end of a session among which open ones are looked for.
 const OPEN_TURNS: usize = 64;
 
-/// A conversation.
+/// Where the next message of the chat goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Conversation {
     /// One that no message was stored in yet.

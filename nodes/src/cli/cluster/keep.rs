@@ -42,7 +42,6 @@ pub(in crate::cli) struct MirrorArgs {
     pub keep: Option<Duration>,
 }
 
-/// `cluster restore`.
 #[derive(Debug, Args)]
 #[command(after_help = BRINGS)]
 pub(in crate::cli) struct ClusterRestoreArgs {

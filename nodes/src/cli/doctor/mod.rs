@@ -31,7 +31,6 @@ Examples:
   clawnode doctor
   clawnode doctor --json | jq '.checks[] | select(.verdict == \"red\")'";
 
-/// `doctor`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct DoctorArgs {}

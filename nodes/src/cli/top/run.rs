@@ -59,7 +59,6 @@ Examples:
   clawnode top --every 5
   NO_COLOR=1 clawnode top";
 
-/// `top`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct TopArgs {
