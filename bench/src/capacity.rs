@@ -37,7 +37,7 @@ pub struct Costs {
     pub subject_bytes: f64,
     /// Seconds for which the NATS server reads a subject back when it starts after a kill.
     pub subject_restart: f64,
-    /// Bytes of a heartbeat.
+    /// The size of one heartbeat on the bus.
     pub heartbeat_bytes: f64,
     /// Processor time to read one, in microseconds.
     pub heartbeat_us: f64,

@@ -22,7 +22,7 @@ use clawnode_tests::{
 };
 use serde_json::json;
 
-/// The target.
+/// The promise that the figure is held against.
 const TARGET_MS: f64 = 200.0;
 /// Milliseconds before each piece of a reply.
 const PIECE_MS: u64 = 100;

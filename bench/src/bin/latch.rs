@@ -18,7 +18,7 @@ use clawnode_tests::{
 };
 use serde_json::json;
 
-/// The target.
+/// The promise that the figure is held against.
 const TARGET_MS: f64 = 200.0;
 /// Pieces of a reply, and milliseconds before each: longer than any run.
 const PIECES: u32 = 3_000;
