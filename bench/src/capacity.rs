@@ -37,7 +37,7 @@ pub struct Costs {
     pub subject_bytes: f64,
     /// Seconds for which the NATS server reads a subject back when it starts after a kill.
     pub subject_restart: f64,
-    /// Bytes of a heartbeat.
+    /// The size of one heartbeat on the bus.
     pub heartbeat_bytes: f64,
     /// Processor time to read one, in microseconds.
     pub heartbeat_us: f64,
@@ -145,8 +145,8 @@ pub fn needs(load: Load, costs: &Costs, given: &Given) -> Vec<Need> {
 /// exceeded most; otherwise the one that needs most hosts.
 pub fn first_limit(needs: &[Need]) -> Option<&Need> {
     let most = |bound: Bound| {
-        let of = needs.iter().filter(move |need| need.bound == bound);
-        of.max_by(|a, b| a.ratio().total_cmp(&b.ratio()))
+        let bounded = needs.iter().filter(move |need| need.bound == bound);
+        bounded.max_by(|a, b| a.ratio().total_cmp(&b.ratio()))
     };
     most(Bound::One).filter(|need| need.ratio() > 1.0).or_else(|| most(Bound::Hosts))
 }

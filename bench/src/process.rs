@@ -199,7 +199,7 @@ impl Node {
         let text =
             reqwest::get(format!("http://{}/metrics", self.addr)).await?.error_for_status()?;
         let text = text.text().await?;
-        let line = text.lines().find_map(|it| it.strip_prefix("clawnode_entities_resident "));
+        let line = text.lines().find_map(|line| line.strip_prefix("clawnode_entities_resident "));
         Ok(line.ok_or("no `clawnode_entities_resident` in /metrics")?.trim().parse()?)
     }
 }

@@ -217,16 +217,16 @@ impl OnNats {
         tokio::time::sleep(SETTLE).await;
         let after = self.counters().await?;
         let count = report.latencies.len() as f64;
-        let of = |less: f64, more: f64| (more - less) / count;
+        let per_unit = |less: f64, more: f64| (more - less) / count;
         let us =
             |less: Duration, more: Duration| more.saturating_sub(less).as_secs_f64() * 1e6 / count;
         Ok(Turns {
             node_us: us(before.node, after.node),
             bus_us: us(before.bus, after.bus),
-            messages: of(before.messages, after.messages),
+            messages: per_unit(before.messages, after.messages),
             frames: report.texts as f64 / count,
-            records: of(before.records, after.records),
-            stored: of(before.stored, after.stored),
+            records: per_unit(before.records, after.records),
+            stored: per_unit(before.stored, after.stored),
         })
     }
 

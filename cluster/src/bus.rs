@@ -72,7 +72,7 @@ pub enum RequestError {
     Bus(#[from] StoreError),
 }
 
-/// The connection of a bus.
+/// How a process is connected at present.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BusConnection {
     /// The server at its other end, by its own name; empty for a bus within the process.

@@ -7,7 +7,7 @@ use rand::Rng;
 
 /// The time of day. Durations are measured by the runtime, not by this.
 pub trait Clock: Send + Sync + fmt::Debug {
-    /// Now.
+    /// Milliseconds since 1970, in UTC.
     fn now(&self) -> Timestamp;
 }
 

@@ -15,7 +15,7 @@ use crate::StoreError;
 /// The highest rank, counted from 0, that pulls a partition.
 pub const RANK_MAX: u8 = 3;
 
-/// A waiting input.
+/// An input that its entity has not acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitingInput {
     /// Where the store has it; orders the inputs of one entity.

@@ -111,8 +111,9 @@ mod tests {
 
     const PARTITIONS: u16 = 32;
 
-    fn seats(of: &[(u128, u8)]) -> Vec<Seat> {
-        of.iter()
+    fn seats(ranks: &[(u128, u8)]) -> Vec<Seat> {
+        ranks
+            .iter()
             .map(|&(process, shed)| Seat { process: ProcessId::from_u128(process), shed })
             .collect()
     }
@@ -142,9 +143,9 @@ mod tests {
 
         #[test]
         fn one_is_first_and_four_pull_whatever_they_shed(
-            of in proptest::collection::btree_map(any::<u128>(), 0..=RANK_MAX, 1..8)
+            ranks in proptest::collection::btree_map(any::<u128>(), 0..=RANK_MAX, 1..8)
         ) {
-            let seats = seats(&of.into_iter().collect::<Vec<_>>());
+            let seats = seats(&ranks.into_iter().collect::<Vec<_>>());
             let placed = all(&seats);
             for partition in (0..PARTITIONS).map(Partition) {
                 let firsts = placed.iter().filter(|placement| placement.firsts().any(|one| one == partition));

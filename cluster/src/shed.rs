@@ -148,8 +148,8 @@ mod tests {
         assert_eq!(looks(&mut shedding, 100, 0), 0);
     }
 
-    fn settle(settling: &mut ShedDepth, at: Instant, of: [u8; 3]) -> Vec<u8> {
-        let seats = of.into_iter().zip(1_u128..);
+    fn settle(settling: &mut ShedDepth, at: Instant, depths: [u8; 3]) -> Vec<u8> {
+        let seats = depths.into_iter().zip(1_u128..);
         let seats: Vec<Seat> = seats
             .map(|(shed, process)| Seat { process: ProcessId::from_u128(process), shed })
             .collect();
@@ -160,9 +160,9 @@ mod tests {
     fn workers_of_one_host_that_stand_back_one_after_the_other_move_nothing() {
         let (mut settling, mut now) = (ShedDepth::default(), Instant::now());
         let steps = [[0, 0, 0], [1, 0, 0], [1, 0, 1], [1, 1, 1], [2, 1, 1], [2, 2, 1], [2, 2, 2]];
-        for of in steps.into_iter().chain([[3, 2, 2], [3, 3, 2], [3, 3, 3], [3, 3, 3]]) {
+        for depths in steps.into_iter().chain([[3, 2, 2], [3, 3, 2], [3, 3, 3], [3, 3, 3]]) {
             now += Duration::from_secs(2);
-            assert_eq!(settle(&mut settling, now, of), [0, 0, 0], "{of:?}");
+            assert_eq!(settle(&mut settling, now, depths), [0, 0, 0], "{depths:?}");
         }
     }
 
@@ -214,9 +214,9 @@ mod tests {
         fn it_moves_by_single_ranks_and_not_within_the_slack(
             pressures in proptest::collection::vec(0_u16..=1_000, 1..200)
         ) {
-            let (mut it, mut before) = (Shedding::default(), 0_u8);
+            let (mut shedding, mut before) = (Shedding::default(), 0_u8);
             for cpu in pressures {
-                let now = it.look(Pressure { cpu, ..Pressure::default() });
+                let now = shedding.look(Pressure { cpu, ..Pressure::default() });
                 prop_assert!(now <= RANK_MAX && now.abs_diff(before) <= 1);
                 if now > before {
                     prop_assert!(cpu >= THRESHOLDS[usize::from(before)]);

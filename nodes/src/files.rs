@@ -22,7 +22,7 @@ pub(crate) fn directory(path: &Path) -> io::Result<()> {
 /// Replaces the file at `path` with `text`: after a crash the file is the old or the new one, whole.
 /// With an error, it is the old one.
 pub(crate) fn replace(path: &Path, text: &str, mode: u32) -> io::Result<()> {
-    let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let folder = fs::File::open(folder.unwrap_or(Path::new(".")))?;
     // A name of its own: the rest of a killed process stops nothing.
     let temporary = path.with_extension(ulid::Ulid::generate().to_string());

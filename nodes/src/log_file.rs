@@ -126,7 +126,7 @@ mod tests {
             file.write_all(format!("this is line {n:03}\n").as_bytes()).unwrap();
         }
         let mut names: Vec<_> =
-            fs::read_dir(dir.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+            fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         names.sort();
         assert_eq!(names, ["node.log", "node.log.1"]);
         let read = |name| fs::read_to_string(dir.path().join(name)).unwrap();

@@ -18,7 +18,9 @@ fn main() -> ExitCode {
     if let Some(keeper) = cli::keeper(&args) {
         // One thread: there is one on each host for every MCP server that runs there.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        return ExitCode::from(runtime.map_or(Exit::Failed as u8, |it| it.block_on(keeper)));
+        return ExitCode::from(
+            runtime.map_or(Exit::Failed as u8, |runtime| runtime.block_on(keeper)),
+        );
     }
     // Installing fails only if it was installed before, which serves as well.
     drop(rustls::crypto::ring::default_provider().install_default());

@@ -263,7 +263,7 @@ mod export {
             .get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
             .or_else(|| env.get("OTEL_EXPORTER_OTLP_ENDPOINT"));
         let disabled =
-            env.get("OTEL_SDK_DISABLED").is_some_and(|it| it.eq_ignore_ascii_case("true"));
+            env.get("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
         if endpoint.is_none() || disabled || !is_node {
             return Ok(Telemetry::default());
         }
@@ -306,10 +306,10 @@ mod export {
     fn traceparent_of(span: &Span) -> Option<Traceparent> {
         let context = span.context();
         let span = context.span();
-        let it = span.span_context();
-        it.is_valid().then(|| {
-            let flags = it.trace_flags().to_u8();
-            Traceparent(format!("00-{}-{}-{flags:02x}", it.trace_id(), it.span_id()))
+        let context = span.span_context();
+        context.is_valid().then(|| {
+            let flags = context.trace_flags().to_u8();
+            Traceparent(format!("00-{}-{}-{flags:02x}", context.trace_id(), context.span_id()))
         })
     }
 

@@ -392,7 +392,7 @@ impl JobRun {
     /// The blobs that are its own, with their bytes.
     pub fn blobs(&self) -> impl Iterator<Item = (Digest, u64)> + '_ {
         let log = self.log.iter().map(|log| (log.digest, log.bytes));
-        log.chain(self.artifacts.iter().map(|it| (it.digest, it.bytes)))
+        log.chain(self.artifacts.iter().map(|artifact| (artifact.digest, artifact.bytes)))
     }
 
     /// The time of its last news.

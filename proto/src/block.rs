@@ -98,7 +98,9 @@ impl Block {
     /// that thought it runs.
     pub fn outlives_its_turn(&self) -> bool {
         match self {
-            Self::Thinking { signature, .. } => signature.as_ref().is_some_and(|it| it.bytes() > 0),
+            Self::Thinking { signature, .. } => {
+                signature.as_ref().is_some_and(|signature| signature.bytes() > 0)
+            }
             Self::Text { .. }
             | Self::ToolUse {}
             | Self::RedactedThinking { .. }

@@ -139,7 +139,7 @@ mod tests {
     fn no_other_text_is_a_cursor() {
         let cursor = Cursor::new(Method::SessionsList, Pair(7, EntityId::from_u128(9)));
         let text = cursor.as_str();
-        let is_safe = |it: u8| it.is_ascii_alphanumeric() || b"-_".contains(&it);
+        let is_safe = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
         assert!(text.bytes().all(is_safe), "{text} in a query is not what it is");
         let all: Vec<char> = text.chars().collect();
         let cut = (0..all.len()).map(|end| all.iter().take(end).collect());

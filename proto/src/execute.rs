@@ -311,11 +311,11 @@ mod tests {
     #[test]
     fn each_request_has_a_session_of_its_own() {
         let agent: AgentName = "default".parse().unwrap();
-        let of = |request: &str| {
+        let session_of = |request: &str| {
             SessionKey::of_execution(agent.clone(), &request.parse().unwrap()).to_string()
         };
-        assert_eq!(of("deploy 42"), "default:execute:api:deploy 42");
-        let odd = ["urn:uuid:1", "urn:uuid:2"].map(of);
+        assert_eq!(session_of("deploy 42"), "default:execute:api:deploy 42");
+        let odd = ["urn:uuid:1", "urn:uuid:2"].map(session_of);
         assert_ne!(odd[0], odd[1]);
         for key in odd {
             assert_eq!(key.parse::<SessionKey>().unwrap().to_string(), key);

@@ -76,29 +76,29 @@ impl<'de> Visitor<'de> for PlainVisitor {
         f.write_str("any JSON")
     }
 
-    fn visit_bool<E>(self, it: bool) -> Result<Plain, E> {
-        Ok(Plain(Value::Bool(it)))
+    fn visit_bool<E>(self, value: bool) -> Result<Plain, E> {
+        Ok(Plain(Value::Bool(value)))
     }
 
-    fn visit_i64<E>(self, it: i64) -> Result<Plain, E> {
-        Ok(Plain(it.into()))
+    fn visit_i64<E>(self, value: i64) -> Result<Plain, E> {
+        Ok(Plain(value.into()))
     }
 
-    fn visit_u64<E>(self, it: u64) -> Result<Plain, E> {
-        Ok(Plain(it.into()))
+    fn visit_u64<E>(self, value: u64) -> Result<Plain, E> {
+        Ok(Plain(value.into()))
     }
 
-    fn visit_f64<E>(self, it: f64) -> Result<Plain, E> {
+    fn visit_f64<E>(self, value: f64) -> Result<Plain, E> {
         // The text of a number is finite.
-        Ok(Plain(Number::from_f64(it).map_or(Value::Null, Value::Number)))
+        Ok(Plain(Number::from_f64(value).map_or(Value::Null, Value::Number)))
     }
 
-    fn visit_str<E>(self, it: &str) -> Result<Plain, E> {
-        Ok(Plain(it.into()))
+    fn visit_str<E>(self, value: &str) -> Result<Plain, E> {
+        Ok(Plain(value.into()))
     }
 
-    fn visit_string<E>(self, it: String) -> Result<Plain, E> {
-        Ok(Plain(it.into()))
+    fn visit_string<E>(self, value: String) -> Result<Plain, E> {
+        Ok(Plain(value.into()))
     }
 
     fn visit_unit<E>(self) -> Result<Plain, E> {

@@ -245,7 +245,7 @@ mod tests {
             (Some(&old), None, Some(McpToolState::Gone)),
             (None, None, None),
         ] {
-            let one = |it: Option<&ToolSpec>| it.map(|it| ("read", it.clone()));
+            let one = |tool: Option<&ToolSpec>| tool.map(|tool| ("read", tool.clone()));
             let pins = pins(
                 &one(approved).into_iter().collect::<Vec<_>>(),
                 &one(listed).into_iter().collect::<Vec<_>>(),

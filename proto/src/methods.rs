@@ -325,10 +325,10 @@ macro_rules! declare {
 
             /// The schemas of its parameters and its answer.
             #[cfg(feature = "schema")]
-            pub fn schemas(self, of: &mut SchemaGenerator) -> (Schema, Schema) {
+            pub fn schemas(self, generator: &mut SchemaGenerator) -> (Schema, Schema) {
                 match self {
                     $( Self::$variant => {
-                        (of.subschema_for::<types::$takes>(), of.subschema_for::<types::$answers>())
+                        (generator.subschema_for::<types::$takes>(), generator.subschema_for::<types::$answers>())
                     } )*
                 }
             }

@@ -362,7 +362,7 @@ mod tests {
         assert_eq!(RouteTaken { row: Some(4), ..none.clone() }.model(&routes), None);
         assert_eq!(RouteTaken { row: Some(0), ..none }.model(&routes), None);
         let fits = ModelRoute::compared(&routes, &prompt(5, &[MediaKind::Image]));
-        let fits: Vec<_> = fits.iter().map(|it| (it.row, it.fits)).collect();
+        let fits: Vec<_> = fits.iter().map(|fit| (fit.row, fit.fits)).collect();
         assert_eq!(fits, [(1, false), (2, true), (3, true)]);
     }
 }

@@ -126,7 +126,7 @@ impl ProviderStatus {
 impl ProviderReport {
     /// Whether it can work, as its own node sees it.
     pub fn status(&self) -> ProviderStatus {
-        if self.circuit.as_ref().is_some_and(|it| it.state != CircuitState::Closed) {
+        if self.circuit.as_ref().is_some_and(|circuit| circuit.state != CircuitState::Closed) {
             return ProviderStatus::Unhealthy;
         }
         match (self.problem.as_deref(), self.checked_ago_ms) {

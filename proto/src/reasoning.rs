@@ -29,7 +29,7 @@ impl Reasoning {
 
     /// The one with this name.
     pub fn named(name: &str) -> Option<Self> {
-        Self::NAMED.iter().find(|(known, _)| *known == name).map(|(_, it)| *it)
+        Self::NAMED.iter().find(|(known, _)| *known == name).map(|(_, reasoning)| *reasoning)
     }
 
     /// So many tokens; `None` if they are too few.
@@ -65,7 +65,7 @@ impl fmt::Display for Reasoning {
         if let Self::Tokens(tokens) = self {
             return write!(f, "{tokens}");
         }
-        let name = Self::NAMED.iter().find(|(_, it)| it == self);
+        let name = Self::NAMED.iter().find(|(_, reasoning)| reasoning == self);
         f.write_str(name.map_or("", |(name, _)| name))
     }
 }
@@ -113,16 +113,16 @@ mod tests {
 
     #[test]
     fn it_is_a_word_or_a_number() {
-        for (json, it) in [
+        for (json, reasoning) in [
             (r#""off""#, Reasoning::Off),
             (r#""low""#, Reasoning::Low),
             (r#""medium""#, Reasoning::Medium),
             (r#""high""#, Reasoning::High),
             ("1024", Reasoning::Tokens(1_024)),
         ] {
-            assert_eq!(serde_json::from_str::<Reasoning>(json).unwrap(), it);
-            assert_eq!(serde_json::to_string(&it).unwrap(), json);
-            assert_eq!(format!("{it}"), json.trim_matches('"'));
+            assert_eq!(serde_json::from_str::<Reasoning>(json).unwrap(), reasoning);
+            assert_eq!(serde_json::to_string(&reasoning).unwrap(), json);
+            assert_eq!(format!("{reasoning}"), json.trim_matches('"'));
         }
         let text: Reasoning = serde_json::from_str(r#""2000""#).unwrap();
         assert_eq!(text, Reasoning::Tokens(2_000));
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn every_amount_has_a_word() {
-        for (it, effort) in [
+        for (reasoning, effort) in [
             (Reasoning::Off, None),
             (Reasoning::Low, Some("low")),
             (Reasoning::Medium, Some("medium")),
@@ -142,7 +142,7 @@ mod tests {
             (Reasoning::Tokens(1_024), Some("low")),
             (Reasoning::Tokens(100_000), Some("high")),
         ] {
-            assert_eq!(it.effort(), effort, "{it}");
+            assert_eq!(reasoning.effort(), effort, "{reasoning}");
         }
     }
 }

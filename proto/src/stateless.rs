@@ -38,7 +38,7 @@ impl Once<'_> {
 pub fn is_once(peer: &str) -> bool {
     let digits = MARKS.iter().find_map(|mark| peer.strip_prefix(mark));
     digits.is_some_and(|digits| {
-        let hex = digits.bytes().all(|it| it.is_ascii_digit() || (b'a'..=b'f').contains(&it));
+        let hex = digits.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
         hex && [32, 64].contains(&digits.len())
     })
 }

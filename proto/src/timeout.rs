@@ -139,7 +139,7 @@ impl TurnTime {
 
     /// What is left of these limits of `agent` after so many milliseconds of the turn and step.
     pub fn left(&self, agent: &str, turn_ms: u64, step_ms: u64) -> Vec<TimeLimit> {
-        let of = |level: TimeLevel, ms: u32, spent: u64| {
+        let limit = |level: TimeLevel, ms: u32, spent: u64| {
             (ms > 0).then(|| TimeLimit {
                 level,
                 ms,
@@ -147,8 +147,8 @@ impl TurnTime {
                 set_in: format!("agents.{agent}.timeouts.{}", level.as_str()),
             })
         };
-        let global = of(TimeLevel::Global, self.global_ms, turn_ms);
-        let step = of(TimeLevel::Step, self.step_ms, step_ms);
+        let global = limit(TimeLevel::Global, self.global_ms, turn_ms);
+        let step = limit(TimeLevel::Step, self.step_ms, step_ms);
         global.into_iter().chain(step).collect()
     }
 }
@@ -181,7 +181,7 @@ impl ToolTime {
         let command = asked.unwrap_or_else(|| self.command.clone());
         let command = TimeLimit::whole(TimeLevel::Command, command);
         let provider = self.provider.clone();
-        let provider = provider.map(|it| TimeLimit::whole(TimeLevel::Provider, it));
+        let provider = provider.map(|ms| TimeLimit::whole(TimeLevel::Provider, ms));
         let others = provider.into_iter().chain(turn);
         others.fold(command, |least, other| {
             let key = |limit: &TimeLimit| (limit.left_ms, limit.level);
@@ -291,11 +291,11 @@ mod tests {
             (spent, more) in (0_u64..9_000, 0_u64..9_000),
         ) {
             let time = TurnTime { global_ms, step_ms };
-            let of = |command, spent| {
+            let limit = |command, spent| {
                 tool(None, command).limit(None, time.left("a", spent, spent)).left_ms
             };
-            prop_assert!(of(command, spent + more) <= of(command, spent));
-            prop_assert!(of(command / 2 + 1, spent) <= of(command.max(command / 2 + 1), spent));
+            prop_assert!(limit(command, spent + more) <= limit(command, spent));
+            prop_assert!(limit(command / 2 + 1, spent) <= limit(command.max(command / 2 + 1), spent));
         }
     }
 }

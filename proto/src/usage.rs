@@ -403,18 +403,25 @@ impl Calls {
 
     /// Whether no number of `other` is larger.
     pub fn has_all_of(&self, other: &Self) -> bool {
-        let tokens = |it: &Usage| {
+        let tokens = |usage: &Usage| {
             [
-                it.input_tokens,
-                it.output_tokens,
-                it.cache_read_tokens,
-                it.cache_write_tokens,
-                it.reasoning_tokens,
+                usage.input_tokens,
+                usage.output_tokens,
+                usage.cache_read_tokens,
+                usage.cache_write_tokens,
+                usage.reasoning_tokens,
             ]
         };
-        let numbers = |it: &Self| {
-            let calls = [it.done, it.failed, it.lost, it.gave_way, it.cost.0, it.unpriced];
-            calls.into_iter().chain(tokens(&it.usage)).chain(tokens(&it.wasted))
+        let numbers = |usage: &Self| {
+            let calls = [
+                usage.done,
+                usage.failed,
+                usage.lost,
+                usage.gave_way,
+                usage.cost.0,
+                usage.unpriced,
+            ];
+            calls.into_iter().chain(tokens(&usage.usage)).chain(tokens(&usage.wasted))
         };
         numbers(self).zip(numbers(other)).all(|(own, other)| own >= other)
     }

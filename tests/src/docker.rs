@@ -91,7 +91,7 @@ impl Engine {
     fn kill_containers(&self) {
         let own = self.path("exec").to_string_lossy().into_owned();
         let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-        for process in all.map(|it| it.path()) {
+        for process in all.map(|entry| entry.path()) {
             let line = std::fs::read(process.join("cmdline")).unwrap_or_default();
             let line = String::from_utf8_lossy(&line);
             if !line.contains("containerd-shim") || !line.contains(&own) {
@@ -99,10 +99,10 @@ impl Engine {
             }
             let tasks = std::fs::read_dir(process.join("task")).into_iter().flatten().flatten();
             let children =
-                tasks.filter_map(|it| std::fs::read_to_string(it.path().join("children")).ok());
+                tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
             let children: Vec<String> = children.collect();
             let own = process.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            let ids = children.iter().flat_map(|it| it.split_whitespace()).chain([own]);
+            let ids = children.iter().flat_map(|children| children.split_whitespace()).chain([own]);
             for id in ids.filter_map(|id| id.parse().ok()).filter_map(Pid::from_raw) {
                 // Who is gone is where it should be.
                 kill_process(id, Signal::KILL).unwrap_or_default();
@@ -142,7 +142,7 @@ impl Engine {
         std::fs::copy(BUSYBOX, bin.join("busybox"))
             .map_err(ProcessError::io("copy busybox; run `cargo xtest --setup` first"))?;
         let programs = run(Command::new(BUSYBOX).arg("--list")).await?;
-        for program in programs.split_whitespace().filter(|it| *it != "busybox") {
+        for program in programs.split_whitespace().filter(|program| *program != "busybox") {
             std::os::unix::fs::symlink("busybox", bin.join(program))
                 .map_err(ProcessError::io("link busybox"))?;
         }

@@ -93,13 +93,13 @@ impl EffectCounter {
     }
 
     /// From now on effects happen, and are answered only once this is over: runs that take long.
-    pub fn hold(&self, on: bool) {
-        self.held.send_replace(on);
+    pub fn hold(&self, is_held: bool) {
+        self.held.send_replace(is_held);
     }
 
     /// From now on questions about effects are refused, until this is over.
-    pub fn blind(&self, on: bool) {
-        self.blind.send_replace(on);
+    pub fn blind(&self, is_blind: bool) {
+        self.blind.send_replace(is_blind);
     }
 
     /// How many effects were under way at the same time, at most.
@@ -186,8 +186,8 @@ async fn serve(
             }
         }
         if let Some(key) = asked {
-            let happened = std::fs::read_to_string(path)?.lines().any(|it| it == key);
-            let (status, word) = match (blind.peek(|it| *it), happened) {
+            let happened = std::fs::read_to_string(path)?.lines().any(|line| line == key);
+            let (status, word) = match (blind.peek(|is_blind| *is_blind), happened) {
                 (true, _) => ("500 No", "nope"),
                 (false, true) => ("200 OK", "done"),
                 (false, false) => ("200 OK", "none"),

@@ -144,7 +144,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 }
 
 fn unhex(text: &str) -> io::Result<Vec<u8>> {
-    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|it| u8::try_from(it).ok());
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let pairs = text.as_bytes().chunks(2).map(|pair| match pair {
         [high, low] => Some((digit(*high)? << 4) | digit(*low)?),
         _ => None,

@@ -69,11 +69,14 @@ fn advisories() -> Result<Vec<Advisory>> {
 fn affected(packages: &[Package], advisories: &[Advisory]) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for package in packages.iter().filter(|package| package.source.is_some()) {
-        for it in advisories.iter().filter(|it| it.package == package.name) {
-            if it.is_about(&package.version) {
+        for advisory in advisories.iter().filter(|advisory| advisory.package == package.name) {
+            if advisory.is_about(&package.version) {
                 let Package { name, version, .. } = package;
-                let line = format!("{name} {version}: {} ({}): {}", it.id, it.kind, it.title);
-                found.insert(it.id.clone(), line);
+                let line = format!(
+                    "{name} {version}: {} ({}): {}",
+                    advisory.id, advisory.kind, advisory.title
+                );
+                found.insert(advisory.id.clone(), line);
             }
         }
     }

@@ -155,9 +155,9 @@ const REPLIES: [(Wire, &[&[u8]]); 6] = [
 ];
 
 /// A fuzzer of a wire's replies.
-fn replies(of: Wire, seed: u64) -> Fuzzer {
-    let (_, corpus) = REPLIES.iter().find(|(wire, _)| *wire == of).unwrap();
-    let bytes = |text: &&[u8]| match of {
+fn replies(read_wire: Wire, seed: u64) -> Fuzzer {
+    let (_, corpus) = REPLIES.iter().find(|(wire, _)| *wire == read_wire).unwrap();
+    let bytes = |text: &&[u8]| match read_wire {
         Wire::Bedrock => event_stream(std::str::from_utf8(text).unwrap()),
         _ => text.to_vec(),
     };

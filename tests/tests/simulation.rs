@@ -150,7 +150,8 @@ fn structured(seed: u64, planted: KernelBug) -> Result<RunReport, Box<RunFailure
 fn sim_schemas() {
     let mut misfits = 0;
     for seed in 0..SCHEMAS {
-        misfits += structured(seed, KernelBug::None).unwrap_or_else(|it| panic!("{it}")).misfits;
+        misfits +=
+            structured(seed, KernelBug::None).unwrap_or_else(|failure| panic!("{failure}")).misfits;
     }
     assert!(misfits > 5, "{misfits} turns failed");
 }
@@ -229,17 +230,23 @@ fn sim_replay() {
             sessions,
             hooks: std::env::var_os("CLAWNODE_HOOKS").is_some(),
             large: std::env::var_os("CLAWNODE_LARGE").is_some(),
-            counters: number("CLAWNODE_COUNTERS").and_then(|it| it.try_into().ok()).unwrap_or(0),
-            memories: number("CLAWNODE_MEMORIES").and_then(|it| it.try_into().ok()).unwrap_or(0),
+            counters: number("CLAWNODE_COUNTERS")
+                .and_then(|number| number.try_into().ok())
+                .unwrap_or(0),
+            memories: number("CLAWNODE_MEMORIES")
+                .and_then(|number| number.try_into().ok())
+                .unwrap_or(0),
             schemas: std::env::var_os("CLAWNODE_SCHEMAS").is_some(),
             summaries: std::env::var_os("CLAWNODE_SUMMARIES").is_some(),
             lanes: std::env::var_os("CLAWNODE_LANES").is_some(),
             few_turns: std::env::var_os("CLAWNODE_FEW_TURNS").is_some(),
-            budgets: number("CLAWNODE_BUDGETS").and_then(|it| it.try_into().ok()).unwrap_or(0),
+            budgets: number("CLAWNODE_BUDGETS")
+                .and_then(|number| number.try_into().ok())
+                .unwrap_or(0),
             session_budgets: std::env::var_os("CLAWNODE_SESSION_BUDGETS").is_some(),
             runaways: std::env::var_os("CLAWNODE_RUNAWAYS").is_some(),
             admissions: number("CLAWNODE_ADMISSIONS")
-                .and_then(|it| it.try_into().ok())
+                .and_then(|number| number.try_into().ok())
                 .unwrap_or(0),
         })
     );
@@ -399,7 +406,7 @@ fn sim_scale_budgets() {
 
 #[test]
 fn sim_scale_budgets_soak() {
-    let calls = number("CLAWNODE_ADMISSIONS").and_then(|it| it.try_into().ok());
+    let calls = number("CLAWNODE_ADMISSIONS").and_then(|number| number.try_into().ok());
     admissions(calls.unwrap_or(ADMISSIONS_SOAK));
 }
 

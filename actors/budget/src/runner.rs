@@ -96,7 +96,7 @@ async fn show(bucket: &dyn Bucket, entity: EntityId, view: &BudgetView) -> Resul
     let refused = |detail: String| StoreError::Refused { store: "bucket", detail };
     let bytes = codec::encode(view).map_err(|failure| refused(failure.to_string()))?;
     let found = bucket.get(&key).await?;
-    let shown = found.as_ref().and_then(|it| codec::decode::<ShownVersion>(&it.value).ok());
+    let shown = found.as_ref().and_then(|entry| codec::decode::<ShownVersion>(&entry.value).ok());
     if shown.is_some_and(|shown| shown.version >= view.version) {
         return Ok(());
     }

@@ -33,7 +33,7 @@ const AGAIN: std::time::Duration = std::time::Duration::from_millis(50);
 #[derive(Debug)]
 pub struct Counter;
 
-/// An input of a counter.
+/// What may be asked of a counter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum CounterInput {
@@ -61,7 +61,7 @@ pub struct Counted {
     pub total: u64,
 }
 
-/// The state of a counter.
+/// Folded from the events of its journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CounterState {
     key: String,

@@ -86,7 +86,8 @@ impl Sim {
     /// Tells an activation of whatever kind.
     pub(super) fn tell(&mut self, at: ActivationPlace, told: MachineMessage) -> Checked {
         let ActivationPlace { process, entity, counter } = at;
-        let actor = self.processes.get_mut(&process).and_then(|it| it.actor(entity, counter));
+        let actor =
+            self.processes.get_mut(&process).and_then(|process| process.actor(entity, counter));
         match actor.map(|actor| actor.machine.telling()) {
             Some(telling) => telling(self, at, told),
             None => Ok(()),

@@ -300,7 +300,7 @@ impl Sim {
     }
 
     fn any_actor_dies(&mut self, process: ProcessId) {
-        let actors = self.processes.get(&process).map(|it| &it.actors);
+        let actors = self.processes.get(&process).map(|process| &process.actors);
         if let Some(entity) = actors.and_then(|actors| actors.keys().next()).copied() {
             self.actor_dies(process, entity);
         }
@@ -310,7 +310,8 @@ impl Sim {
     pub(super) fn actor_dies(&mut self, process: ProcessId, entity: EntityId) {
         self.remark(process, || format!("{entity} panics"));
         self.judge.troubles(self.world.now().0, entity);
-        let actor = self.processes.get_mut(&process).and_then(|it| it.actors.get_mut(&entity));
+        let actor =
+            self.processes.get_mut(&process).and_then(|process| process.actors.get_mut(&entity));
         if let Some(actor) = actor.filter(|actor| !actor.stopped) {
             actor.stopped = true;
             let counter = actor.counter;
@@ -368,8 +369,8 @@ impl Sim {
         }
         let all: Vec<ProcessId> = self.processes.keys().copied().collect();
         for one in all {
-            if dead && let Some(it) = self.processes.get_mut(&one) {
-                it.scans_until = it.ticks + SCAN_TICKS;
+            if dead && let Some(process) = self.processes.get_mut(&one) {
+                process.scans_until = process.ticks + SCAN_TICKS;
             }
             for partition in 0..self.plan.partitions {
                 let others = self.dead.iter().copied().filter(|other| *other != one).collect();

@@ -30,11 +30,11 @@ pub(super) fn offered(number: usize) -> Vec<ClientTool> {
 impl Sim {
     /// A client is asked to run tools. What it brings follows from the calls, so that asking again changes
     /// nothing.
-    pub(super) fn asked_client(&mut self, at: ActivationPlace, key: Effect, it: &AskClientJob) {
-        let turn = it.turn;
+    pub(super) fn asked_client(&mut self, at: ActivationPlace, key: Effect, ask: &AskClientJob) {
+        let turn = ask.turn;
         let results = |turn, from: usize, says: &str| {
             let result = |call: CallId| ClientResult::done(call, format!("{says} {call}"));
-            let calls = it.calls.calls.iter().skip(from).map(|call| result(call.id)).collect();
+            let calls = ask.calls.calls.iter().skip(from).map(|call| result(call.id)).collect();
             let (system, sampling, tools) = (None, Sampling::default(), offered(1));
             SessionInput::ClientResults(ClientResults {
                 metadata: std::collections::BTreeMap::new(),
@@ -45,7 +45,7 @@ impl Sim {
                 tools,
             })
         };
-        let brought = match it.call.as_u128() % 10 {
+        let brought = match ask.call.as_u128() % 10 {
             0..=2 => vec![results(turn, 0, "saw")],
             3..=5 => vec![results(turn, 0, "saw"), results(turn, 0, "saw something else")],
             6 => vec![results(turn, 1, "saw"), results(turn, 0, "saw all")],
@@ -55,9 +55,9 @@ impl Sim {
             _ => Vec::new(),
         };
         for (number, body) in brought.iter().enumerate() {
-            self.hears_of(&it.session, &format!("brings-{}-{number}", it.call), body);
+            self.hears_of(&ask.session, &format!("brings-{}-{number}", ask.call), body);
         }
-        self.timer(&it.session, TimerId::of_client(it.call), WAIT);
+        self.timer(&ask.session, TimerId::of_client(ask.call), WAIT);
         self.confirms(at, key);
     }
 }

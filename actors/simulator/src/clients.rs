@@ -98,20 +98,20 @@ fn input(key: &SessionKey, number: usize, body: &SessionInput) -> Option<Input> 
 
 impl Sim {
     pub(super) fn send(&mut self, client: usize) {
-        let Some(it) = self.clients.get(client) else { return };
-        if it.input.kind == Kind::SESSION {
-            self.judge.sends(&it.input);
+        let Some(client_input) = self.clients.get(client) else { return };
+        if client_input.input.kind == Kind::SESSION {
+            self.judge.sends(&client_input.input);
         }
-        let ticket = self.world.submit(CLIENTS, StoreRequest::Put(it.input.clone()));
+        let ticket = self.world.submit(CLIENTS, StoreRequest::Put(client_input.input.clone()));
         self.expect(CLIENTS, ticket, PendingOp::Put(client));
     }
 
     pub(super) fn sent(&mut self, client: usize, reply: &StoreReply) {
         if let StoreReply::Put(_) = reply
-            && let Some(it) = self.clients.get_mut(client)
+            && let Some(client_input) = self.clients.get_mut(client)
         {
-            it.answered = true;
-            self.ledger.accepted(it.input.clone());
+            client_input.answered = true;
+            self.ledger.accepted(client_input.input.clone());
             return;
         }
         let after = self.world.rng.random_range(200..3_000);

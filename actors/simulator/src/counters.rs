@@ -100,7 +100,7 @@ impl Sim {
     /// The timer of a counter is stored.
     fn sets_counter_timer(&mut self, at: ActivationPlace, timer: &Timer) -> Checked {
         let process = self.processes.get_mut(&at.process);
-        if process.and_then(|it| it.actor(at.entity, at.counter)).is_none() {
+        if process.and_then(|process| process.actor(at.entity, at.counter)).is_none() {
             return Ok(());
         }
         let left = timer.due.0.saturating_sub(self.world.now().0);

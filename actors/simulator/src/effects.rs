@@ -98,7 +98,9 @@ impl Sim {
     ) -> Result<(), JudgeViolation> {
         let ActivationPlace { process: to, entity, counter } = at;
         let process = self.processes.get_mut(&to);
-        let fenced = process.and_then(|it| it.actor(entity, counter)).is_some_and(|it| it.fenced);
+        let fenced = process
+            .and_then(|process| process.actor(entity, counter))
+            .is_some_and(|actor| actor.fenced);
         if fenced {
             let text = format!("`{key:?}` of `{entity}` starts, and another process has it by now");
             return Err(JudgeViolation::new("F1", text));
@@ -155,7 +157,7 @@ impl Sim {
         let (call, attempt) = (job.call, job.attempt);
         self.remark(to, || format!("calls {call} attempt {attempt}"));
         let by = Incarnation { process: to, counter };
-        if self.processes.get(&to).is_some_and(|it| it.gave_up) {
+        if self.processes.get(&to).is_some_and(|process| process.gave_up) {
             let text = format!("`{call}` is made after all calls were given up");
             return Err(JudgeViolation::new("G1", text));
         }
@@ -251,14 +253,16 @@ impl Sim {
         attempt: Option<Attempt>,
     ) {
         let process = self.processes.get_mut(&to);
-        if let Some(actor) = process.and_then(|it| it.actor(entity, counter)) {
+        if let Some(actor) = process.and_then(|process| process.actor(entity, counter)) {
             actor.running.insert(key, attempt);
         }
     }
 
     pub(super) fn abort(&mut self, to: ProcessId, entity: EntityId, counter: u64, key: Effect) {
         let process = self.processes.get_mut(&to);
-        let Some(actor) = process.and_then(|it| it.actor(entity, counter)) else { return };
+        let Some(actor) = process.and_then(|process| process.actor(entity, counter)) else {
+            return;
+        };
         let note = match actor.running.remove(&key) {
             Some(Some(attempt)) => {
                 let failure = failure(FailureClass::Cancelled, "cancelled");
@@ -285,14 +289,15 @@ impl Sim {
         let tool_uses = self.tool_uses();
         let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
         let Some(actor) = process.actor(entity, counter) else { return Ok(()) };
-        let ends = |effect: &Effect| matches!(effect, Effect::Call { call: it, .. } | Effect::Compact { call: it, .. } if *it == call);
+        let ends = |effect: &Effect| matches!(effect, Effect::Call { call: other, .. } | Effect::Compact { call: other, .. } if *other == call);
         let mut running = actor.running.iter().filter(|(_, tries)| **tries == Some(attempt));
         let Some(key) = running.find_map(|(effect, _)| ends(effect).then_some(*effect)) else {
             return Ok(());
         };
         let asked = self.asked.get(&(call, attempt)).cloned();
         let since_start = self.world.now().0.saturating_sub(self.started);
-        let is_down = asked.as_ref().is_some_and(|it| self.plan.models.is_down(it, since_start));
+        let is_down =
+            asked.as_ref().is_some_and(|asked| self.plan.models.is_down(asked, since_start));
         let failure = match (fails, is_down) {
             (_, true) => Some(ModelPlan::down()),
             (true, false) => Some(ModelPlan::failure(call, attempt)),

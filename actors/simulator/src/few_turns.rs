@@ -13,8 +13,9 @@ fn pruned(seed: u64, planted: KernelBug) -> Result<RunReport, Box<RunFailure>> {
 
 #[test]
 fn sim_few_turns() {
-    let of = |seed| pruned(seed, KernelBug::None).unwrap_or_else(|it| panic!("{it}")).turns;
-    let turns: usize = (0..SEEDS).map(of).sum();
+    let turns_of =
+        |seed| pruned(seed, KernelBug::None).unwrap_or_else(|failure| panic!("{failure}")).turns;
+    let turns: usize = (0..SEEDS).map(turns_of).sum();
     assert!(turns as u64 > 6 * SEEDS, "{turns} turns");
 }
 

@@ -32,37 +32,37 @@ impl Sim {
         &mut self,
         at: ActivationPlace,
         key: Effect,
-        it: &PublishJob,
+        publish: &PublishJob,
     ) -> Result<(), JudgeViolation> {
         let ActivationPlace { process: to, entity, counter } = at;
         self.runs(to, entity, counter, key, None);
-        let (job, since) = (Box::new(it.job.clone()), self.world.now().0);
-        self.give(to, Giving { entity, counter, key, job, since }, it.again)
+        let (job, since) = (Box::new(publish.job.clone()), self.world.now().0);
+        self.give(to, Giving { entity, counter, key, job, since }, publish.again)
     }
 
     /// Stores a job; one that may have been stored before is looked for first.
-    fn give(&mut self, to: ProcessId, it: Giving, again: bool) -> Result<(), JudgeViolation> {
+    fn give(&mut self, to: ProcessId, giving: Giving, again: bool) -> Result<(), JudgeViolation> {
         let again = again && self.planted != KernelBug::GivesBlindly;
-        self.give_step(to, it, GiveStep::first(again))
+        self.give_step(to, giving, GiveStep::first(again))
     }
 
     fn give_step(
         &mut self,
         to: ProcessId,
-        it: Giving,
+        giving: Giving,
         step: GiveStep,
     ) -> Result<(), JudgeViolation> {
         let request = match step {
-            GiveStep::Waits => StoreRequest::JobWaits(it.job.capability.clone(), it.job.id),
-            GiveStep::Result => StoreRequest::Inbox(it.entity, Position(0)),
+            GiveStep::Waits => StoreRequest::JobWaits(giving.job.capability.clone(), giving.job.id),
+            GiveStep::Result => StoreRequest::Inbox(giving.entity, Position(0)),
             GiveStep::Put => {
-                let by = Incarnation { process: to, counter: it.counter };
-                self.judge.gives(it.entity, by, it.job.call, it.since)?;
-                StoreRequest::PutJob(it.job.clone())
+                let by = Incarnation { process: to, counter: giving.counter };
+                self.judge.gives(giving.entity, by, giving.job.call, giving.since)?;
+                StoreRequest::PutJob(giving.job.clone())
             }
         };
         let ticket = self.world.submit(to, request);
-        self.expect(to, ticket, PendingOp::Give(it, step));
+        self.expect(to, ticket, PendingOp::Give(giving, step));
         Ok(())
     }
 
@@ -70,44 +70,48 @@ impl Sim {
     pub(super) fn given(
         &mut self,
         to: ProcessId,
-        it: Giving,
+        giving: Giving,
         step: GiveStep,
         reply: &StoreReply,
     ) -> Result<(), JudgeViolation> {
-        if !self.is_giving(to, &it) {
+        if !self.is_giving(to, &giving) {
             return Ok(());
         }
         let found = match (step, reply) {
             (GiveStep::Waits, StoreReply::Is(waits)) => *waits,
             (GiveStep::Result, StoreReply::Waiting(all)) => {
-                GiveStep::has_result(&it.job, all.iter().map(|(_, input)| input.id))
+                GiveStep::has_result(&giving.job, all.iter().map(|(_, input)| input.id))
             }
             (GiveStep::Put, StoreReply::Done) => true,
             _ => {
-                self.world.later(to, AGAIN, PlannedNote::GiveAgain(Box::new(it)));
+                self.world.later(to, AGAIN, PlannedNote::GiveAgain(Box::new(giving)));
                 return Ok(());
             }
         };
         if let Some(next) = step.after(found) {
-            return self.give_step(to, it, next);
+            return self.give_step(to, giving, next);
         }
-        self.timer(&it.job.session, TimerId::from(it.job.call), self.job_wait());
-        self.feed(to, it.entity, it.counter, MachineInput::Confirmed(it.key))
+        self.timer(&giving.job.session, TimerId::from(giving.job.call), self.job_wait());
+        self.feed(to, giving.entity, giving.counter, MachineInput::Confirmed(giving.key))
     }
 
     /// A job that could not be given away is given again.
-    pub(super) fn give_again(&mut self, to: ProcessId, it: Giving) -> Result<(), JudgeViolation> {
-        if !self.is_giving(to, &it) {
+    pub(super) fn give_again(
+        &mut self,
+        to: ProcessId,
+        giving: Giving,
+    ) -> Result<(), JudgeViolation> {
+        if !self.is_giving(to, &giving) {
             return Ok(());
         }
         let since = self.world.now().0;
-        self.give(to, Giving { since, ..it }, true)
+        self.give(to, Giving { since, ..giving }, true)
     }
 
     /// Whether it is still to be given away.
-    fn is_giving(&mut self, to: ProcessId, it: &Giving) -> bool {
+    fn is_giving(&mut self, to: ProcessId, giving: &Giving) -> bool {
         let process = self.processes.get_mut(&to);
-        let actor = process.and_then(|process| process.actor(it.entity, it.counter));
-        actor.is_some_and(|actor| actor.running.contains_key(&it.key))
+        let actor = process.and_then(|process| process.actor(giving.entity, giving.counter));
+        actor.is_some_and(|actor| actor.running.contains_key(&giving.key))
     }
 }

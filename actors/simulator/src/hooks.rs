@@ -88,7 +88,7 @@ impl Sim {
 }
 
 fn trail(job: &JudgeJob, chance: u32) -> HookTrail {
-    let Some(hook) = job.hooks.first().map(|it| it.name.clone()) else {
+    let Some(hook) = job.hooks.first().map(|hook| hook.name.clone()) else {
         return HookTrail::default();
     };
     match chance {
@@ -132,7 +132,7 @@ impl Ledger {
         arguments: &str,
     ) -> Result<(), JudgeViolation> {
         let turn = self.owned(entity, by).and_then(SessionState::running);
-        let mut tools = turn.into_iter().flat_map(|it| &it.steps).flat_map(|it| &it.tools);
+        let mut tools = turn.into_iter().flat_map(|turn| &turn.steps).flat_map(|step| &step.tools);
         match tools.find(|tool| tool.call == call) {
             Some(tool) if tool.arguments() != arguments => {
                 let text = format!("`{call}` is run with what the journal does not say");

@@ -40,7 +40,6 @@ pub(super) struct JobHands {
     runs: BTreeMap<JobId, SimJobRun>,
 }
 
-/// A run.
 #[derive(Debug)]
 struct SimJobRun {
     number: u64,
@@ -327,17 +326,17 @@ impl Sim {
         run: u64,
     ) -> Result<(), JudgeViolation> {
         let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
-        let Some(it) = process.jobs.runs.remove(&job) else { return Ok(()) };
-        if it.number != run {
-            process.jobs.runs.insert(job, it);
+        let Some(job_run) = process.jobs.runs.remove(&job) else { return Ok(()) };
+        if job_run.number != run {
+            process.jobs.runs.insert(job, job_run);
             return Ok(());
         }
-        if it.due && it.aborted {
+        if job_run.due && job_run.aborted {
             let outcome = ToolOutcome::failed(ToolFailure::Cancelled, "it had to stop");
             return self.job_step(to, JobIn::Ended(job, outcome));
         }
-        if it.due {
-            self.happens(to, &it.job)?;
+        if job_run.due {
+            self.happens(to, &job_run.job)?;
         }
         self.job_step(to, JobIn::Ended(job, ToolOutcome::done("did")))
     }

@@ -61,21 +61,22 @@ impl KnownCall {
     /// GIVE-1: an attempt gives way.
     pub(super) fn gives_way(
         &mut self,
-        it: &ModelGaveWay,
+        gave_way: &ModelGaveWay,
         chain: &[ModelRef],
     ) -> Result<(), JudgeViolation> {
         let wrong = |what: &str| {
-            let text = format!("attempt {} at `{}` gives way {what}", it.attempt, it.call);
+            let text =
+                format!("attempt {} at `{}` gives way {what}", gave_way.attempt, gave_way.call);
             Err(JudgeViolation::new("GIVE-1", text))
         };
-        if self.recorded || self.begun.iter().all(|(attempt, ..)| *attempt != it.attempt) {
+        if self.recorded || self.begun.iter().all(|(attempt, ..)| *attempt != gave_way.attempt) {
             return wrong("and does not run");
         }
         let waited = self.waited();
-        let of_models = self.gave_way.keys().filter(|it| !self.yielded.contains(it));
+        let of_models = self.gave_way.keys().filter(|attempt| !self.yielded.contains(attempt));
         let since = of_models.filter(|attempt| Some(**attempt) > waited).count();
-        let is_too_often = if it.why.class == FailureClass::Preempted {
-            self.yielded.insert(it.attempt);
+        let is_too_often = if gave_way.why.class == FailureClass::Preempted {
+            self.yielded.insert(gave_way.attempt);
             self.yielded.len() > YIELDS_MOST
         } else {
             since >= chain.len().max(1) + 3
@@ -83,7 +84,7 @@ impl KnownCall {
         if is_too_often {
             return wrong("too often");
         }
-        match self.gave_way.insert(it.attempt, it.wait_ms) {
+        match self.gave_way.insert(gave_way.attempt, gave_way.wait_ms) {
             Some(_) => wrong("twice"),
             None => Ok(()),
         }

@@ -32,14 +32,14 @@ impl Sim {
         at: ActivationPlace,
         effect: Effect,
         wants: &WantedPlace,
-        it: Grant,
+        grant: Grant,
     ) {
         let (to, key) = (at.process, (at.entity, at.counter, effect));
         let lane = wants.lane;
         let places = self.lanes.places.entry(to).or_default();
         let input = if let Some(ticket) = places.pool.take(PLACES, lane) {
-            places.held.insert(ticket, Arc::downgrade(&it.permit));
-            MachineInput::Granted(key.2, it)
+            places.held.insert(ticket, Arc::downgrade(&grant.permit));
+            MachineInput::Granted(key.2, grant)
         } else {
             let request = PoolRequest { agent: wants.agent.clone(), weight: 1, lane };
             let ticket = places.pool.wait(&request);
@@ -69,7 +69,7 @@ impl Sim {
         let Some(places) = self.lanes.places.get_mut(&to) else { return Ok(()) };
         places.running.retain(|(entity, counter, effect), call| {
             let actor = process.actor(*entity, *counter);
-            actor.is_some_and(|it| it.running.get(effect) == Some(&Some(call.attempt)))
+            actor.is_some_and(|actor| actor.running.get(effect) == Some(&Some(call.attempt)))
         });
         let SimPlaces { pool, waiting, held, .. } = places;
         held.retain(|ticket, permit| {
@@ -93,13 +93,13 @@ impl Sim {
                 let text = format!("a call of `{}` passes one of a higher lane", key.0);
                 return Err(JudgeViolation::new("LANE-1", text));
             }
-            let Some(it) = effects::grant(&self.plan, since_start) else { continue };
-            let it = Grant { accounts: Arc::clone(&accounts), process: to, ..it };
-            held.insert(ticket, Arc::downgrade(&it.permit));
-            granted.push((key, it));
+            let Some(grant) = effects::grant(&self.plan, since_start) else { continue };
+            let grant = Grant { accounts: Arc::clone(&accounts), process: to, ..grant };
+            held.insert(ticket, Arc::downgrade(&grant.permit));
+            granted.push((key, grant));
         }
-        for ((entity, counter, effect), it) in granted {
-            let input = MachineInput::Granted(effect, it);
+        for ((entity, counter, effect), grant) in granted {
+            let input = MachineInput::Granted(effect, grant);
             self.world.mail(to, entity.as_u128(), PlannedNote::Feed(entity, counter, input));
         }
         self.preempts(to);
@@ -144,8 +144,8 @@ impl Sim {
     ) -> Checked {
         let ActivationPlace { process: to, entity, counter } = at;
         let process = self.processes.get_mut(&to);
-        let actor = process.and_then(|it| it.actor(entity, counter));
-        if actor.is_none_or(|it| it.running.get(&effect) != Some(&Some(attempt))) {
+        let actor = process.and_then(|process| process.actor(entity, counter));
+        if actor.is_none_or(|actor| actor.running.get(&effect) != Some(&Some(attempt))) {
             return Ok(());
         }
         let outcome = self.billed(at, effect, outcome)?;

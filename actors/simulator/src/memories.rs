@@ -134,7 +134,7 @@ impl Sim {
         timer: Option<Timer>,
     ) -> Checked {
         let process = self.processes.get_mut(&at.process);
-        if process.and_then(|it| it.actor(at.entity, at.counter)).is_none() {
+        if process.and_then(|process| process.actor(at.entity, at.counter)).is_none() {
             return Ok(());
         }
         if let Some(timer) = timer {
@@ -151,15 +151,16 @@ impl Booked for Memory {
 
     fn note(own: &mut MemoryHistory, _: &Head, event: MemoryEvent) -> Checked {
         match event {
-            MemoryEvent::Added(it) => {
-                let point = it.point.id();
+            MemoryEvent::Added(added) => {
+                let point = added.point.id();
                 if !own.added.insert(point) {
                     let text = format!("the source of `{point}` gave a second point");
                     return Err(JudgeViolation::new("MEM-3", text));
                 }
             }
-            MemoryEvent::Masked(it) => {
-                own.masked.extend(it.points.into_iter().filter(|it| own.added.contains(it)));
+            MemoryEvent::Masked(masked) => {
+                own.masked
+                    .extend(masked.points.into_iter().filter(|point| own.added.contains(point)));
             }
             MemoryEvent::Refused(_) | MemoryEvent::Consolidated(_) => {}
         }
@@ -167,8 +168,9 @@ impl Booked for Memory {
     }
 
     fn keep(own: &mut MemoryHistory, state: &MemoryState) {
-        let shown = state.live().map(|it| it.id).chain(state.past().map(|it| it.id));
-        own.shown = own.shown.or_else(|| shown.into_iter().find(|it| own.masked.contains(it)));
+        let shown = state.live().map(|kept| kept.id).chain(state.past().map(|past| past.id));
+        own.shown =
+            own.shown.or_else(|| shown.into_iter().find(|point| own.masked.contains(point)));
     }
 
     fn is_told(_: &MemoryHistory, _: TurnId) -> bool {
@@ -210,7 +212,7 @@ impl Booked for Memory {
             Ok(MemoryInput::Put { points }) => Some(points),
             _ => None,
         });
-        for point in puts.flatten().filter_map(|it| it.source).map(|source| source.point()) {
+        for point in puts.flatten().filter_map(|put| put.source).map(|source| source.point()) {
             if !book.own.added.contains(&point) {
                 let text = format!("`{id}` has no `{point}`, which was accepted");
                 return Err(JudgeViolation::new("MEM-3", text));

@@ -91,7 +91,7 @@ impl Sim {
     ) -> Result<(), JudgeViolation> {
         let ActivationPlace { process: to, entity, counter } = at;
         let process = self.processes.get_mut(&to);
-        if process.is_none_or(|it| it.actor(entity, counter).is_none()) {
+        if process.is_none_or(|process| process.actor(entity, counter).is_none()) {
             // It panicked half-way.
             return Ok(());
         }
@@ -189,7 +189,9 @@ impl Sim {
                 return Err(JudgeViolation::new(name, format!("`{entity}` at `{by}`: {stop:?}")));
             }
         };
-        if let Some(actor) = self.processes.get_mut(&to).and_then(|it| it.actor(entity, counter)) {
+        if let Some(actor) =
+            self.processes.get_mut(&to).and_then(|process| process.actor(entity, counter))
+        {
             actor.stopped = true;
         }
         self.mail_dispatcher(
@@ -226,8 +228,10 @@ impl Sim {
     }
 
     pub(super) fn work(&mut self, to: ProcessId, entity: EntityId, counter: u64, work: Do) {
-        let runs =
-            self.processes.get_mut(&to).is_some_and(|it| it.actor(entity, counter).is_some());
+        let runs = self
+            .processes
+            .get_mut(&to)
+            .is_some_and(|process| process.actor(entity, counter).is_some());
         if !runs {
             return;
         }
@@ -374,10 +378,11 @@ impl Sim {
     fn sees_others(&mut self, at: ActivationPlace, records: &[Record]) {
         let ActivationPlace { process: to, entity, counter } = at;
         let own = Incarnation { process: to, counter };
-        let events = records.iter().flat_map(|it| decode_record(&it.bytes).unwrap_or_default());
+        let events =
+            records.iter().flat_map(|record| decode_record(&record.bytes).unwrap_or_default());
         let others = events.into_iter().any(|event| event.head.incarnation != own);
         let process = self.processes.get_mut(&to);
-        if let Some(actor) = process.and_then(|it| it.actor(entity, counter)) {
+        if let Some(actor) = process.and_then(|process| process.actor(entity, counter)) {
             actor.fenced |= others;
         }
     }

@@ -31,9 +31,9 @@ impl Sim {
         &mut self,
         at: ActivationPlace,
         key: Effect,
-        it: &AskJob,
+        ask: &AskJob,
     ) -> Result<(), JudgeViolation> {
-        let approval = &it.approval;
+        let approval = &ask.approval;
         let (call, session) = (approval.action.call, approval.action.session.clone());
         if approval.action.digest().ok() != Some(approval.digest) {
             let text = format!("a person is shown another action than they approve of: `{call}`");
@@ -72,24 +72,24 @@ impl Sim {
     }
 
     /// A person is asked whether a turn shall go on.
-    pub(super) fn asked_for_steps(&mut self, at: ActivationPlace, key: Effect, it: &AskStepsJob) {
-        if it.turn.as_u128().is_multiple_of(3) && it.limit < 50 {
-            let name = format!("continue-{}-{}", it.turn, it.limit);
-            self.hears_of(&it.session, &name, &SessionInput::Continue { turn: it.turn });
+    pub(super) fn asked_for_steps(&mut self, at: ActivationPlace, key: Effect, ask: &AskStepsJob) {
+        if ask.turn.as_u128().is_multiple_of(3) && ask.limit < 50 {
+            let name = format!("continue-{}-{}", ask.turn, ask.limit);
+            self.hears_of(&ask.session, &name, &SessionInput::Continue { turn: ask.turn });
         }
-        self.timer(&it.session, TimerId::of_steps(it.turn, it.limit), SOON);
+        self.timer(&ask.session, TimerId::of_steps(ask.turn, ask.limit), SOON);
         self.confirms(at, key);
     }
 
     /// The timer of a turn's time: when it is due by the world's clock, or, because an owner whose
     /// clock is ahead has set it, before that.
-    pub(super) fn timed(&mut self, at: ActivationPlace, key: Effect, it: &TimeJob) {
+    pub(super) fn timed(&mut self, at: ActivationPlace, key: Effect, time_job: &TimeJob) {
         let ActivationPlace { process: to, entity, counter } = at;
         // Set when that is confirmed: it is lost if the process dies before.
         self.runs(to, entity, counter, key, None);
         let most = if self.world.chance(0.2) { SET_LATE } else { 200 };
         let after = self.world.rng.random_range(1..most);
-        let sets = PlannedNote::SetsTimer(entity, counter, key, Box::new(it.clone()));
+        let sets = PlannedNote::SetsTimer(entity, counter, key, Box::new(time_job.clone()));
         self.world.later(to, after, sets);
     }
 
@@ -97,18 +97,18 @@ impl Sim {
         &mut self,
         at: ActivationPlace,
         key: Effect,
-        it: &TimeJob,
+        time_job: &TimeJob,
     ) -> Result<(), JudgeViolation> {
         let ActivationPlace { process: to, entity, counter } = at;
         let process = self.processes.get_mut(&to);
-        if process.and_then(|it| it.actor(entity, counter)).is_none() {
+        if process.and_then(|process| process.actor(entity, counter)).is_none() {
             return Ok(());
         }
-        let fired = SessionInput::TimerFired { timer: it.timer };
-        let name = IdempotencyKey::of_timer(it.timer);
-        let left = it.due.0.saturating_sub(self.world.now().0).min(SOON);
+        let fired = SessionInput::TimerFired { timer: time_job.timer };
+        let name = IdempotencyKey::of_timer(time_job.timer);
+        let left = time_job.due.0.saturating_sub(self.world.now().0).min(SOON);
         let late = self.world.rng.random_range(0..2_000);
-        self.hears_after(&it.session, name.as_str(), &fired, left + late);
+        self.hears_after(&time_job.session, name.as_str(), &fired, left + late);
         self.feed(to, entity, counter, MachineInput::Confirmed(key))
     }
 

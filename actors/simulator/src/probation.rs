@@ -15,7 +15,7 @@ impl Sim {
     }
 
     fn try_next(&mut self, to: ProcessId) {
-        let first = self.processes.get(&to).and_then(|it| it.suspects.front().copied());
+        let first = self.processes.get(&to).and_then(|process| process.suspects.front().copied());
         let Some((entity, counter)) = first else { return };
         let blamed = self.in_hand.insert(entity, to).is_some_and(|before| before != to);
         if blamed {

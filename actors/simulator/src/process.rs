@@ -175,7 +175,7 @@ pub(super) struct Actor {
     pub(super) running: BTreeMap<Effect, Option<Attempt>>,
 }
 
-/// A process.
+/// One simulated process: what it holds in memory is gone when it ends.
 #[derive(Debug)]
 pub(super) struct SimProcess {
     /// By how much its clock is wrong, in milliseconds.

@@ -76,7 +76,7 @@ fn past_of<D>(world: &World<D>, records: &[Record]) -> Vec<Digest> {
     let (mut past, mut next) = (Vec::new(), snapshot_of(records));
     while let Some(digest) = next.take().and_then(|snapshot| snapshot.archive) {
         past.push(digest);
-        let Some(segment) = world.blob(digest).and_then(|it| archive::unpack(&it).ok()) else {
+        let Some(segment) = world.blob(digest).and_then(|blob| archive::unpack(&blob).ok()) else {
             break;
         };
         past.extend(snapshot_blob(&segment));

@@ -99,13 +99,13 @@ impl SeedPlan {
 
 impl Runaways {
     fn is_stopped(&self, process: ProcessId) -> bool {
-        self.processes.get(&process).is_some_and(|it| it.is_stopped)
+        self.processes.get(&process).is_some_and(|process| process.is_stopped)
     }
 
     fn add(&mut self, process: ProcessId, limit: AgentLimit, now: u64) -> bool {
-        let it = self.processes.get_mut(&process);
-        let Some((it, agent)) = it.zip(agent()) else { return true };
-        it.counters.add(&agent, limit, 1, now).is_ok()
+        let runaways = self.processes.get_mut(&process);
+        let Some((runaways, agent)) = runaways.zip(agent()) else { return true };
+        runaways.counters.add(&agent, limit, 1, now).is_ok()
     }
 }
 
@@ -117,9 +117,9 @@ impl Sim {
         let Some((limits, agent)) = self.plan.runaways.zip(agent()) else { return };
         let (read, is_stopped) = self.runaways.stored;
         let most = limits.turns_per_hour.unwrap_or(u64::MAX);
-        let mut it = ProcessRunaways { is_stopped, read, most, ..ProcessRunaways::default() };
-        it.counters.limit(&agent, limits);
-        self.runaways.processes.insert(process, it);
+        let mut runaways = ProcessRunaways { is_stopped, read, most, ..ProcessRunaways::default() };
+        runaways.counters.limit(&agent, limits);
+        self.runaways.processes.insert(process, runaways);
         self.plan_beat(process);
     }
 
@@ -134,8 +134,8 @@ impl Sim {
     }
 
     fn beats(&mut self, process: ProcessId) {
-        let Some(it) = self.runaways.processes.get(&process) else { return };
-        let told = it.counters.told();
+        let Some(runaways) = self.runaways.processes.get(&process) else { return };
+        let told = runaways.counters.told();
         let others = self.processes.keys().copied().filter(|other| *other != process);
         for other in others.collect::<Vec<_>>() {
             let told = told.clone();
@@ -147,10 +147,10 @@ impl Sim {
         }
     }
 
-    fn hears_counts(&mut self, to: ProcessId, of: ProcessId, told: &[AgentCounts]) {
+    fn hears_counts(&mut self, to: ProcessId, sender: ProcessId, told: &[AgentCounts]) {
         let now = self.world.now().0;
-        let Some(it) = self.runaways.processes.get_mut(&to) else { return };
-        let HeardCounts { exceeded, stopped } = it.counters.hear(of, told, now);
+        let Some(runaways) = self.runaways.processes.get_mut(&to) else { return };
+        let HeardCounts { exceeded, stopped } = runaways.counters.hear(sender, told, now);
         if !stopped.is_empty() {
             self.plan_pause(to);
         }
@@ -169,21 +169,21 @@ impl Sim {
             let (limit, allowed) = (AgentLimit::TurnsPerHour, limits.turns_per_hour?);
             Some(ExceededLimit { limit, allowed })
         });
-        let it = self.runaways.processes.get_mut(&process);
-        if let Some(((it, agent), exceeded)) = it.zip(agent()).zip(exceeded) {
-            it.counters.stop(&agent, exceeded);
+        let runaways = self.runaways.processes.get_mut(&process);
+        if let Some(((runaways, agent), exceeded)) = runaways.zip(agent()).zip(exceeded) {
+            runaways.counters.stop(&agent, exceeded);
         }
         self.plan_pause(process);
     }
 
     /// Says whether the agent was not stopped here before.
     fn stops_here(&mut self, process: ProcessId) -> bool {
-        let Some(it) = self.runaways.processes.get_mut(&process) else { return false };
-        if std::mem::replace(&mut it.is_stopped, true) {
+        let Some(runaways) = self.runaways.processes.get_mut(&process) else { return false };
+        if std::mem::replace(&mut runaways.is_stopped, true) {
             return false;
         }
         self.remark(process, || "stops the agent".to_owned());
-        let actors = self.processes.get(&process).into_iter().flat_map(|it| &it.actors);
+        let actors = self.processes.get(&process).into_iter().flat_map(|process| &process.actors);
         let running = actors.flat_map(|(entity, actor)| {
             let effects = actor.running.iter();
             effects.map(|(effect, attempt)| (*entity, actor.counter, *effect, *attempt))
@@ -236,18 +236,22 @@ impl Sim {
     }
 
     fn reads_pause(&mut self, process: ProcessId, version: u64, is_paused: bool) {
-        let most = self.plan.runaways.and_then(|it| it.turns_per_hour).unwrap_or(u64::MAX);
-        let it = self.runaways.processes.get_mut(&process);
-        let Some((it, agent)) = it.zip(agent()).filter(|(it, _)| it.read < version) else { return };
-        it.read = version;
-        it.counters.stored(&agent);
+        let most = self.plan.runaways.and_then(|limits| limits.turns_per_hour).unwrap_or(u64::MAX);
+        let runaways = self.runaways.processes.get_mut(&process);
+        let Some((runaways, agent)) =
+            runaways.zip(agent()).filter(|(runaways, _)| runaways.read < version)
+        else {
+            return;
+        };
+        runaways.read = version;
+        runaways.counters.stored(&agent);
         if is_paused {
             self.stops_here(process);
-        } else if std::mem::take(&mut it.is_stopped) {
-            it.counters.resume(&agent);
+        } else if std::mem::take(&mut runaways.is_stopped) {
+            runaways.counters.resume(&agent);
             // What was counted before may still begin.
-            let before = u64::try_from(it.counted.len()).unwrap_or(u64::MAX);
-            (it.begun, it.most) = (0, most.saturating_add(before));
+            let before = u64::try_from(runaways.counted.len()).unwrap_or(u64::MAX);
+            (runaways.begun, runaways.most) = (0, most.saturating_add(before));
         }
     }
 
@@ -279,8 +283,8 @@ impl Sim {
             if !self.runaways.add(process, AgentLimit::TurnsPerHour, now) {
                 self.stops_agent(process);
                 is_stopped = !ignores;
-            } else if let Some(it) = self.runaways.processes.get_mut(&process) {
-                it.counted.insert(turn);
+            } else if let Some(runaways) = self.runaways.processes.get_mut(&process) {
+                runaways.counted.insert(turn);
             }
         }
         if is_stopped {
@@ -324,10 +328,11 @@ impl Sim {
         if self.runaways.waiting.remove(&job.turn) {
             self.runaways.waited += 1;
         }
-        let Some(it) = self.runaways.processes.get_mut(&process) else { return Ok(true) };
-        it.begun += u64::from(it.counted.remove(&job.turn));
-        if it.begun > it.most {
-            let text = format!("{} turns begin in `{process}`, of {}", it.begun, it.most);
+        let Some(runaways) = self.runaways.processes.get_mut(&process) else { return Ok(true) };
+        runaways.begun += u64::from(runaways.counted.remove(&job.turn));
+        if runaways.begun > runaways.most {
+            let text =
+                format!("{} turns begin in `{process}`, of {}", runaways.begun, runaways.most);
             return Err(JudgeViolation::new("AGT-2", text));
         }
         Ok(true)
@@ -351,8 +356,8 @@ impl Sim {
             let ends = PlannedNote::own(format!("{call} does not run"), move |sim| {
                 let key = Effect::Tool { call };
                 let process = sim.processes.get_mut(&to);
-                let actor = process.and_then(|it| it.actor(entity, counter));
-                if actor.is_none_or(|it| !it.running.contains_key(&key)) {
+                let actor = process.and_then(|process| process.actor(entity, counter));
+                if actor.is_none_or(|actor| !actor.running.contains_key(&key)) {
                     return Ok(());
                 }
                 sim.feed(to, entity, counter, MachineInput::Ended(key, outcome))

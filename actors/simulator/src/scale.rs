@@ -129,9 +129,9 @@ impl SeedPlan {
     pub(super) fn steps_most(&self) -> u64 {
         match &self.scale {
             Some(_) => {
-                let of = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
-                STEPS_MOST * of(self.sessions).max(1_000)
-                    + CALL_STEPS_MOST * of(self.budgets.admissions)
+                let as_steps = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+                STEPS_MOST * as_steps(self.sessions).max(1_000)
+                    + CALL_STEPS_MOST * as_steps(self.budgets.admissions)
             }
             None => super::STEPS_MAX,
         }

@@ -117,14 +117,16 @@ impl Booked for Session {
             | SessionEvent::Compacted(_)
             | SessionEvent::CompactionFailed(_) => own.notes_summary(head, event)?,
             SessionEvent::Configured(profile) => own.profile = Some(profile),
-            SessionEvent::ModelGaveWay(it) => {
-                let chain = own.profile.as_ref().map(|it| &it.chain[..]).unwrap_or_default();
-                own.calls.entry(it.call).or_default().gives_way(&it, chain)?;
+            SessionEvent::ModelGaveWay(gave_way) => {
+                let chain =
+                    own.profile.as_ref().map(|profile| &profile.chain[..]).unwrap_or_default();
+                own.calls.entry(gave_way.call).or_default().gives_way(&gave_way, chain)?;
             }
             SessionEvent::ModelFailed(failed) => {
                 let call = own.calls.entry(failed.call).or_default();
                 call.recorded = true;
-                let chain = own.profile.as_ref().map(|it| &it.chain[..]).unwrap_or_default();
+                let chain =
+                    own.profile.as_ref().map(|profile| &profile.chain[..]).unwrap_or_default();
                 call.failed_early =
                     failed.failure.class.gives_way() && !call.was_asked_of_all(chain);
                 let by_time = [FailureClass::GlobalTime, FailureClass::StepTime];
@@ -140,8 +142,8 @@ impl Booked for Session {
             SessionEvent::Settled(settled) => {
                 own.turns.entry(settled.turn).or_default().settled += 1;
             }
-            SessionEvent::StepPlanned(it) => {
-                own.turns.entry(it.turn).or_default().step(it.step, head.ts)?;
+            SessionEvent::StepPlanned(planned) => {
+                own.turns.entry(planned.turn).or_default().step(planned.step, head.ts)?;
             }
             event => own.tools.event(&event)?,
         }
@@ -235,12 +237,12 @@ impl SessionHistory {
                 }
                 call.begun.push((begun.attempt, head.incarnation, head.epoch));
             }
-            SessionEvent::Compacted(it) => {
-                self.calls.entry(it.call).or_default().recorded = true;
-                self.summaries.insert(it.text);
+            SessionEvent::Compacted(compacted) => {
+                self.calls.entry(compacted.call).or_default().recorded = true;
+                self.summaries.insert(compacted.text);
             }
-            SessionEvent::CompactionFailed(it) => {
-                self.calls.entry(it.call).or_default().recorded = true;
+            SessionEvent::CompactionFailed(failed) => {
+                self.calls.entry(failed.call).or_default().recorded = true;
             }
             _ => {}
         }

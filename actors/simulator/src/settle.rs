@@ -69,25 +69,25 @@ impl Sim {
         &mut self,
         at: ActivationPlace,
         key: Effect,
-        it: Box<SettleJob>,
+        settle: Box<SettleJob>,
     ) -> Result<(), JudgeViolation> {
         let ActivationPlace { process: to, entity, counter } = at;
         let process = self.processes.get_mut(&to);
-        if process.and_then(|it| it.actor(entity, counter)).is_none() {
+        if process.and_then(|process| process.actor(entity, counter)).is_none() {
             return Ok(());
         }
-        let job = it.job.id;
+        let job = settle.job.id;
         let (expected, state) = self.state_of(job)?;
         let is_dead = |process: ProcessId| self.dead.contains(&process);
-        match settling(&it, state, Duration::from_millis(self.job_wait()), is_dead) {
+        match settling(&settle, state, Duration::from_millis(self.job_wait()), is_dead) {
             Settling::Wait { cancel } => {
                 if let Some(process) = cancel {
                     self.world.send(process, PlannedNote::CancelJob(job));
                 }
-                self.world.later(to, SETTLES, PlannedNote::Settles(entity, counter, key, it));
+                self.world.later(to, SETTLES, PlannedNote::Settles(entity, counter, key, settle));
             }
             Settling::Set(state, end) => {
-                let op = PendingOp::Settle(entity, counter, key, it, end);
+                let op = PendingOp::Settle(entity, counter, key, settle, end);
                 self.set_state(to, &NewJobState { job, expected, state: &state, ttl: None }, op);
             }
             Settling::Ended(end) => {
@@ -103,13 +103,13 @@ impl Sim {
     pub(super) fn closes(
         &mut self,
         to: ProcessId,
-        mut it: TurnEnding,
+        mut ending: TurnEnding,
     ) -> Result<(), JudgeViolation> {
-        while let Some(job) = it.jobs.last().copied() {
+        while let Some(job) = ending.jobs.last().copied() {
             let (expected, state) = self.state_of(job)?;
             match closing(state.as_ref()) {
                 Closing::Closed => {
-                    it.jobs.pop();
+                    ending.jobs.pop();
                 }
                 Closing::Set { cancel } => {
                     if let Some(process) = cancel {
@@ -117,17 +117,17 @@ impl Sim {
                     }
                     let (state, ttl) = (&JobState::Closed, Some(JOB_CLOSED_TTL));
                     let closed = NewJobState { job, expected, state, ttl };
-                    self.set_state(to, &closed, PendingOp::Close(Box::new(it)));
+                    self.set_state(to, &closed, PendingOp::Close(Box::new(ending)));
                     return Ok(());
                 }
             }
         }
-        self.emit_ends(to, it.entity, it.counter, it.turn)
+        self.emit_ends(to, ending.entity, ending.counter, ending.turn)
     }
 
     /// Whether a job was closed shows when it is looked at again.
-    pub(super) fn closed(&mut self, to: ProcessId, it: Box<TurnEnding>, reply: &StoreReply) {
+    pub(super) fn closed(&mut self, to: ProcessId, ending: Box<TurnEnding>, reply: &StoreReply) {
         let wait = if matches!(reply, StoreReply::Changed(_)) { 0 } else { AGAIN };
-        self.world.later(to, wait, PlannedNote::Closes(it));
+        self.world.later(to, wait, PlannedNote::Closes(ending));
     }
 }

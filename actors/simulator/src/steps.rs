@@ -74,7 +74,7 @@ impl Sim {
             PlannedNote::ToolEnds(entity, counter, call) => {
                 self.tool_ends(to, entity, counter, call)
             }
-            PlannedNote::GiveAgain(it) => self.give_again(to, *it),
+            PlannedNote::GiveAgain(giving) => self.give_again(to, *giving),
             PlannedNote::ReadJob(job) => {
                 self.read_job(to, job);
                 Ok(())
@@ -82,8 +82,8 @@ impl Sim {
             PlannedNote::JobLasts(job) => self.job_step(to, JobIn::Lasts(job)),
             PlannedNote::JobEnds(job, run) => self.job_ends(to, job, run),
             PlannedNote::Probes(job) => self.probes(to, &job),
-            PlannedNote::Settles(entity, counter, key, it) => {
-                self.settles(ActivationPlace { process: to, entity, counter }, key, it)
+            PlannedNote::Settles(entity, counter, key, settle) => {
+                self.settles(ActivationPlace { process: to, entity, counter }, key, settle)
             }
             PlannedNote::CancelJob(job) => self.job_step(to, JobIn::Cancel(job)),
             PlannedNote::SendAgain(job, end) => {
@@ -93,7 +93,7 @@ impl Sim {
             PlannedNote::SetsTimer(entity, counter, key, timer) => {
                 self.sets_timer(ActivationPlace { process: to, entity, counter }, key, &timer)
             }
-            PlannedNote::Closes(it) => self.closes(to, *it),
+            PlannedNote::Closes(ending) => self.closes(to, *ending),
             PlannedNote::Asked { by, number, entity, input } => {
                 let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
                 let ask = partition::AskId(process.number());
@@ -113,14 +113,14 @@ impl Sim {
             }
             PlannedNote::Says(number, says) => self.owner_said(to, number, says),
             PlannedNote::Silent(number) => {
-                let asked = self.processes.get(&to).and_then(|it| it.asked.get(&number));
+                let asked = self.processes.get(&to).and_then(|process| process.asked.get(&number));
                 if let Some(entity) = asked.copied() {
                     self.judge.troubles(self.world.now().0, entity);
                 }
                 self.owner_said(to, number, OwnerSays::Silent)
             }
             PlannedNote::Fenced(entity, epoch) => {
-                let actor = self.processes.get(&to).and_then(|it| it.actors.get(&entity));
+                let actor = self.processes.get(&to).and_then(|process| process.actors.get(&entity));
                 match actor.map(|actor| actor.counter) {
                     Some(counter) => self.tell(
                         ActivationPlace { process: to, entity, counter },
@@ -183,7 +183,7 @@ impl Sim {
             Some(PendingOp::Tail(entity)) => {
                 let input = match reply {
                     StoreReply::Tail(record) => {
-                        let events = record.and_then(|it| decode_record(&it.bytes).ok());
+                        let events = record.and_then(|record| decode_record(&record.bytes).ok());
                         let last = events.as_ref().and_then(|events| events.last());
                         let last = last.map(|event| LastWriter {
                             process: event.head.incarnation.process,
@@ -201,7 +201,7 @@ impl Sim {
                 }
                 _ => Ok(()),
             },
-            Some(PendingOp::Give(it, step)) => self.given(to, it, step, &reply),
+            Some(PendingOp::Give(giving, step)) => self.given(to, giving, step, &reply),
             Some(PendingOp::JobState(job)) => self.job_state(to, job, reply),
             Some(PendingOp::JobSet(job)) => self.job_set(to, job, &reply),
             Some(PendingOp::Settle(entity, counter, key, _, end))
@@ -211,12 +211,12 @@ impl Sim {
                 self.feed(to, entity, counter, MachineInput::Ended(key, outcome))
             }
             // Another process was faster, or it is unknown: it is looked at again.
-            Some(PendingOp::Settle(entity, counter, key, it, _)) => {
-                self.world.later(to, AGAIN, PlannedNote::Settles(entity, counter, key, it));
+            Some(PendingOp::Settle(entity, counter, key, settle, _)) => {
+                self.world.later(to, AGAIN, PlannedNote::Settles(entity, counter, key, settle));
                 Ok(())
             }
-            Some(PendingOp::Close(it)) => {
-                self.closed(to, it, &reply);
+            Some(PendingOp::Close(ending)) => {
+                self.closed(to, ending, &reply);
                 Ok(())
             }
             Some(PendingOp::JobSent(job, end)) => self.job_sent(to, job, end, &reply),
@@ -440,7 +440,7 @@ impl Sim {
         entity: EntityId,
         what: impl FnOnce(u64) -> PlannedNote,
     ) -> bool {
-        let actor = self.processes.get(&process).and_then(|it| it.actors.get(&entity));
+        let actor = self.processes.get(&process).and_then(|process| process.actors.get(&entity));
         let Some(counter) = actor.map(|actor| actor.counter) else { return false };
         self.world.mail(process, entity.as_u128(), what(counter));
         true

@@ -69,7 +69,7 @@ impl Sim {
 
     /// COMP-1: a summary is shown that is in the journal, and turns are left out beside it only for want of room.
     pub(super) fn shows_stored_summary(&mut self, entity: EntityId, job: &CallJob) -> Checked {
-        let first = job.request.messages.first().and_then(|it| it.content.inline());
+        let first = job.request.messages.first().and_then(|message| message.content.inline());
         let shown = first.filter(|text| text.starts_with(LABEL));
         let Some((_, text)) = shown.and_then(|text| text.split_once('\n')) else { return Ok(()) };
         if self.ledger.book(entity).own.summaries.contains(text) {
@@ -95,8 +95,9 @@ mod tests {
 
     #[test]
     fn sim_summaries() {
-        let of = |seed| summarized(seed, KernelBug::None).unwrap_or_else(|it| panic!("{it}"));
-        let runs: Vec<RunReport> = (0..SEEDS).map(of).collect();
+        let run =
+            |seed| summarized(seed, KernelBug::None).unwrap_or_else(|failure| panic!("{failure}"));
+        let runs: Vec<RunReport> = (0..SEEDS).map(run).collect();
         let summaries: usize = runs.iter().map(|run| run.summaries).sum();
         assert!(summaries as u64 > SEEDS / 2, "{summaries} summaries");
     }

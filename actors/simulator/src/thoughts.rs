@@ -53,12 +53,15 @@ impl Ledger {
         let wrong = |what: &str| {
             Err(JudgeViolation::new("LLM-2", format!("`{call}` shows thoughts {what}")))
         };
-        let foreign = |it: &&Blocks| it.model != *model;
-        if let Some(blocks) = messages.iter().filter_map(|it| it.blocks.as_ref()).find(foreign) {
+        let foreign = |blocks: &&Blocks| blocks.model != *model;
+        if let Some(blocks) =
+            messages.iter().filter_map(|message| message.blocks.as_ref()).find(foreign)
+        {
             let text = format!("`{call}` shows `{model}` the thoughts of `{}`", blocks.model);
             return Err(JudgeViolation::new("LLM-3", text));
         }
-        let sent: Vec<&Block> = messages.iter().flat_map(|it| &it.blocks).flat_map(items).collect();
+        let sent: Vec<&Block> =
+            messages.iter().flat_map(|message| &message.blocks).flat_map(items).collect();
         for block in &sent {
             if let Block::Thinking { text, signature: Some(signed) } = block
                 && text.inline().is_none_or(|text| signature(text) != *signed)
@@ -69,8 +72,8 @@ impl Ledger {
         let calls = &self.book(entity).own.calls;
         let earlier = (0..CALLS).map(|step| CallId::derive(turn, step));
         let earlier = earlier.take_while(|one| *one != call).filter_map(|one| calls.get(&one));
-        let own = |it: &&Blocks| it.model == *model;
-        let said = earlier.flat_map(|it| &it.blocks).filter(own).flat_map(items);
+        let own = |blocks: &&Blocks| blocks.model == *model;
+        let said = earlier.flat_map(|message| &message.blocks).filter(own).flat_map(items);
         let said: Vec<&Block> = said.collect();
         if sent.ends_with(&said) { Ok(()) } else { wrong("other than those of its turn") }
     }

@@ -115,15 +115,15 @@ pub(super) fn specs() -> Vec<ToolSpec> {
     };
     let fetch = elsewhere("fetch", EffectClass::Safe);
     let touch = elsewhere("touch", EffectClass::Once);
-    let touch = touch.map(|it| ToolSpec { capability: scarce(), ..it });
+    let touch = touch.map(|spec| ToolSpec { capability: scarce(), ..spec });
     // It can be found out whether it happened.
     let tag = elsewhere("tag", EffectClass::Check);
     // A person is asked about these.
     let write = "write".parse().map(spec).ok();
     let write =
-        write.map(|it| ToolSpec { class: EffectClass::Idempotent, risk: Risk::Write, ..it });
+        write.map(|spec| ToolSpec { class: EffectClass::Idempotent, risk: Risk::Write, ..spec });
     let push = elsewhere("push", EffectClass::Once);
-    let push = push.map(|it| ToolSpec { risk: Risk::Admin, ..it });
+    let push = push.map(|spec| ToolSpec { risk: Risk::Admin, ..spec });
     [look, fetch, touch, tag, write, push].into_iter().flatten().collect()
 }
 

@@ -98,10 +98,10 @@ impl Sim {
         if self.trace.is_some() { what() } else { String::new() }
     }
 
-    pub(super) fn remark(&mut self, of: ProcessId, what: impl FnOnce() -> String) {
+    pub(super) fn remark(&mut self, process: ProcessId, what: impl FnOnce() -> String) {
         if let Some(trace) = &mut self.trace {
             let at = self.world.now().0.saturating_sub(self.started);
-            trace.keep(format!("{at:>7} {} {}", short(of), what()));
+            trace.keep(format!("{at:>7} {} {}", short(process), what()));
         }
     }
 }

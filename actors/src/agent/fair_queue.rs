@@ -106,11 +106,11 @@ mod tests {
         agent.parse().unwrap()
     }
 
-    fn served(queue: &mut FairQueue, of: &[u64]) -> Vec<usize> {
-        let mut counts = vec![0; of.len()];
+    fn served(queue: &mut FairQueue, firsts: &[u64]) -> Vec<usize> {
+        let mut counts = vec![0; firsts.len()];
         for _ in 0..10 {
             let ticket = queue.pop().unwrap();
-            let agent = of.iter().rposition(|first| ticket.0 >= *first).unwrap();
+            let agent = firsts.iter().rposition(|first| ticket.0 >= *first).unwrap();
             counts[agent] += 1;
         }
         counts

@@ -69,7 +69,7 @@ pub struct Permit {
     pub(super) lane: Lane,
 }
 
-/// The handle of an agent.
+/// Asks the actor of an agent for places of its calls. Clones share the actor.
 #[derive(Clone, Debug)]
 pub struct AgentHandle {
     pub(super) actor: ActorRef<AgentMessage>,

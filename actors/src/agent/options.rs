@@ -199,7 +199,8 @@ impl AgentOptions {
     /// Whether a message may choose this model.
     pub fn allows(&self, model: &ModelRef) -> bool {
         let name = model.to_string();
-        *model == self.model || self.models.iter().any(|it| Pattern::from(it.as_str()).fits(&name))
+        *model == self.model
+            || self.models.iter().any(|pattern| Pattern::from(pattern.as_str()).fits(&name))
     }
 }
 
@@ -253,7 +254,9 @@ mod tests {
             grant.options.profiles.learn_window(model, says);
             assert_eq!(window(), window_tokens);
         }
-        assert!(grant.profile_with(None, |_| None).reply_tokens.is_none_or(|it| it < 9_000));
+        assert!(
+            grant.profile_with(None, |_| None).reply_tokens.is_none_or(|tokens| tokens < 9_000)
+        );
     }
 
     #[test]

@@ -65,10 +65,10 @@ proptest! {
                         prop_assert!(running.len() == size as usize || waiting.is_empty());
                         continue;
                     };
-                    let (agent, of) = waiting.remove(&ticket).unwrap();
-                    prop_assert_eq!(of, lane);
+                    let (agent, waiting_lane) = waiting.remove(&ticket).unwrap();
+                    prop_assert_eq!(waiting_lane, lane);
                     prop_assert!(waiting.values().all(|(_, other)| *other >= lane), "LANE-1");
-                    let earlier = waiting.range(..ticket).any(|(_, it)| *it == (agent, lane));
+                    let earlier = waiting.range(..ticket).any(|(_, waiting_run)| *waiting_run == (agent, lane));
                     prop_assert!(!earlier, "first come, first served in an agent");
                     running.insert(ticket, lane);
                 }
@@ -88,12 +88,12 @@ proptest! {
                     prop_assert!(least <= SAID_MOST, "LANE-1");
                     prop_assert_eq!(running.get(&ticket), Some(&Lane::Background), "LANE-1");
                     prop_assert!(ending.insert(ticket), "it had to end before");
-                    let urgent = waiting.values().filter(|(_, it)| *it < Lane::Background).count();
+                    let urgent = waiting.values().filter(|(_, waiting_lane)| *waiting_lane < Lane::Background).count();
                     prop_assert!(ending.len() <= urgent, "LANE-1");
-                    let others = running.iter().filter(|(it, lane)| {
-                        **lane == Lane::Background && !ending.contains(it)
+                    let others = running.iter().filter(|(other, lane)| {
+                        **lane == Lane::Background && !ending.contains(other)
                     });
-                    prop_assert!(others.filter_map(|(it, _)| said(*it)).all(|it| it >= least));
+                    prop_assert!(others.filter_map(|(other, _)| said(*other)).all(|turn| turn >= least));
                 }
             }
             prop_assert!(running.len() <= size as usize, "AGT-1");
@@ -115,7 +115,7 @@ proptest! {
         const WINDOW: usize = 1_000;
         let mut pool = Pool::default();
         let mut left = vec![0_usize; weights.len()];
-        let mut of: BTreeMap<PoolTicket, usize> = BTreeMap::new();
+        let mut agents: BTreeMap<PoolTicket, usize> = BTreeMap::new();
         // Since which grant each agent waits without a gap, and when it waited last.
         let mut since = vec![None; weights.len()];
         let mut last = vec![None; weights.len()];
@@ -128,7 +128,7 @@ proptest! {
             for (agent, calls) in more.into_iter().filter(|(agent, _)| *agent < weights.len()) {
                 for _ in 0..calls {
                     let ticket = pool.wait(&request(agent, weights[agent], Lane::Interactive));
-                    of.insert(ticket, agent);
+                    agents.insert(ticket, agent);
                 }
                 left[agent] += calls;
             }
@@ -142,7 +142,7 @@ proptest! {
             }
             let (ticket, _) = pool.next(u32::MAX).unwrap();
             pool.leave(ticket);
-            let agent = of.remove(&ticket).unwrap();
+            let agent = agents.remove(&ticket).unwrap();
             left[agent] -= 1;
             window.push_back(agent);
             served[agent] += 1;
@@ -153,8 +153,8 @@ proptest! {
                 continue;
             }
             let begin = grant + 1 - WINDOW;
-            let there = (0..weights.len()).filter(|it| last[*it].is_some_and(|at| at >= begin));
-            let all: u32 = there.map(|it| weights[it]).sum();
+            let there = (0..weights.len()).filter(|index| last[*index].is_some_and(|at| at >= begin));
+            let all: u32 = there.map(|index| weights[index]).sum();
             for agent in 0..weights.len() {
                 if since[agent].is_some_and(|since| since <= begin) {
                     let (served, share) = (served[agent], WINDOW * weights[agent] as usize / all as usize);
@@ -170,7 +170,7 @@ fn lane_1_the_background_call_that_has_said_least_ends_and_only_as_many_as_are_w
     let mut pool = Pool::default();
     let lanes = [Lane::Background, Lane::Background, Lane::Interactive, Lane::Background];
     let held: Vec<PoolTicket> = lanes.map(|lane| pool.take(4, lane).unwrap()).to_vec();
-    let said = |ticket: PoolTicket| match held.iter().position(|it| *it == ticket)? {
+    let said = |ticket: PoolTicket| match held.iter().position(|other| *other == ticket)? {
         0 => Some(1_001),
         1 => Some(400),
         2 => Some(0),
@@ -223,8 +223,8 @@ const YIELDS: u32 = 8;
 impl SlotWorld {
     fn new() -> Self {
         let (pool, due) = (Pool::default(), BinaryHeap::new());
-        let (runs, of) = (BTreeMap::new(), BTreeMap::new());
-        Self { pool, now: 0, due, number: 0, runs, of, calls: Vec::new() }
+        let (runs, agents) = (BTreeMap::new(), BTreeMap::new());
+        Self { pool, now: 0, due, number: 0, runs, of: agents, calls: Vec::new() }
     }
 
     fn ask(&mut self, call: usize) {
@@ -287,7 +287,8 @@ impl SlotWorld {
 
     fn p99(&self) -> u64 {
         let interactive = self.calls.iter().filter(|call| call.lane == Lane::Interactive);
-        let mut times: Vec<u64> = interactive.map(|it| it.ended.unwrap() - it.asked).collect();
+        let mut times: Vec<u64> =
+            interactive.map(|call| call.ended.unwrap() - call.asked).collect();
         times.sort_unstable();
         times[times.len() * 99 / 100 - 1]
     }

@@ -340,7 +340,7 @@ impl AgentEntry {
 /// paused is paused, whatever the reason of a second pause.
 fn as_wanted(known: &[u8], wanted: &SharedAgents) -> Option<SharedAgents> {
     let known: SharedAgents = codec::decode(known).ok()?;
-    let by_limit = known.pause.as_ref().is_some_and(|it| it.limit.is_some());
+    let by_limit = known.pause.as_ref().is_some_and(|pause| pause.limit.is_some());
     (known.paused == wanted.paused && (!wanted.paused || by_limit)).then_some(known)
 }
 
@@ -531,7 +531,7 @@ mod tests {
         assert!(!there.pause(&name, Some(late)).await.unwrap(), "one node reports it");
         assert_eq!(there.paused(), [(name.clone(), Some(pause))]);
         assert_eq!(there.pauses()[0].1, BTreeMap::from([("turns_per_hour", 1)]));
-        let ends = |gate: &SwitchGate| gate.latches().ends(&name).map(|it| it.scope.clone());
+        let ends = |gate: &SwitchGate| gate.latches().ends(&name).map(|end| end.scope.clone());
         assert_eq!(ends(&gates[1]), Some(exceeded.scope), "its turns end there, too");
         assert!(here.pause(&name, None).await.unwrap());
         let mut view = gates[1].view();

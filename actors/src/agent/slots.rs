@@ -67,20 +67,21 @@ impl ProviderSlots {
         yielding: Option<&Arc<Yielding>>,
     ) -> SlotAnswer {
         let mut pools = self.lock();
-        let it = pools.entry(provider.to_owned()).or_default();
-        it.size = size.max(1);
-        let (ticket, comes) = if let Some(ticket) = it.pool.take(it.size, request.lane) {
-            (ticket, None)
-        } else {
-            let ticket = it.pool.wait(request);
-            let (tell, comes) = oneshot::channel();
-            it.waiting.insert(ticket, tell);
-            (ticket, Some(comes))
-        };
+        let provider_slots = pools.entry(provider.to_owned()).or_default();
+        provider_slots.size = size.max(1);
+        let (ticket, comes) =
+            if let Some(ticket) = provider_slots.pool.take(provider_slots.size, request.lane) {
+                (ticket, None)
+            } else {
+                let ticket = provider_slots.pool.wait(request);
+                let (tell, comes) = oneshot::channel();
+                provider_slots.waiting.insert(ticket, tell);
+                (ticket, Some(comes))
+            };
         if let Some(yielding) = yielding {
-            it.yielding.insert(ticket, Arc::clone(yielding));
+            provider_slots.yielding.insert(ticket, Arc::clone(yielding));
         }
-        it.serve();
+        provider_slots.serve();
         let slot = Slot { slots: self.clone(), provider: provider.to_owned(), ticket };
         SlotAnswer { slot, comes }
     }
@@ -96,18 +97,18 @@ impl ProviderSlots {
     /// How many calls wait for a slot of this provider.
     pub fn waiting(&self, provider: &str) -> u32 {
         let pools = self.lock();
-        let waiting = pools.get(provider).map_or(0, |it| it.pool.waiting());
+        let waiting = pools.get(provider).map_or(0, |slots| slots.pool.waiting());
         u32::try_from(waiting).unwrap_or(u32::MAX)
     }
 
     fn leave(&self, provider: &str, ticket: PoolTicket) {
         let mut pools = self.lock();
-        let Some(it) = pools.get_mut(provider) else { return };
-        it.pool.leave(ticket);
-        it.waiting.remove(&ticket);
-        it.yielding.remove(&ticket);
-        it.serve();
-        if it.pool.running() == 0 && it.pool.waiting() == 0 {
+        let Some(slots) = pools.get_mut(provider) else { return };
+        slots.pool.leave(ticket);
+        slots.waiting.remove(&ticket);
+        slots.yielding.remove(&ticket);
+        slots.serve();
+        if slots.pool.running() == 0 && slots.pool.waiting() == 0 {
             pools.remove(provider);
         }
     }
@@ -120,7 +121,8 @@ impl SlotPool {
     fn serve(&mut self) {
         while let Some((ticket, _)) = self.pool.next(self.size) {
             // One that does not listen any more gives its slot back as it is dropped.
-            let _is_told = self.waiting.remove(&ticket).is_some_and(|it| it.send(()).is_ok());
+            let _is_told =
+                self.waiting.remove(&ticket).is_some_and(|sender| sender.send(()).is_ok());
         }
         preempt(&mut self.pool, self.size, &self.yielding);
     }

@@ -8,7 +8,6 @@ use clawnode_proto::{Attempt, CallId, llm::ModelRef, model::ModelPrice};
 /// The most that a model call can use, and what that costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallTerms {
-    /// The call.
     pub call: CallId,
     /// Which try at it.
     pub attempt: Attempt,

@@ -78,17 +78,20 @@ fn shown(reason: &str) -> String {
 // === impl ModelChange ===
 
 impl From<ModelChange> for ModelPatch {
-    fn from(it: ModelChange) -> Self {
-        let message = |it: MessageChange| MessagePatch { index: it.index, content: it.content };
+    fn from(change: ModelChange) -> Self {
+        let message = |message: MessageChange| MessagePatch {
+            index: message.index,
+            content: message.content,
+        };
         Self {
-            system: it.system,
-            messages: it.messages.into_iter().map(message).collect(),
-            append: it.append,
+            system: change.system,
+            messages: change.messages.into_iter().map(message).collect(),
+            append: change.append,
             sampling: Sampling {
-                temperature: it.temperature,
-                top_p: it.top_p,
-                max_tokens: it.max_tokens,
-                stop: it.stop,
+                temperature: change.temperature,
+                top_p: change.top_p,
+                max_tokens: change.max_tokens,
+                stop: change.stop,
                 ..Sampling::default()
             },
         }

@@ -122,8 +122,8 @@ pub fn find(folder: &Path) -> Vec<HookFile> {
                 .filter(|extension| *extension == MARKS)
                 .map(|_| path.with_extension(""));
             let hook = match marks_of {
-                Some(of) if of.exists() => continue,
-                Some(of) => Err(Refusal::NoHook(of)),
+                Some(program) if program.exists() => continue,
+                Some(program) => Err(Refusal::NoHook(program)),
                 None => program(point, &path),
             };
             count += 1;
@@ -323,7 +323,7 @@ mod tests {
     }
 
     fn refusals(folder: &Path) -> Vec<String> {
-        let told = |it: HookFile| it.hook.err().map(|refusal| refusal.to_string());
+        let told = |file: HookFile| file.hook.err().map(|refusal| refusal.to_string());
         find(folder).into_iter().filter_map(told).collect()
     }
 
@@ -389,7 +389,7 @@ mod tests {
         // A folder that others can write is one in which the file is whatever they like.
         let folder = path.parent().unwrap();
         fs::set_permissions(folder, fs::Permissions::from_mode(0o770)).unwrap();
-        assert!(matches!(is_safe(&path), Err(Refusal::Writable(it)) if it == folder));
+        assert!(matches!(is_safe(&path), Err(Refusal::Writable(writable)) if writable == folder));
         fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).unwrap();
         // And so is one that a link leads to.
         let (open, link) = (tempfile::tempdir().unwrap(), folder.join("link"));
@@ -444,7 +444,7 @@ mod tests {
         let through = link.join("before_tool_call/a");
         assert_eq!(is_safe(&through), Ok(()));
         mode(&open, 0o777);
-        assert!(matches!(is_safe(&through), Err(Refusal::Writable(it)) if it == open));
+        assert!(matches!(is_safe(&through), Err(Refusal::Writable(writable)) if writable == open));
         // A link that leads to itself ends in words.
         mode(&open, 0o755);
         fs::remove_file(&between).unwrap();

@@ -72,7 +72,7 @@ impl Default for Hooks {
 impl Hooks {
     /// These. Without a keeper a hook's process group is killed, and what left it is not found.
     pub fn new(programs: Vec<Program>, keeper: Option<HookKeeper>) -> Self {
-        let key = |it: &Program| (it.spec.point, it.spec.name.clone());
+        let key = |program: &Program| (program.spec.point, program.spec.name.clone());
         let programs = programs.into_iter().map(|program| (key(&program), program)).collect();
         let (room, health) = (Semaphore::new(AT_ONCE), OnceLock::new());
         Self(Arc::new(Inner { programs, keeper, room, health }))
@@ -102,13 +102,14 @@ impl Hooks {
 
     /// The hooks of an agent, by point and name.
     pub fn of_agent(&self, agent: &AgentName) -> Vec<HookSpec> {
-        let of = |it: &&Program| it.agents.is_empty() || it.agents.contains(agent);
-        self.0.programs.values().filter(of).map(|program| program.spec.clone()).collect()
+        let is_for_agent =
+            |program: &&Program| program.agents.is_empty() || program.agents.contains(agent);
+        self.0.programs.values().filter(is_for_agent).map(|program| program.spec.clone()).collect()
     }
 
     /// Whether these are the hooks that it has, with the same marks.
     pub fn are(&self, programs: &[Program]) -> bool {
-        let is_known = |it: &Program| self.0.programs.values().any(|known| known == it);
+        let is_known = |program: &Program| self.0.programs.values().any(|known| known == program);
         programs.len() == self.0.programs.len() && programs.iter().all(is_known)
     }
 

@@ -189,7 +189,8 @@ impl AwsKeys {
             return Ok(None);
         };
         let place = |name: &str| format!("the variable `{name}`");
-        let token = set(SESSION_TOKEN).map(|it| usable(&it, place(SESSION_TOKEN))).transpose()?;
+        let token =
+            set(SESSION_TOKEN).map(|token| usable(&token, place(SESSION_TOKEN))).transpose()?;
         Ok(Some(Self {
             access_key_id: access_key_id(&id, place(ACCESS_KEY_ID))?,
             secret: usable(&secret, place(SECRET_ACCESS_KEY))?,
@@ -216,7 +217,7 @@ impl AwsKeys {
             let profile = profile.to_owned();
             return Err(OptionsError::NoProfile { path: path.to_owned(), profile });
         };
-        let token = value("aws_session_token").map(|it| usable(&it, place())).transpose()?;
+        let token = value("aws_session_token").map(|token| usable(&token, place())).transpose()?;
         Ok(Self {
             access_key_id: access_key_id(&id, place())?,
             secret: usable(&secret, place())?,

@@ -242,7 +242,7 @@ impl ProviderParts {
         let pass = ProbePass::of(self.http.circuit());
         let ended = self.http.reach(request).await.map_err(|fault| fault.failure);
         let failure = ended.as_ref().err().map(|failure| failure.class);
-        pass.ended(failure.map(|it| CircuitFailure::of(it).unwrap_or(CircuitFailure::Other)));
+        pass.ended(failure.map(|why| CircuitFailure::of(why).unwrap_or(CircuitFailure::Other)));
         ended
     }
 

@@ -324,7 +324,8 @@ mod tests {
         assert_eq!(text, "I call `get`, `put`, `get`.");
         assert!(matches!(events.last(), Some(ModelEvent::Done { stop: StopReason::ToolUse, .. })));
         let calls = calls_in(events);
-        let told: Vec<_> = calls.iter().map(|it| (&*it.id, &*it.name, &*it.arguments)).collect();
+        let told: Vec<_> =
+            calls.iter().map(|call| (&*call.id, &*call.name, &*call.arguments)).collect();
         let wanted = [
             ("demo_1", "get", r#"{"a": 1}"#),
             ("demo_2", "put", "{broken"),

@@ -25,7 +25,6 @@ const HOW_TO_CHANGE: &str =
 /// A model, and why it was chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelChoice {
-    /// The model.
     pub model: ModelRef,
     /// Why, and how to change it, for the banner.
     pub why: String,

@@ -72,8 +72,8 @@ impl EmbedRequest {
 
     /// Requests for all texts of which each has so many at most.
     pub(super) fn parts(&self, most: usize) -> Vec<Self> {
-        let of = |texts: &[String]| Self { texts: texts.to_vec(), ..self.clone() };
-        self.texts.chunks(most.max(1)).map(of).collect()
+        let part = |texts: &[String]| Self { texts: texts.to_vec(), ..self.clone() };
+        self.texts.chunks(most.max(1)).map(part).collect()
     }
 
     /// The vectors of an answer, if they are what was asked for.
@@ -90,7 +90,7 @@ impl EmbedRequest {
         if vectors.iter().flatten().any(|number| !number.is_finite()) {
             return Err(broken("the provider answered with numbers that are none"));
         }
-        let wanted = self.dimensions.and_then(|it| usize::try_from(it).ok());
+        let wanted = self.dimensions.and_then(|dimensions| usize::try_from(dimensions).ok());
         let unfit = |what| Err(AttemptFailure::last(FailureClass::Rejected, what));
         if let Some(wanted) = wanted.filter(|wanted| *wanted != length) {
             return unfit(format!(

@@ -121,7 +121,9 @@ impl ProviderParts {
             let HttpAnswer::Whole(body) = self.http.send(prepared, &pass).await? else {
                 return Err(AttemptFailure::broken("answered with events instead of JSON"));
             };
-            wire.read(&body).and_then(|read| request.judge(read)).map_err(|it| self.cleaned(it))
+            wire.read(&body)
+                .and_then(|read| request.judge(read))
+                .map_err(|error| self.cleaned(error))
         };
         let ended = timeout_at(deadline, attempt).await;
         self.ended(pass, ended)

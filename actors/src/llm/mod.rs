@@ -182,7 +182,6 @@ pub enum ModelEvent {
         retry: u32,
         /// How long until then.
         wait: Duration,
-        /// Why.
         failure: ModelFailure,
     },
     /// The proper end.

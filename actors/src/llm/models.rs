@@ -193,13 +193,13 @@ pub fn provider_places(
 ) -> BTreeMap<String, ProviderPlace> {
     let mut all = builtin(lookup);
     let of_settings =
-        configured.iter().map(|(name, it)| (name.clone(), it.clone().located(lookup)));
+        configured.iter().map(|(name, provider)| (name.clone(), provider.clone().located(lookup)));
     all.extend(of_settings);
-    let place = |it: &ProviderOptions| {
-        let url = it.url();
-        ProviderPlace::new(it.wire, url.as_ref().map(BaseUrl::host))
+    let place = |provider: &ProviderOptions| {
+        let url = provider.url();
+        ProviderPlace::new(provider.wire, url.as_ref().map(BaseUrl::host))
     };
-    all.into_iter().filter_map(|(name, it)| Some((name, place(&it.ok()?)))).collect()
+    all.into_iter().filter_map(|(name, provider)| Some((name, place(&provider.ok()?)))).collect()
 }
 
 /// Providers that need no configuration, under names that people expect.

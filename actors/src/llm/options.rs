@@ -146,7 +146,6 @@ pub enum OptionsError {
     /// Over or under what makes sense.
     #[error("`{field}` is out of range: {detail}")]
     Range {
-        /// Which field.
         field: &'static str,
         /// What it may be.
         detail: &'static str,
@@ -182,7 +181,6 @@ pub enum OptionsError {
     NoProfile {
         /// Which file.
         path: PathBuf,
-        /// Which profile.
         profile: String,
     },
     /// Bedrock needs a region, and there is none.
@@ -210,16 +208,13 @@ pub enum OptionsError {
     KeyFile {
         /// Which file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
     /// An address in the environment that is none.
     #[error("the variable `{variable}` is not usable")]
     Url {
-        /// Which variable.
         variable: &'static str,
-        /// Why.
         #[source]
         source: ParseBaseUrlError,
     },

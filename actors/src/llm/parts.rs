@@ -105,19 +105,19 @@ mod tests {
         let item = PlainBlock::Item(thought("hm", Some("c2ln")));
         let good = [item.clone(), PlainBlock::Text(2), PlainBlock::ToolUse];
         let (text, uses) = ("hi", vec![call("1")]);
-        let of = |blocks: &[PlainBlock], text: &str, uses: &[ToolUse]| PlainMessage {
+        let message = |blocks: &[PlainBlock], text: &str, uses: &[ToolUse]| PlainMessage {
             blocks: blocks.to_vec(),
             tool_uses: uses.to_vec(),
             ..PlainMessage::text(Role::Assistant, text)
         };
         let has_item =
             |said: PlainMessage| said.parts().iter().any(|part| matches!(part, Part::Item(_)));
-        assert!(has_item(of(&good, text, &uses)));
-        assert!(has_item(of(&good, "", &uses)), "a blank text was left out");
-        assert!(!has_item(of(&good, "hit", &uses)));
-        assert!(!has_item(of(&good, "h", &uses)));
-        assert!(!has_item(of(&good, "é", &[])), "no such call");
-        assert!(!has_item(of(&good[..2], text, &uses)), "one call more");
-        assert!(!has_item(of(&[PlainBlock::Text(2), item], text, &[])), "nothing follows");
+        assert!(has_item(message(&good, text, &uses)));
+        assert!(has_item(message(&good, "", &uses)), "a blank text was left out");
+        assert!(!has_item(message(&good, "hit", &uses)));
+        assert!(!has_item(message(&good, "h", &uses)));
+        assert!(!has_item(message(&good, "é", &[])), "no such call");
+        assert!(!has_item(message(&good[..2], text, &uses)), "one call more");
+        assert!(!has_item(message(&[PlainBlock::Text(2), item], text, &[])), "nothing follows");
     }
 }

@@ -262,16 +262,16 @@ mod tests {
         ];
         let sent = alternate(messages.clone()).unwrap();
         assert_eq!(alternate(messages).unwrap(), sent, "the same each time");
-        let ids = |n: usize| sent[n].tool_uses.iter().map(|it| it.id.as_str());
+        let ids = |n: usize| sent[n].tool_uses.iter().map(|tool_use| tool_use.id.as_str());
         let all: BTreeSet<&str> = ids(1).chain(ids(3)).collect();
         assert_eq!(all.len(), 5, "ids do not repeat: {all:?}");
         assert!(all.iter().all(|id| fit_id(0, id, &BTreeSet::new()) == *id), "{all:?}");
         assert!(all.contains("call_0"), "a good id stays");
         for n in [1, 3] {
-            let answered = sent[n + 1].tool_replies.iter().map(|it| it.id.as_str());
+            let answered = sent[n + 1].tool_replies.iter().map(|reply| reply.id.as_str());
             assert!(answered.eq(ids(n)), "replies follow their ids");
         }
-        let names = sent[1].tool_uses.iter().map(|it| it.name.as_str());
+        let names = sent[1].tool_uses.iter().map(|tool_use| tool_use.name.as_str());
         assert!(names.eq(["get", "get_weather", "_", "_"]));
     }
 }

@@ -54,7 +54,9 @@ pub(super) fn has_thoughts(parts: &[Part<'_>]) -> bool {
 /// Whether the vendor takes it back.
 fn goes_back(item: &Item) -> bool {
     match item {
-        Item::Thinking { signature, .. } => signature.as_ref().is_some_and(|it| !it.is_empty()),
+        Item::Thinking { signature, .. } => {
+            signature.as_ref().is_some_and(|signature| !signature.is_empty())
+        }
         Item::Redacted { .. } => true,
         Item::Opaque { .. } => false,
     }

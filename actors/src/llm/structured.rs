@@ -139,7 +139,7 @@ fn is_made_of(known: &[&str], schema: &Value, root: &Value, level: usize) -> boo
     }
     let inner = |schema: &Value| is_made_of(known, schema, root, level + 1);
     if let Some(reference) = keywords.get("$ref").map(Value::as_str) {
-        let path = reference.and_then(|it| it.strip_prefix('#'));
+        let path = reference.and_then(|path| path.strip_prefix('#'));
         let is_alone = keywords.keys().all(|name| name.starts_with('$'));
         return is_alone && path.and_then(|path| root.pointer(path)).is_some_and(inner);
     }
@@ -148,8 +148,11 @@ fn is_made_of(known: &[&str], schema: &Value, root: &Value, level: usize) -> boo
     let below = ["items", "additionalProperties"].map(|name| keywords.get(name));
     list("enum").all(|value| value.is_string() || value.is_number())
         && ["anyOf", "oneOf", "allOf", "prefixItems"].into_iter().flat_map(list).all(inner)
-        && ["properties", "$defs", "definitions"].into_iter().flat_map(map).all(|(_, it)| inner(it))
-        && below.into_iter().flatten().all(|it| it.is_boolean() || inner(it))
+        && ["properties", "$defs", "definitions"]
+            .into_iter()
+            .flat_map(map)
+            .all(|(_, schema)| inner(schema))
+        && below.into_iter().flatten().all(|schema| schema.is_boolean() || inner(schema))
 }
 
 /// An object has no fields but those that are named, and if `all_required`, all of those.
@@ -162,7 +165,8 @@ fn is_closed(keywords: &Map<String, Value>, all_required: bool) -> bool {
         return true;
     }
     let required = keywords.get("required").and_then(Value::as_array);
-    let is_required = |name: &String| required.is_some_and(|all| all.iter().any(|it| it == name));
+    let is_required =
+        |name: &String| required.is_some_and(|all| all.iter().any(|required| required == name));
     keywords.get("additionalProperties") == Some(&Value::Bool(false))
         && (!all_required || properties.into_iter().flatten().all(|(name, _)| is_required(name)))
 }
@@ -189,7 +193,7 @@ mod tests {
             schema["properties"]["name"][name] = value;
             schema
         };
-        let deep = (0..12).fold(json!({"type": "string"}), |it, _| json!({"anyOf": [it]}));
+        let deep = (0..12).fold(json!({"type": "string"}), |inner, _| json!({"anyOf": [inner]}));
         for (schema, all_required, strict) in [
             (person(), true, true),
             (with("description", json!("who")), true, true),
@@ -225,11 +229,11 @@ mod tests {
     #[test]
     fn keywords_are_looked_for_in_each_part() {
         let known = ["type", "properties", "items", "anyOf", "$ref", "$defs", "enum", "title"];
-        let of = |property: Value| {
+        let schema_with = |property: Value| {
             let point = json!({"type": "object", "properties": {"x": {"type": "number"}}});
             json!({"type": "object", "properties": {"a": property}, "$defs": {"point": point}})
         };
-        let deep = (0..12).fold(json!({"type": "string"}), |it, _| json!({"anyOf": [it]}));
+        let deep = (0..12).fold(json!({"type": "string"}), |inner, _| json!({"anyOf": [inner]}));
         for (property, fits) in [
             (json!({"$ref": "#/$defs/point"}), true),
             (json!({"$ref": "#/$defs/point", "title": "p"}), false),
@@ -243,7 +247,7 @@ mod tests {
             (json!(true), false),
             (deep, false),
         ] {
-            let schema = of(property);
+            let schema = schema_with(property);
             let reply = ReplySchema::new(&ResponseSchema::new(None, &schema)).unwrap();
             assert_eq!(reply.has_only(&known), fits, "{schema}");
         }

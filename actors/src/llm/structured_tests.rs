@@ -112,7 +112,7 @@ fn anthropics_wire_takes_what_its_models_can_be_held_to() {
         let body = sent(&anthropic(), model, asked, true);
         let sent = body.pointer("/output_config/format");
         assert_eq!(sent.is_some(), is_native, "{model}: {body}");
-        assert!(sent.is_none_or(|it| *it == format || asked == &optional));
+        assert!(sent.is_none_or(|text| *text == format || asked == &optional));
         let system = body["system"].to_string();
         assert_ne!(system.contains("Your final reply has to be"), is_native, "{system}");
     }

@@ -80,7 +80,7 @@ mod tests {
 
     fn read(status: Option<u16>, message: &str) -> Option<(Option<u64>, Option<u64>)> {
         let failure = ModelFailure { status, ..ModelFailure::new(FailureClass::Rejected, message) };
-        too_long(&failure).map(|it| (it.window, it.request))
+        too_long(&failure).map(|found| (found.window, found.request))
     }
 
     /// What vendors say, and the sizes of the window and of the request in it.

@@ -44,12 +44,12 @@ const WIRES: [(Wire, &str, &str); 6] = [
     ),
 ];
 
-fn usage(events: &[ModelEvent], of: &str) -> Usage {
+fn usage(events: &[ModelEvent], name: &str) -> Usage {
     let done = events.last().and_then(|end| match end {
         ModelEvent::Done { usage, .. } => Some(*usage),
         _ => None,
     });
-    done.unwrap_or_else(|| unreachable!("{of}: {events:?}"))
+    done.unwrap_or_else(|| unreachable!("{name}: {events:?}"))
 }
 
 /// What a wire makes of a reply with these counts; without a report if there are none.

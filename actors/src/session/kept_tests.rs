@@ -159,7 +159,7 @@ fn a_turn_stays_until_its_end_is_published() {
         run.says(&format!("m{n}"));
         run.replies(&[]);
         let started = run.started.drain(..).map(|(effect, _)| effect);
-        ends.extend(started.filter(|it| matches!(it, Effect::Emit { .. })));
+        ends.extend(started.filter(|effect| matches!(effect, Effect::Emit { .. })));
     }
     assert_eq!(state(&run).closed.len(), LAST_TURNS + 4, "no end is published");
     for end in ends {
@@ -203,7 +203,7 @@ fn what_a_session_began_with_leaves_with_its_first_turn() {
         let state = state(&run);
         assert!(state.seed.is_empty());
         assert_eq!(state.opening().and_then(|text| text.inline()), Some("long ago"));
-        let left_out = state.left_out.as_ref().map(|it| it.turns as usize);
+        let left_out = state.left_out.as_ref().map(|left_out| left_out.turns as usize);
         let kept = state.closed.len();
         assert!(left_out.unwrap() + kept >= 30, "{left_out:?} and {kept}: the seed is a turn");
         replayed(&run);
@@ -250,7 +250,7 @@ fn usual_turn(run: &mut PlayedActivation, n: usize) {
 
 /// How many turns the last request left out.
 fn left_out(run: &PlayedActivation) -> usize {
-    state(run).left_out.as_ref().map_or(0, |it| it.turns as usize)
+    state(run).left_out.as_ref().map_or(0, |left_out| left_out.turns as usize)
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn agent(points: &[HookPoint]) -> AgentOptions {
         input_schema: SCHEMA.to_owned(),
         class: EffectClass::Safe,
         risk,
-        capability: capability.map(|it| it.parse().unwrap()),
+        capability: capability.map(|capability| capability.parse().unwrap()),
         timeout_ms: 1_000,
         time: None,
         pin: None,
@@ -162,7 +162,8 @@ impl PlayedActivation {
                     MachineOutput::Append { write, .. } => {
                         let position = Position(position_of(&self.journal).0 + 1);
                         let events = decode_record(&write.bytes).unwrap();
-                        let own = events.iter().filter_map(|it| it.event::<SessionEvent>().ok()?);
+                        let own =
+                            events.iter().filter_map(|event| event.event::<SessionEvent>().ok()?);
                         self.appends.push(own.map(|event| event.kind()).collect());
                         if write.rollup {
                             self.journal.clear();

@@ -61,7 +61,7 @@ fn a_session_that_never_rests_is_snapshotted() {
     assert_eq!(whole.state.closed.len(), 39);
     assert_eq!(whole.state.open.len(), 1);
     for (records, state) in &run.archives {
-        let first = snapshot_of(records).map(|it| it.state);
+        let first = snapshot_of(records).map(|snapshot| snapshot.state);
         assert!(!matches!(first, Some(SnapshotState::Blob { .. })));
         let part = LoadedJournal { records: records.clone(), snapshot: None };
         let folded = Entity::<Session>::of(key().entity(), &part).unwrap();

@@ -189,7 +189,7 @@ fn differing(
     journaled: &BTreeMap<RowName, Calls>,
 ) -> Vec<AuditRow> {
     let names: BTreeSet<&RowName> = counted.keys().chain(journaled.keys()).collect();
-    let calls = |of: &BTreeMap<RowName, Calls>, name| of.get(name).copied().unwrap_or_default();
+    let calls = |rows: &BTreeMap<RowName, Calls>, name| rows.get(name).copied().unwrap_or_default();
     let rows = names.into_iter().map(|name| {
         let (agent, user, model, answered) = name.clone();
         let (counted, journaled) = (calls(counted, name), calls(journaled, name));

@@ -126,10 +126,13 @@ impl Meter {
             Some(OpenCall { turn, call, attempt, model, held: None })
         });
         let asked = running.and_then(|turn| Some((turn.id, turn.compaction.as_deref()?)));
-        let asked = asked.filter(|(_, it)| it.end.is_none()).and_then(|(turn, it)| {
-            let (call, attempt, model) = (it.call, it.attempt, it.asked.as_ref()?.model.clone());
-            Some(OpenCall { turn, call, attempt, model, held: None })
-        });
+        let asked = asked.filter(|(_, compaction)| compaction.end.is_none()).and_then(
+            |(turn, compaction)| {
+                let (call, attempt, model) =
+                    (compaction.call, compaction.attempt, compaction.asked.as_ref()?.model.clone());
+                Some(OpenCall { turn, call, attempt, model, held: None })
+            },
+        );
         let open = open.or(asked);
         Ok(Self {
             n: n.unwrap_or_default().saturating_sub(1),
@@ -155,7 +158,7 @@ impl Meter {
         let Some(open) = &mut self.open else { return true };
         let mut last = None;
         let events = records.iter().flat_map(|record| decode_record(&record.bytes));
-        for sealed in events.flatten().filter(|it| READ.contains(&it.head.kind.as_str())) {
+        for sealed in events.flatten().filter(|event| READ.contains(&event.head.kind.as_str())) {
             match sealed.event::<SessionEvent>() {
                 Ok(Some(SessionEvent::BudgetHeld(held))) => last = Some(AttemptPrice::of(&held)),
                 Ok(Some(SessionEvent::ModelBegun(begun)))
@@ -209,19 +212,19 @@ impl Meter {
                 let held = self.held.take().filter(|held| held.is_of(call, attempt));
                 self.open = Some(OpenCall { turn, call, attempt, model: begun.model, held });
             }
-            SessionEvent::Compacted(it) => {
-                let (call, attempt, answered) = (it.call, it.attempt, String::new());
+            SessionEvent::Compacted(compacted) => {
+                let (call, attempt, answered) = (compacted.call, compacted.attempt, String::new());
                 let ended = MeteredEnd { call, attempt, answered, end: CallEnd::Done };
-                counted.extend(self.end(at, ended, it.usage));
+                counted.extend(self.end(at, ended, compacted.usage));
             }
             // None was made, or the last one was interrupted and no other one is made.
-            SessionEvent::CompactionFailed(it) if it.attempt == Attempt(0) => {
+            SessionEvent::CompactionFailed(failed) if failed.attempt == Attempt(0) => {
                 counted.extend(self.lose(at));
             }
-            SessionEvent::CompactionFailed(it) => {
-                let (call, attempt, answered) = (it.call, it.attempt, String::new());
+            SessionEvent::CompactionFailed(failed) => {
+                let (call, attempt, answered) = (failed.call, failed.attempt, String::new());
                 let ended = MeteredEnd { call, attempt, answered, end: CallEnd::Failed };
-                counted.extend(self.end(at, ended, it.usage));
+                counted.extend(self.end(at, ended, failed.usage));
             }
             SessionEvent::ModelDone(done) => {
                 let (call, attempt, answered) = (done.call, done.attempt, done.model);
@@ -233,10 +236,10 @@ impl Meter {
                 let ended = MeteredEnd { call, attempt, answered, end: CallEnd::Failed };
                 counted.extend(self.end(at, ended, failed.usage));
             }
-            SessionEvent::ModelGaveWay(it) => {
-                let (call, attempt, answered) = (it.call, it.attempt, String::new());
+            SessionEvent::ModelGaveWay(gave_way) => {
+                let (call, attempt, answered) = (gave_way.call, gave_way.attempt, String::new());
                 let ended = MeteredEnd { call, attempt, answered, end: CallEnd::GaveWay };
-                counted.extend(self.end(at, ended, it.usage));
+                counted.extend(self.end(at, ended, gave_way.usage));
             }
             // A turn that waits may end before the one that runs.
             SessionEvent::TurnDone(done)
@@ -330,7 +333,7 @@ mod tests {
         let mut meter = Meter::default();
         let events = run.journal.iter().flat_map(|record| decode_record(&record.bytes).unwrap());
         let counted = events.flat_map(|sealed| meter.take(&sealed).unwrap());
-        let models: Vec<String> = counted.map(|it| it.key.model.to_string()).collect();
+        let models: Vec<String> = counted.map(|counted| counted.key.model.to_string()).collect();
         assert_eq!(models, ["sim/model", "sim/other"]);
     }
 

@@ -121,8 +121,8 @@ fn recent(runs: &VecDeque<(bool, u32)>) -> RecentRuns {
     let mut times: Vec<u32> = runs.iter().map(|(_, ms)| *ms).collect();
     times.sort_unstable();
     // The least that so many of a hundred do not exceed.
-    let share = |of: usize| {
-        let at = (times.len() * of).div_ceil(100).saturating_sub(1);
+    let share = |percent: usize| {
+        let at = (times.len() * percent).div_ceil(100).saturating_sub(1);
         times.get(at).copied().unwrap_or_default()
     };
     RecentRuns {

@@ -13,7 +13,7 @@ const NAMES: usize = 32;
 
 /// The tools on files.
 pub const FILE_READ: &str = "file_read";
-/// Writes a file.
+/// Creates a file, or replaces all of it.
 pub const FILE_WRITE: &str = "file_write";
 /// Lists a directory.
 pub const FILE_LIST: &str = "file_list";

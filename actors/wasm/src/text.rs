@@ -197,13 +197,13 @@ impl PluginText<'_> {
             (self.http, http, r#"(with "host" (instance $host))"#, HTTP),
             (self.store, store, r#"(with "kept" (instance $kept))"#, STORE),
         ];
-        let mut it = (String::new(), String::new(), String::new());
+        let mut texts = (String::new(), String::new(), String::new());
         for (_, import, with, interface) in all.iter().filter(|(is_wanted, ..)| *is_wanted) {
-            it.0.push_str(import);
-            it.1.push_str(with);
-            it.2.push_str(interface);
+            texts.0.push_str(import);
+            texts.1.push_str(with);
+            texts.2.push_str(interface);
         }
-        it
+        texts
     }
 
     /// The component's bytes.

@@ -178,8 +178,9 @@ impl World {
         let me = Incarnation { process: ProcessId::from_u128(99), counter: 1 };
         let entity = AccountKey::Cluster.entity();
         let (account, _) = Machine::new(entity, me, Activation::Fresh, options, at(1));
-        let holder =
-            |of: u64| Holder::new(ProcessId::from_u128(of.into()), HolderOptions::default());
+        let holder = |number: u64| {
+            Holder::new(ProcessId::from_u128(number.into()), HolderOptions::default())
+        };
         let mut world = Self {
             account,
             holders: (1..=HOLDERS).map(holder).collect(),
@@ -212,7 +213,8 @@ impl World {
             let need = Need { account: AccountKey::Cluster, limit: USD, cost };
             let needs = CallNeeds { needs: vec![need], least_output: 256, most_output: 4_096 };
             self.holder_takes(holder, HolderInput::Reserve(Reservation(number), needs))?;
-            if let Some(before) = number.checked_sub(RUNNING * HOLDERS).filter(|it| *it > 0) {
+            if let Some(before) = number.checked_sub(RUNNING * HOLDERS).filter(|before| *before > 0)
+            {
                 let usage = CallUsage::Known { usd: 5_000, tokens: 900 };
                 let settle = HolderInput::Settle(Reservation(before), usage);
                 self.holder_takes(usize::try_from(before % HOLDERS)?, settle)?;
@@ -227,8 +229,8 @@ impl World {
     }
 
     fn holder_takes(&mut self, holder: usize, input: HolderInput) -> Result<(), Error> {
-        let Some(it) = self.holders.get_mut(holder) else { return Ok(()) };
-        for out in it.handle(Timestamp(self.now), input) {
+        let Some(machine) = self.holders.get_mut(holder) else { return Ok(()) };
+        for out in machine.handle(Timestamp(self.now), input) {
             match out {
                 HolderOutput::Send(_, body) => self.inbox.push_back((Some(holder), body)),
                 HolderOutput::Granted(..) => self.granted += 1,
@@ -265,7 +267,8 @@ impl World {
                     }
                     MachineOutput::Start(effect, job) => {
                         if let BudgetJob::Tell(process, standing) = job {
-                            let to = self.holders.iter().position(|it| it.process() == process);
+                            let to =
+                                self.holders.iter().position(|holder| holder.process() == process);
                             let told = HolderInput::Told(standing);
                             to.map_or(Ok(()), |to| self.holder_takes(to, told))?;
                         }

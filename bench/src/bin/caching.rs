@@ -105,8 +105,9 @@ async fn measure(case: &Case, turns: usize) -> Result<Row, Error> {
     for turn in 0..turns {
         if turn == turns / 2 {
             let next = Node::start(&home, Start::role("worker")).await.map_err(other)?;
-            let knows =
-                |it: &StatusView| it.nodes.iter().any(|it| Some(it.process) == next.process());
+            let knows = |status: &StatusView| {
+                status.nodes.iter().any(|node| Some(node.process) == next.process())
+            };
             let _: StatusView = client.until("status", knows).await.map_err(other)?;
             std::mem::replace(&mut worker, next).stop().await.map_err(other)?;
         }
@@ -142,7 +143,8 @@ async fn row(case: &Case, client: &Client, turns: usize) -> Result<Row, Error> {
     let used = history.turns.iter().fold(Usage::default(), |sum, turn| sum.plus(turn.usage));
     #[expect(clippy::cast_precision_loss, reason = "some millions")]
     let [input, read, written] =
-        [used.input_tokens, used.cache_read_tokens, used.cache_write_tokens].map(|it| it as f64);
+        [used.input_tokens, used.cache_read_tokens, used.cache_write_tokens]
+            .map(|tokens| tokens as f64);
     let percent = 100.0 * read / input;
     let row = Row::new(format!("caching/{}/turns={turns}", case.name))
         .figure("input_tokens", input)

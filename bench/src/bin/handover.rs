@@ -22,7 +22,7 @@ use clawnode_tests::{
 };
 use serde_json::json;
 
-/// The target.
+/// The promise that the figure is held against.
 const TARGET_MS: f64 = 200.0;
 /// Milliseconds before each piece of a reply.
 const PIECE_MS: u64 = 100;
@@ -119,7 +119,7 @@ async fn wait(client: &Client, message: &Message) -> Result<Option<Duration>, Er
 async fn known(client: &Client, node: &Node) -> Result<(), Error> {
     loop {
         let status: StatusView = client.call("status", json!({})).await.map_err(other)?;
-        if status.nodes.iter().any(|it| Some(it.process) == node.process()) {
+        if status.nodes.iter().any(|other| Some(other.process) == node.process()) {
             return Ok(());
         }
         tokio::time::sleep(LOOK).await;

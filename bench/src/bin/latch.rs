@@ -18,7 +18,7 @@ use clawnode_tests::{
 };
 use serde_json::json;
 
-/// The target.
+/// The promise that the figure is held against.
 const TARGET_MS: f64 = 200.0;
 /// Pieces of a reply, and milliseconds before each: longer than any run.
 const PIECES: u32 = 3_000;
@@ -62,8 +62,8 @@ async fn main() -> Result<(), Error> {
         }
         let view: PanicView = client.call("panic", json!({})).await.map_err(other)?;
         // The slowest node of each run.
-        let worst = |of: fn(&clawnode_proto::kill_switch::SwitchAck) -> Option<u64>| {
-            let all: Option<Vec<u64>> = view.nodes.iter().map(of).collect();
+        let worst = |figure: fn(&clawnode_proto::kill_switch::SwitchAck) -> Option<u64>| {
+            let all: Option<Vec<u64>> = view.nodes.iter().map(figure).collect();
             let worst = all.and_then(|all| all.into_iter().max());
             worst.map(Duration::from_millis).ok_or("a node did not answer")
         };

@@ -44,14 +44,16 @@ async fn main() -> Result<(), Error> {
     engine.stop().await.map_err(other)?;
     let figures = figures?;
     let mut table = Table::default();
-    for (name, of) in [("acknowledged", 0), ("dead, nodes' word", 1), ("dead, engine's word", 2)] {
-        let mut all: Vec<Duration> = figures.iter().map(|run| run[of]).collect();
+    for (name, column) in
+        [("acknowledged", 0), ("dead, nodes' word", 1), ("dead, engine's word", 2)]
+    {
+        let mut all: Vec<Duration> = figures.iter().map(|run| run[column]).collect();
         all.sort_unstable();
         let ms = |of_1000| percentile(&all, of_1000).as_secs_f64() * 1_000.0;
         let row = Row::new(format!("panic::containers/{name}"))
             .figure("p50 ms", ms(500))
             .figure("worst ms", ms(1_000));
-        table.add(if of == 0 { row } else { row.at_most("worst ms", ms(1_000), TARGET_MS) });
+        table.add(if column == 0 { row } else { row.at_most("worst ms", ms(1_000), TARGET_MS) });
     }
     Ok(table.json()?)
 }
@@ -125,8 +127,8 @@ async fn once(
     };
     let (view, gone) = tokio::join!(stop, gone);
     let (view, gone) = (view.map_err(other)?, gone.map_err(other)?);
-    let worst = |of: fn(&clawnode_proto::kill_switch::SwitchAck) -> Option<u64>| {
-        let all: Option<Vec<u64>> = view.nodes.iter().map(of).collect();
+    let worst = |figure: fn(&clawnode_proto::kill_switch::SwitchAck) -> Option<u64>| {
+        let all: Option<Vec<u64>> = view.nodes.iter().map(figure).collect();
         let worst = all.and_then(|all| all.into_iter().max());
         worst.map(Duration::from_millis).ok_or("a node did not answer")
     };

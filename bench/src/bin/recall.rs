@@ -273,9 +273,9 @@ fn locomo_set(path: &Path) -> Result<QuestionSet, Error> {
         }
         let place = set.conversations.len();
         set.conversations.push(conversation("locomo", text(sample, "sample_id"), &said)?);
-        for asked in list(sample, "qa").iter().filter(|it| it["category"] != ADVERSARIAL) {
+        for asked in list(sample, "qa").iter().filter(|asked| asked["category"] != ADVERSARIAL) {
             let evidence = list(asked, "evidence").iter().filter_map(Value::as_str);
-            let names = evidence.flat_map(|it| it.split([' ', ';'])).map(str::to_owned);
+            let names = evidence.flat_map(|names| names.split([' ', ';'])).map(str::to_owned);
             let relevant = numbers(&said, &names.collect::<Vec<_>>());
             let text = text(asked, "question").to_owned();
             let sort = QuestionSort::Public;
@@ -366,9 +366,10 @@ mod tests {
         fs::write(&path, json!([sample("conv-26"), sample("conv-41")]).to_string()).unwrap();
         let set = locomo_set(&path).unwrap();
         let positions: Vec<Option<u64>> =
-            set.conversations[0].documents.iter().map(|it| it.position).collect();
+            set.conversations[0].documents.iter().map(|document| document.position).collect();
         assert_eq!(positions, [Some(1), Some(2), Some(4)], "sessions are not beside each other");
-        let relevant: Vec<&BTreeSet<u64>> = set.questions.iter().map(|it| &it.relevant).collect();
+        let relevant: Vec<&BTreeSet<u64>> =
+            set.questions.iter().map(|question| &question.relevant).collect();
         assert_eq!(relevant, [&BTreeSet::from([2, 3])]);
 
         let chat = folder.path().join("1");

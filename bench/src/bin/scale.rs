@@ -102,13 +102,13 @@ async fn bench(args: &Args) -> Result<(), Error> {
         | Load::Workers(count)) = load;
         println!("\n{count} {name}");
         for need in &needs {
-            let of = match need.bound {
+            let bound = match need.bound {
                 Bound::Hosts => "hosts",
                 Bound::One => "times what there is",
             };
             let (what, unit, formula) = (need.what, need.unit, &need.formula);
             println!(
-                "  {what:<32} {:>12.2} {unit:<11} {:>10.3} {of:<20} {formula}",
+                "  {what:<32} {:>12.2} {unit:<11} {:>10.3} {bound:<20} {formula}",
                 need.amount,
                 need.ratio()
             );
@@ -187,8 +187,8 @@ async fn measure(args: &Args, table: &mut Table) -> Result<Costs, Error> {
 /// Of sessions with one turn and with [`TURNS_OF_ONE`], by turn: what each turn more stores.
 #[expect(clippy::cast_precision_loss, reason = "a few turns")]
 fn stored_by_turn(single: f64, many: f64) -> f64 {
-    let of = TURNS_OF_ONE as f64;
-    (many * of - single) / (of - 1.0)
+    let turns = TURNS_OF_ONE as f64;
+    (many * turns - single) / (turns - 1.0)
 }
 
 fn row(name: &str, turns: Turns) -> Row {

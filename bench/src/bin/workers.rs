@@ -176,12 +176,12 @@ async fn known(addr: &str, count: usize) -> Result<(), Error> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "turns are far below 2^52")]
-fn row(name: &str, it: Sum) -> Row {
+fn row(name: &str, sum: Sum) -> Row {
     Row::new(format!("cluster::workers/{name}"))
-        .figure("turns", it.turns as f64)
-        .figure("turns_per_s", it.turns as f64 / it.took.as_secs_f64())
-        .figure("cpu_us_per_turn", it.cpu.as_secs_f64() * 1e6 / it.turns as f64)
-        .figure("turns_per_cpu_s", it.turns_per_cpu_second())
+        .figure("turns", sum.turns as f64)
+        .figure("turns_per_s", sum.turns as f64 / sum.took.as_secs_f64())
+        .figure("cpu_us_per_turn", sum.cpu.as_secs_f64() * 1e6 / sum.turns as f64)
+        .figure("turns_per_cpu_s", sum.turns_per_cpu_second())
 }
 
 // === impl Stage ===

@@ -65,8 +65,8 @@ impl<L, T> Default for InFlightItems<L, T> {
 
 impl<L: Ord + Clone, T: Clone> InFlightItems<L, T> {
     /// Adds an item.
-    pub(super) fn add(&mut self, lane: L, of: T, position: Position, loc: Loc, seen: bool) {
-        let item = Item { of, lane: lane.clone(), loc, seen, state: ItemState::Ready };
+    pub(super) fn add(&mut self, lane: L, content: T, position: Position, loc: Loc, seen: bool) {
+        let item = Item { of: content, lane: lane.clone(), loc, seen, state: ItemState::Ready };
         self.items.insert(position, item);
         self.set_ready(lane, position);
     }

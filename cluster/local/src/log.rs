@@ -29,7 +29,7 @@ const BUFFER_KEPT: usize = 1 << 20;
 #[derive(Debug, Default)]
 pub(super) struct SegmentFiles(RwLock<HashMap<u32, Arc<dyn DiskFile>>>);
 
-/// The head of a segment.
+/// The first bytes of a file of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SegmentHead {
     pub(super) id: u32,

@@ -122,9 +122,9 @@ impl Bucket for NatsBucket {
         ttl: Option<Duration>,
     ) -> Result<Position, BucketError> {
         check_key(key)?;
-        let mut on = expected;
+        let mut at = expected;
         for _ in 0..TRIES {
-            match self.store(key, on, ttl, value.clone()).await {
+            match self.store(key, at, ttl, value.clone()).await {
                 Ok(position) => return Ok(position),
                 Err(failure) if failure.is_wrong_last_sequence() => {}
                 Err(failure) => return Err(store_error(failure).into()),
@@ -134,9 +134,9 @@ impl Bucket for NatsBucket {
             }
             // The read only guesses; the next store decides.
             match self.marker(key).await.map_err(store_error)? {
-                Some(marker) => on = marker,
-                None if on == Position(0) => break,
-                None => on = Position(0),
+                Some(marker) => at = marker,
+                None if at == Position(0) => break,
+                None => at = Position(0),
             }
         }
         Err(BucketError::Conflict { key: key.to_owned() })

@@ -131,9 +131,10 @@ impl Journal for NatsJournal {
         let filter = self.prefix.journals();
         let page = self.reader.page(&filter, after.0, limit);
         let (messages, upto) = page.await.map_err(store_error)?;
-        let of = |message: StreamMessage| Some((entity_of(&message.subject)?, record(message)));
+        let entity_record =
+            |message: StreamMessage| Some((entity_of(&message.subject)?, record(message)));
         let ours = messages.into_iter().filter(|message| !self.is_foreign(message));
-        Ok(FeedPage { records: ours.filter_map(of).collect(), upto: Position(upto) })
+        Ok(FeedPage { records: ours.filter_map(entity_record).collect(), upto: Position(upto) })
     }
 
     async fn end(&self) -> Result<Position, StoreError> {

@@ -125,8 +125,8 @@ pub(super) fn streams(prefix: &Prefix) -> Vec<String> {
 
 /// Makes the mirror of one stream, or changes it.
 async fn make(api: &Api, name: &str, keep: Option<Duration>) -> Result<String, RequestFailure> {
-    let of = config(api, name).await?;
-    let mut wanted = plain(&kept(name), &of);
+    let origin = config(api, name).await?;
+    let mut wanted = plain(&kept(name), &origin);
     wanted["mirror"] = json!({ "name": name });
     wanted["deny_delete"] = json!(true);
     wanted["deny_purge"] = json!(true);

@@ -248,7 +248,9 @@ impl StreamReader {
                 self.api.ask(&format!("CONSUMER.LIST.{}", self.name), &question).await?;
             offset += page.consumers.len();
             let is_end = page.consumers.is_empty() || offset >= page.total;
-            let left = |it: Consumer| (it.name, (it.num_pending, it.num_ack_pending));
+            let left = |consumer: Consumer| {
+                (consumer.name, (consumer.num_pending, consumer.num_ack_pending))
+            };
             all.extend(page.consumers.into_iter().map(left));
             if is_end {
                 return Ok(all);

@@ -34,7 +34,6 @@ const OFFER_HEARTBEAT: Duration = Duration::from_millis(500);
 /// its place when its stream restarts, and then skips timers that came due in between.
 pub(super) const DUE_CONSUMER: &str = "inbox";
 
-/// The names of the streams.
 #[derive(Debug)]
 pub(super) struct StreamNames {
     pub(super) journal: String,

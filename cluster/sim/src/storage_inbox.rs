@@ -77,8 +77,9 @@ impl Inbox for SimInbox {
         rank: u8,
     ) -> Result<Box<dyn Consumer>, StoreError> {
         if rank > RANK_MAX || partition.0 >= self.0.shared.partitions {
-            let of = self.0.shared.partitions;
-            let detail = format!("partition {partition} of {of}, rank {rank} of {RANK_MAX}");
+            let partitions = self.0.shared.partitions;
+            let detail =
+                format!("partition {partition} of {partitions}, rank {rank} of {RANK_MAX}");
             return Err(StoreError::Refused { store: STORE, detail });
         }
         Ok(Box::new(SimConsumer { client: self.0.clone(), partition }))

@@ -161,7 +161,8 @@ impl MembershipState {
         if self.deaths_told.is_some_and(|at| now - at < TELL_AGAIN) {
             return;
         }
-        let recent = self.dead.iter().filter(|(_, it)| it.witnessed && now - it.at < TELL_WITHIN);
+        let recent =
+            self.dead.iter().filter(|(_, dead)| dead.witnessed && now - dead.at < TELL_WITHIN);
         let mut recent: Vec<_> = recent.map(|(process, death)| (death.at, *process)).collect();
         if recent.is_empty() {
             return;

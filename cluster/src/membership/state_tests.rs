@@ -90,170 +90,170 @@ impl Scene {
 
 #[test]
 fn silence_kills_only_while_the_own_echo_is_unbroken() {
-    let mut it = Scene::new(&[(2, "a")]);
-    let start = it.now;
+    let mut scene = Scene::new(&[(2, "a")]);
+    let start = scene.now;
     let at = |seconds| start + Duration::from_secs(seconds);
     // It does not hear itself either: no process is dead.
-    it.state.judge(at(20));
-    assert!(!it.is_dead(2));
+    scene.state.judge(at(20));
+    assert!(!scene.is_dead(2));
     // The echo is back, but the gap is too fresh to judge by.
-    it.state.hear(at(20), heartbeat(ME, "a"));
-    it.state.judge(at(21));
-    assert!(!it.is_dead(2));
+    scene.state.hear(at(20), heartbeat(ME, "a"));
+    scene.state.judge(at(21));
+    assert!(!scene.is_dead(2));
     for second in 21..=31 {
-        it.state.hear(at(second), heartbeat(ME, "a"));
+        scene.state.hear(at(second), heartbeat(ME, "a"));
     }
-    it.state.judge(at(31));
-    assert!(it.is_dead(2));
+    scene.state.judge(at(31));
+    assert!(scene.is_dead(2));
     // A process that sends a heartbeat again lives again.
-    it.state.hear(at(32), heartbeat(2, "a"));
-    assert!(!it.is_dead(2));
-    assert_eq!(it.state.members(at(32), BTreeMap::new()).seats().len(), 2);
+    scene.state.hear(at(32), heartbeat(2, "a"));
+    assert!(!scene.is_dead(2));
+    assert_eq!(scene.state.members(at(32), BTreeMap::new()).seats().len(), 2);
 }
 
 #[test]
 fn whoever_was_never_heard_is_dead_once_silence_would_have_killed_it() {
-    let mut it = Scene::new(&[(2, "a")]);
+    let mut scene = Scene::new(&[(2, "a")]);
     let holds_dead =
-        |it: &Scene, who| it.state.members(it.now, BTreeMap::new()).holds_dead(id(who));
+        |scene: &Scene, who| scene.state.members(scene.now, BTreeMap::new()).holds_dead(id(who));
     for _ in 0..6 {
-        assert!(!holds_dead(&it, 7), "not listened for long enough");
-        it.pass(1_000);
-        it.state.hear(it.now, heartbeat(2, "a"));
+        assert!(!holds_dead(&scene, 7), "not listened for long enough");
+        scene.pass(1_000);
+        scene.state.hear(scene.now, heartbeat(2, "a"));
     }
-    assert!(holds_dead(&it, 7));
-    assert!(!holds_dead(&it, 2) && !holds_dead(&it, ME), "they speak");
+    assert!(holds_dead(&scene, 7));
+    assert!(!holds_dead(&scene, 2) && !holds_dead(&scene, ME), "they speak");
     // Silence during a gap, or over a connection that broke, proves nothing.
-    it.state.attached(it.now, BusConnection { server: "a".to_owned(), breaks: 1 });
-    assert!(!holds_dead(&it, 7));
+    scene.state.attached(scene.now, BusConnection { server: "a".to_owned(), breaks: 1 });
+    assert!(!holds_dead(&scene, 7));
     for _ in 0..10 {
-        it.pass(1_000);
+        scene.pass(1_000);
     }
-    assert!(holds_dead(&it, 7));
-    it.now += Duration::from_secs(4);
-    assert!(!holds_dead(&it, 7), "it is deaf to itself");
-    it.pass(0);
-    assert!(!holds_dead(&it, 7), "the gap is too fresh");
-    it.state.hear(it.now, heartbeat(7, "a"));
+    assert!(holds_dead(&scene, 7));
+    scene.now += Duration::from_secs(4);
+    assert!(!holds_dead(&scene, 7), "it is deaf to itself");
+    scene.pass(0);
+    assert!(!holds_dead(&scene, 7), "the gap is too fresh");
+    scene.state.hear(scene.now, heartbeat(7, "a"));
     for _ in 0..10 {
-        it.pass(1_000);
+        scene.pass(1_000);
     }
-    assert!(!holds_dead(&it, 7), "heard, and not yet judged");
+    assert!(!holds_dead(&scene, 7), "heard, and not yet judged");
 }
 
 #[test]
 fn who_hangs_on_the_same_server_and_answers_no_more_is_dead_after_the_second_request() {
-    let mut it = Scene::new(&[(2, "a")]);
-    it.no_listener(2, 1);
-    assert_eq!(it.state.tells(), [Hearsay::Suspected { process: id(2) }]);
-    assert_eq!(it.state.asks(it.now), [id(2)], "asked again, once");
-    assert!(!it.is_dead(2));
-    it.no_listener(2, 1);
-    assert!(it.is_dead(2));
-    assert_eq!(it.state.tells(), [Hearsay::Gone { process: id(2) }]);
+    let mut scene = Scene::new(&[(2, "a")]);
+    scene.no_listener(2, 1);
+    assert_eq!(scene.state.tells(), [Hearsay::Suspected { process: id(2) }]);
+    assert_eq!(scene.state.asks(scene.now), [id(2)], "asked again, once");
+    assert!(!scene.is_dead(2));
+    scene.no_listener(2, 1);
+    assert!(scene.is_dead(2));
+    assert_eq!(scene.state.tells(), [Hearsay::Gone { process: id(2) }]);
 }
 
 #[test]
 fn two_answers_at_once_are_one() {
-    let mut it = Scene::new(&[(2, "a")]);
-    it.state.probed(it.now, id(2), Probed::NoListener);
-    it.state.probed(it.now, id(2), Probed::NoListener);
-    assert!(!it.is_dead(2));
+    let mut scene = Scene::new(&[(2, "a")]);
+    scene.state.probed(scene.now, id(2), Probed::NoListener);
+    scene.state.probed(scene.now, id(2), Probed::NoListener);
+    assert!(!scene.is_dead(2));
 }
 
 #[test]
 fn an_answer_in_between_clears_of_doubt() {
     for answer in [Probed::Answered, Probed::Unknown] {
-        let mut it = Scene::new(&[(2, "a")]);
-        it.no_listener(2, 1);
-        it.state.probed(it.now, id(2), answer);
-        it.no_listener(2, 1);
-        assert!(!it.is_dead(2), "{answer:?}");
+        let mut scene = Scene::new(&[(2, "a")]);
+        scene.no_listener(2, 1);
+        scene.state.probed(scene.now, id(2), answer);
+        scene.no_listener(2, 1);
+        assert!(!scene.is_dead(2), "{answer:?}");
     }
 }
 
 #[test]
 fn who_never_answered_is_not_doubted() {
-    let mut it = Scene::new(&[]);
-    it.state.hear(it.now, heartbeat(2, "a"));
-    it.no_listener(2, 3);
-    assert!(!it.is_dead(2));
-    assert!(it.state.tells().is_empty());
+    let mut scene = Scene::new(&[]);
+    scene.state.hear(scene.now, heartbeat(2, "a"));
+    scene.no_listener(2, 3);
+    assert!(!scene.is_dead(2));
+    assert!(scene.state.tells().is_empty());
 }
 
 #[test]
 fn clients_of_another_server_are_not_held_dead_because_it_may_be_the_server() {
-    let mut it = Scene::new(&[(2, "b")]);
-    it.no_listener(2, 8);
-    assert!(!it.is_dead(2), "whether its server lives is unknown");
+    let mut scene = Scene::new(&[(2, "b")]);
+    scene.no_listener(2, 8);
+    assert!(!scene.is_dead(2), "whether its server lives is unknown");
     // A witness on that server does.
-    it.state.hearsay(it.now, &Hearsay::Gone { process: id(2) });
-    assert!(it.is_dead(2));
+    scene.state.hearsay(scene.now, &Hearsay::Gone { process: id(2) });
+    assert!(scene.is_dead(2));
 }
 
 #[test]
 fn hearsay_kills_nobody_who_answers() {
-    let mut it = Scene::new(&[(2, "a")]);
-    it.state.hearsay(it.now, &Hearsay::Gone { process: id(2) });
-    it.state.judge(it.now);
-    assert!(!it.is_dead(2));
-    assert!(it.state.asks(it.now).contains(&id(2)), "it is asked");
-    it.state.probed(it.now, id(2), Probed::Answered);
-    it.no_listener(2, 1);
-    assert!(!it.is_dead(2));
+    let mut scene = Scene::new(&[(2, "a")]);
+    scene.state.hearsay(scene.now, &Hearsay::Gone { process: id(2) });
+    scene.state.judge(scene.now);
+    assert!(!scene.is_dead(2));
+    assert!(scene.state.asks(scene.now).contains(&id(2)), "it is asked");
+    scene.state.probed(scene.now, id(2), Probed::Answered);
+    scene.no_listener(2, 1);
+    assert!(!scene.is_dead(2));
     // Hearsay about this process itself does not count.
-    it.state.hearsay(it.now, &Hearsay::Gone { process: id(ME) });
-    it.no_listener(ME, 3);
-    assert!(!it.is_dead(ME));
+    scene.state.hearsay(scene.now, &Hearsay::Gone { process: id(ME) });
+    scene.no_listener(ME, 3);
+    assert!(!scene.is_dead(ME));
 }
 
 #[test]
 fn a_servers_word_is_a_reason_to_ask_and_knows_that_the_server_lives() {
-    let mut it = Scene::new(&[(2, "b")]);
-    it.state.parted(it.now, id(2));
-    assert_eq!(it.state.asks(it.now).iter().filter(|one| **one == id(2)).count(), 1);
-    assert!(!it.is_dead(2));
-    it.no_listener(2, 2);
-    assert!(it.is_dead(2));
+    let mut scene = Scene::new(&[(2, "b")]);
+    scene.state.parted(scene.now, id(2));
+    assert_eq!(scene.state.asks(scene.now).iter().filter(|one| **one == id(2)).count(), 1);
+    assert!(!scene.is_dead(2));
+    scene.no_listener(2, 2);
+    assert!(scene.is_dead(2));
 }
 
 #[test]
 fn after_a_break_of_its_own_connection_it_holds_nobody_dead_for_a_while() {
-    let mut it = Scene::new(&[(2, "a"), (3, "a")]);
-    it.state.attached(it.now, BusConnection { breaks: 1, ..on("a") });
-    it.no_listener(2, 5);
-    assert!(!it.is_dead(2));
+    let mut scene = Scene::new(&[(2, "a"), (3, "a")]);
+    scene.state.attached(scene.now, BusConnection { breaks: 1, ..on("a") });
+    scene.no_listener(2, 5);
+    assert!(!scene.is_dead(2));
     for _ in 0..9 {
-        it.pass(1_000);
-        it.state.hear(it.now, heartbeat(2, "a"));
-        it.state.hear(it.now, heartbeat(3, "a"));
+        scene.pass(1_000);
+        scene.state.hear(scene.now, heartbeat(2, "a"));
+        scene.state.hear(scene.now, heartbeat(3, "a"));
     }
-    it.no_listener(3, 2);
-    assert!(it.is_dead(3), "by then it judges again");
+    scene.no_listener(3, 2);
+    assert!(scene.is_dead(3), "by then it judges again");
 }
 
 #[test]
 fn after_a_break_or_a_gap_whoever_was_heard_since_is_judged_by_answers_again() {
     for is_gap in [false, true] {
-        let mut it = Scene::new(&[(2, "a"), (3, "a")]);
+        let mut scene = Scene::new(&[(2, "a"), (3, "a")]);
         if is_gap {
-            it.pass(4_000);
+            scene.pass(4_000);
         } else {
-            it.state.attached(it.now, BusConnection { breaks: 1, ..on("a") });
+            scene.state.attached(scene.now, BusConnection { breaks: 1, ..on("a") });
         }
         // Both are on their way back.
-        it.no_listener(2, 3);
-        it.state.hear(it.now, heartbeat(2, "a"));
-        it.no_listener(2, 2);
-        assert!(!it.is_dead(2), "what was sent before may arrive as late");
-        it.pass(1_000);
-        it.state.hear(it.now, heartbeat(2, "a"));
-        it.no_listener(2, 1);
-        assert!(!it.is_dead(2), "what was found before it was heard proves nothing");
-        it.no_listener(2, 1);
-        assert!(it.is_dead(2), "gap: {is_gap}");
-        it.no_listener(3, 4);
-        assert!(!it.is_dead(3), "it may still be on its way");
+        scene.no_listener(2, 3);
+        scene.state.hear(scene.now, heartbeat(2, "a"));
+        scene.no_listener(2, 2);
+        assert!(!scene.is_dead(2), "what was sent before may arrive as late");
+        scene.pass(1_000);
+        scene.state.hear(scene.now, heartbeat(2, "a"));
+        scene.no_listener(2, 1);
+        assert!(!scene.is_dead(2), "what was found before it was heard proves nothing");
+        scene.no_listener(2, 1);
+        assert!(scene.is_dead(2), "gap: {is_gap}");
+        scene.no_listener(3, 4);
+        assert!(!scene.is_dead(3), "it may still be on its way");
     }
 }
 
@@ -278,65 +278,68 @@ fn a_newcomer_holds_dead_whom_others_do_and_who_does_not_answer() {
     assert_eq!(other.state.tells(), [Hearsay::Dead { process: id(7) }], "it listens now");
     // The newcomer has not heard 7, and asks for itself.
     for answer in [Probed::NoListener, Probed::Unknown, Probed::Answered] {
-        let mut it = Scene::new(&[]);
-        it.state.hearsay(it.now, &Hearsay::Suspected { process: id(7) });
-        it.state.hearsay(it.now, &Hearsay::Gone { process: id(7) });
-        assert!(it.state.asks(it.now).is_empty(), "these are about processes that were heard");
-        it.state.hearsay(it.now, &Hearsay::Dead { process: id(7) });
-        assert_eq!(it.state.asks(it.now), [id(7)]);
-        it.no_listener(7, 1);
-        assert!(!it.is_dead(7), "once is not enough");
-        assert_eq!(it.state.asks(it.now), [id(7)]);
-        it.state.probed(it.now, id(7), answer);
-        assert_eq!(it.is_dead(7), answer == Probed::NoListener, "{answer:?}");
-        assert!(it.state.tells().is_empty(), "the process that told it knows");
-        it.pass(1_000);
-        assert!(it.state.asks(it.now).is_empty(), "it is asked no more");
-        it.state.hear(it.now, heartbeat(9, "a"));
-        assert!(it.state.tells().is_empty(), "it does not pass on hearsay");
-        it.state.hear(it.now, heartbeat(7, "a"));
-        assert!(!it.is_dead(7), "it is back");
+        let mut scene = Scene::new(&[]);
+        scene.state.hearsay(scene.now, &Hearsay::Suspected { process: id(7) });
+        scene.state.hearsay(scene.now, &Hearsay::Gone { process: id(7) });
+        assert!(
+            scene.state.asks(scene.now).is_empty(),
+            "these are about processes that were heard"
+        );
+        scene.state.hearsay(scene.now, &Hearsay::Dead { process: id(7) });
+        assert_eq!(scene.state.asks(scene.now), [id(7)]);
+        scene.no_listener(7, 1);
+        assert!(!scene.is_dead(7), "once is not enough");
+        assert_eq!(scene.state.asks(scene.now), [id(7)]);
+        scene.state.probed(scene.now, id(7), answer);
+        assert_eq!(scene.is_dead(7), answer == Probed::NoListener, "{answer:?}");
+        assert!(scene.state.tells().is_empty(), "the process that told it knows");
+        scene.pass(1_000);
+        assert!(scene.state.asks(scene.now).is_empty(), "it is asked no more");
+        scene.state.hear(scene.now, heartbeat(9, "a"));
+        assert!(scene.state.tells().is_empty(), "it does not pass on hearsay");
+        scene.state.hear(scene.now, heartbeat(7, "a"));
+        assert!(!scene.is_dead(7), "it is back");
     }
 }
 
 #[test]
 fn what_a_newcomer_is_told_is_little_and_recent_and_told_by_three() {
-    let mut it = Scene::new(&[]);
+    let mut scene = Scene::new(&[]);
     for process in 100..200 {
-        it.state.hear(it.now, heartbeat(process, "a"));
-        it.state.probed(it.now, id(process), Probed::Answered);
+        scene.state.hear(scene.now, heartbeat(process, "a"));
+        scene.state.probed(scene.now, id(process), Probed::Answered);
     }
     for process in 100..200 {
-        it.state.probed(it.now, id(process), Probed::NoListener);
+        scene.state.probed(scene.now, id(process), Probed::NoListener);
     }
-    it.pass(300);
+    scene.pass(300);
     for process in 100..200 {
-        it.state.probed(it.now, id(process), Probed::NoListener);
+        scene.state.probed(scene.now, id(process), Probed::NoListener);
     }
-    assert!((100..200).all(|process| it.is_dead(process)));
-    it.state.tells();
-    it.state.hear(it.now, heartbeat(9, "a"));
-    assert_eq!(it.state.tells().len(), 32);
-    it.state.hear(it.now, heartbeat(11, "a"));
-    assert!(it.state.tells().is_empty(), "not again within a moment");
-    it.pass(120_000);
-    it.state.hear(it.now, heartbeat(10, "a"));
-    assert!(it.state.tells().is_empty(), "what is long ago is left to silence");
+    assert!((100..200).all(|process| scene.is_dead(process)));
+    scene.state.tells();
+    scene.state.hear(scene.now, heartbeat(9, "a"));
+    assert_eq!(scene.state.tells().len(), 32);
+    scene.state.hear(scene.now, heartbeat(11, "a"));
+    assert!(scene.state.tells().is_empty(), "not again within a moment");
+    scene.pass(120_000);
+    scene.state.hear(scene.now, heartbeat(10, "a"));
+    assert!(scene.state.tells().is_empty(), "what is long ago is left to silence");
     // Of ten that hear of a newcomer, the three after it inform it.
     let tellers = (1..=10).filter(|me| {
-        let mut state = MembershipState::new(id(*me), MembershipOptions::default(), it.now);
+        let mut state = MembershipState::new(id(*me), MembershipOptions::default(), scene.now);
         for process in (1..=10).chain([50]) {
-            state.hear(it.now, heartbeat(process, "a"));
-            state.probed(it.now, id(process), Probed::Answered);
+            state.hear(scene.now, heartbeat(process, "a"));
+            state.probed(scene.now, id(process), Probed::Answered);
         }
         for again in 0..2 {
-            let at = it.now + Duration::from_millis(300 * again);
+            let at = scene.now + Duration::from_millis(300 * again);
             state.hear(at, heartbeat(*me, "a"));
             state.attached(at, on("a"));
             state.probed(at, id(50), Probed::NoListener);
         }
         state.tells();
-        state.hear(it.now + Duration::from_secs(1), heartbeat(8 << 64 | 5, "a"));
+        state.hear(scene.now + Duration::from_secs(1), heartbeat(8 << 64 | 5, "a"));
         !state.tells().is_empty()
     });
     assert_eq!(tellers.collect::<Vec<u128>>(), [1, 2, 3], "the ring begins again after the last");
@@ -401,7 +404,7 @@ fn it_is_settled_a_while_after_it_heard_itself() {
 
 #[test]
 fn who_drains_or_is_cordoned_or_is_no_worker_has_no_seat() {
-    let mut it = Scene::new(&[]);
+    let mut scene = Scene::new(&[]);
     let others = [
         Heartbeat { draining: true, ..heartbeat(2, "a") },
         Heartbeat { cordoned: true, ..heartbeat(3, "a") },
@@ -409,9 +412,9 @@ fn who_drains_or_is_cordoned_or_is_no_worker_has_no_seat() {
         Heartbeat { shed: 2, ..heartbeat(5, "a") },
     ];
     for other in others {
-        it.state.hear(it.now, other);
+        scene.state.hear(scene.now, other);
     }
-    let seats = it.state.members(it.now, BTreeMap::new()).seats();
+    let seats = scene.state.members(scene.now, BTreeMap::new()).seats();
     let seats: Vec<_> = seats.iter().map(|seat| (seat.process, seat.shed)).collect();
     assert_eq!(seats, [(id(ME), 0), (id(5), 2)]);
 }

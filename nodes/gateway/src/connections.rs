@@ -113,14 +113,14 @@ impl OpenConnections {
     /// Closes the oldest connection of the peer that has most of those without a token.
     fn evict(&mut self) {
         let mut counts: HashMap<CountedPeer, usize> = HashMap::new();
-        for it in self.unauthenticated.values() {
-            *counts.entry(it.peer).or_default() += 1;
+        for slot in self.unauthenticated.values() {
+            *counts.entry(slot.peer).or_default() += 1;
         }
         let most = counts.values().copied().max();
         let oldest = self
             .unauthenticated
             .iter()
-            .find(|(_, it)| counts.get(&it.peer).copied() == most)
+            .find(|(_, slot)| counts.get(&slot.peer).copied() == most)
             .map(|(number, _)| *number);
         if let Some(gone) = oldest.and_then(|number| self.unauthenticated.remove(&number)) {
             self.evicted += 1;
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     fn of(all: usize, unauthenticated: usize) -> Connections {
-        let most = |it| NonZeroUsize::new(it).unwrap();
+        let most = |count| NonZeroUsize::new(count).unwrap();
         Connections::new(most(all), most(unauthenticated))
     }
 
@@ -207,7 +207,7 @@ mod tests {
             !first.evicted().is_cancelled(),
             "another peer's flood costs no other peer a place"
         );
-        let gone: Vec<bool> = flood.iter().map(|it| it.evicted().is_cancelled()).collect();
+        let gone: Vec<bool> = flood.iter().map(|slot| slot.evicted().is_cancelled()).collect();
         assert_eq!(gone, [true, true, true, false, false]);
         assert_eq!(connections.evicted(), 3);
     }
@@ -261,7 +261,7 @@ mod tests {
             for (step, host, which) in steps {
                 match step {
                     0 => {
-                        slots.retain(|it| !it.evicted().is_cancelled());
+                        slots.retain(|slot| !slot.evicted().is_cancelled());
                         if let Some(slot) = enter(&connections, host) {
                             prop_assert!(!slot.evicted().is_cancelled(), "the newest has a place");
                             slots.push(slot);

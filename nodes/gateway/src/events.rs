@@ -110,7 +110,7 @@ fn params(session: String, query: Option<&str>, headers: &HeaderMap) -> Result<V
 }
 
 /// A turn's events from here on, as they come.
-pub(super) fn respond(gateway: Arc<Gateway>, it: Streamed) -> Response {
+pub(super) fn respond(gateway: Arc<Gateway>, streamed: Streamed) -> Response {
     let options = &gateway.options;
     let out = Arc::new(Outbox::new(options.queue_frames, options.queue_bytes));
     let head = format!("retry: {}\n", rand::random_range(RETRY_MS));
@@ -122,13 +122,13 @@ pub(super) fn respond(gateway: Arc<Gateway>, it: Streamed) -> Response {
             gateway: &gateway,
             out: &end.0,
             wording: Wording::Events,
-            session: it.session,
-            seen: it.after,
+            session: streamed.session,
+            seen: streamed.after,
             first: true,
-            sent: it.sent,
+            sent: streamed.sent,
         };
         // A closed connection cannot be informed (GATE-4).
-        stream.run(it.following).await.ok();
+        stream.run(streamed.following).await.ok();
     };
     tasks.spawn(async move { killed.run_until_cancelled(stream).await }.in_current_span());
     let kind = HeaderValue::from_static("text/event-stream");

@@ -128,7 +128,7 @@ async fn one(
 fn waits(params: &mut Map<String, Value>, text: Option<&str>) -> Result<(), ErrorBody> {
     for (name, value) in query(text, &[("wait", QueryKind::Number)]) {
         let seconds = value.as_u64().filter(|_| name == "wait");
-        let seconds = seconds.and_then(|it| u32::try_from(it).ok()?.checked_mul(1_000));
+        let seconds = seconds.and_then(|seconds| u32::try_from(seconds).ok()?.checked_mul(1_000));
         let seconds = seconds.ok_or_else(|| {
             invalid(format!("parameter `{name}` of the query")).hint("write `?wait=5`, in seconds")
         })?;

@@ -134,9 +134,9 @@ const JOINED_MOST: usize = 32 << 10;
 pub(super) fn coalesce(events: Vec<TurnEvent>) -> Vec<TurnEvent> {
     let mut joined: Vec<TurnEvent> = Vec::with_capacity(events.len());
     for event in events {
-        let of = |one: &TurnEvent| one.cursor.map(|cursor| (cursor.call, cursor.attempt));
+        let attempt_of = |one: &TurnEvent| one.cursor.map(|cursor| (cursor.call, cursor.attempt));
         if let Some(last) = joined.last_mut()
-            && of(last) == of(&event)
+            && attempt_of(last) == attempt_of(&event)
             && let (TurnBody::Text(text), TurnBody::Text(more))
             | (TurnBody::Thought(text), TurnBody::Thought(more)) = (&mut last.body, &event.body)
             && text.len() + more.len() <= JOINED_MOST

@@ -9,7 +9,7 @@ use clawnode_proto::{
 
 use super::session_ref::SessionRef;
 
-/// A page of a list.
+/// Which rows a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListPage {
     /// The last row before it; nothing for the first page.
@@ -21,7 +21,6 @@ pub struct ListPage {
 /// A page of a list about one session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionPage {
-    /// Which session.
     pub session: SessionRef,
     /// The last row before it; nothing for the first page.
     pub after: Option<Cursor>,
@@ -29,10 +28,9 @@ pub struct SessionPage {
     pub limit: usize,
 }
 
-/// A turn of a session.
+/// The parameters of methods that read or cancel one turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionTurn {
-    /// Which session.
     pub session: SessionRef,
     /// Which turn of it.
     pub turn: TurnId,
@@ -41,7 +39,6 @@ pub struct SessionTurn {
 /// A turn that is to go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContinuedTurn {
-    /// Which session.
     pub session: SessionRef,
     /// Which turn of it; nothing for the one that waits.
     pub turn: Option<TurnId>,
@@ -50,7 +47,6 @@ pub struct ContinuedTurn {
 /// A call whose context is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionContext {
-    /// Which session.
     pub session: SessionRef,
     /// Which call of it; nothing for the last one.
     pub at: Option<ContextPlace>,
@@ -59,7 +55,6 @@ pub struct SessionContext {
 /// Entries of a session's ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionLedgerShow {
-    /// Which session.
     pub session: SessionRef,
     /// Which entries of it.
     pub wanted: LedgerShow,
@@ -68,7 +63,6 @@ pub struct SessionLedgerShow {
 /// A tool of an MCP server that is approved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct McpApproval {
-    /// Which server.
     pub server: McpServerName,
     /// Which tool of it; nothing for all.
     pub tool: Option<String>,
@@ -79,18 +73,16 @@ pub struct McpApproval {
 /// What a person decides about a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallDecision {
-    /// Which call.
     pub call: CallId,
     /// The action that was shown.
     pub action: Digest,
-    /// Why.
+    /// As the person wrote it; it is recorded.
     pub reason: Option<String>,
 }
 
 /// An execution whose state is awaited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExecutionWait {
-    /// Which execution.
     pub execution: ExecutionId,
     /// How long to wait for its end.
     pub wait: Duration,

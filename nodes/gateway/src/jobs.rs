@@ -113,8 +113,8 @@ impl Judge<LogFilter> for JobLogs {
         let after = cursor.map(|cursor| cursor.read::<LogEnd>(Method::JobsLogs)).transpose()?;
         let (run, after) = match after {
             None => (run, 0),
-            Some(Pair(of, Pair(number, line)))
-                if of == job && run.is_none_or(|it| it == number) =>
+            Some(Pair(cursor_job, Pair(number, line)))
+                if cursor_job == job && run.is_none_or(|cursor_run| cursor_run == number) =>
             {
                 (Some(number), line)
             }

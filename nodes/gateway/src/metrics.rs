@@ -115,7 +115,9 @@ impl Metrics {
 
     /// What is shown to people.
     pub(super) fn stats(&self) -> StatsView {
-        let gauge = |it: &AtomicI64| u64::try_from(it.load(Ordering::Relaxed)).unwrap_or(0);
+        let gauge = |gauge_value: &AtomicI64| {
+            u64::try_from(gauge_value.load(Ordering::Relaxed)).unwrap_or(0)
+        };
         StatsView {
             accepted: self.accepted.load(Ordering::Relaxed),
             turns: self.turn_seconds.count.load(Ordering::Relaxed),
@@ -136,32 +138,50 @@ impl Metrics {
 
     /// Everything, as a scraper reads it.
     pub(super) fn render(&self, connections: &Connections, out: &mut String) {
-        let it = "clawnode_gateway";
+        let prefix = "clawnode_gateway";
         let evicted = AtomicU64::new(connections.evicted());
-        self.requests.render(out, &format!("{it}_requests_total"), "HTTP requests");
-        self.calls.render(out, &format!("{it}_calls_total"), "JSON-RPC requests");
-        self.refusals.render(out, &format!("{it}_refusals_total"), "Refusals by code");
-        self.turns.render(out, &format!("{it}_turns_total"), "Turns followed to their end");
-        self.tokens.render(out, &format!("{it}_tokens_total"), "Tokens of followed turns");
-        single(out, &format!("{it}_accepted_total"), "counter", "Messages stored", &self.accepted);
-        single(out, &format!("{it}_lagged_total"), "counter", "Streams that lagged", &self.lagged);
-        single(out, &format!("{it}_connections"), "gauge", "Open connections", &self.connections);
-        let name = format!("{it}_evicted_total");
+        self.requests.render(out, &format!("{prefix}_requests_total"), "HTTP requests");
+        self.calls.render(out, &format!("{prefix}_calls_total"), "JSON-RPC requests");
+        self.refusals.render(out, &format!("{prefix}_refusals_total"), "Refusals by code");
+        self.turns.render(out, &format!("{prefix}_turns_total"), "Turns followed to their end");
+        self.tokens.render(out, &format!("{prefix}_tokens_total"), "Tokens of followed turns");
+        single(
+            out,
+            &format!("{prefix}_accepted_total"),
+            "counter",
+            "Messages stored",
+            &self.accepted,
+        );
+        single(
+            out,
+            &format!("{prefix}_lagged_total"),
+            "counter",
+            "Streams that lagged",
+            &self.lagged,
+        );
+        single(
+            out,
+            &format!("{prefix}_connections"),
+            "gauge",
+            "Open connections",
+            &self.connections,
+        );
+        let name = format!("{prefix}_evicted_total");
         single(out, &name, "counter", "Connections without a token that made room", &evicted);
-        single(out, &format!("{it}_sockets"), "gauge", "Open WebSockets", &self.sockets);
+        single(out, &format!("{prefix}_sockets"), "gauge", "Open WebSockets", &self.sockets);
         self.request_seconds.render(
             out,
-            &format!("{it}_request_seconds"),
+            &format!("{prefix}_request_seconds"),
             "Time to the head of an HTTP answer",
         );
         self.first_text_seconds.render(
             out,
-            &format!("{it}_first_text_seconds"),
+            &format!("{prefix}_first_text_seconds"),
             "Time from a message to the first text of its reply",
         );
         self.turn_seconds.render(
             out,
-            &format!("{it}_turn_seconds"),
+            &format!("{prefix}_turn_seconds"),
             "Time from a message to the end of its turn",
         );
     }
@@ -263,12 +283,12 @@ impl RecentDurations {
         drop(recent);
         sorted.sort_unstable();
         // The nearest rank: the smallest that so many of a hundred do not exceed.
-        let of = |percent: usize| {
+        let at_percent = |percent: usize| {
             let rank = (sorted.len() * percent).div_ceil(100);
             sorted.get(rank.saturating_sub(1)).copied()
         };
         let samples = u32::try_from(sorted.len()).unwrap_or(u32::MAX);
-        Latency { samples, p50_ms: of(50), p99_ms: of(99) }
+        Latency { samples, p50_ms: at_percent(50), p99_ms: at_percent(99) }
     }
 }
 

@@ -307,7 +307,7 @@ mod tests {
 
     /// The schema that a reference leads to, or the schema itself.
     fn resolved<'a>(schema: &'a Value, all: &'a Map<String, Value>) -> &'a Value {
-        let target = schema["$ref"].as_str().and_then(|it| it.rsplit('/').next());
+        let target = schema["$ref"].as_str().and_then(|reference| reference.rsplit('/').next());
         target.and_then(|name| all.get(name)).unwrap_or(schema)
     }
 
@@ -427,7 +427,7 @@ mod tests {
 
     /// The body of a refusal, with all codes that it may have.
     fn problem() -> Value {
-        let codes = ErrorCode::ALL.iter().map(|it| format!("`{it}` ({})", it.http_status()));
+        let codes = ErrorCode::ALL.iter().map(|code| format!("`{code}` ({})", code.http_status()));
         let codes = format!("Stable. One of {}.", codes.collect::<Vec<_>>().join(", "));
         json!({
             "type": "object",
@@ -475,9 +475,9 @@ mod tests {
         });
         let answers = used(&paths, answers.collect());
         let known: BTreeSet<String> = schemas.keys().cloned().collect();
-        let name_of = |of: &str| {
-            let own = of.strip_prefix("Answer").filter(|own| !known.contains(*own));
-            own.unwrap_or(of).to_owned()
+        let name_of = |name: &str| {
+            let own = name.strip_prefix("Answer").filter(|own| !known.contains(*own));
+            own.unwrap_or(name).to_owned()
         };
         schemas.extend(answers.into_iter().map(|(name, schema)| (name_of(&name), schema)));
         schemas.insert("Problem".to_owned(), problem());
@@ -520,8 +520,9 @@ mod tests {
                 return;
             }
             let meaning = one["description"].as_str().map(|text| (named, text));
-            about
-                .extend(meaning.map(|(it, text)| format!("`{}`: {text}", it[0].as_str().unwrap())));
+            about.extend(
+                meaning.map(|(names, text)| format!("`{}`: {text}", names[0].as_str().unwrap())),
+            );
             texts.extend_from_slice(named);
         }
         all.remove("oneOf");
@@ -587,7 +588,7 @@ mod tests {
     #[test]
     fn the_document_is_made_from_the_routes_and_types() {
         let made = serde_json::to_string_pretty(&made()).unwrap() + "\n";
-        if made != DOCUMENT && env::var("INSTA_UPDATE").is_ok_and(|it| it == "always") {
+        if made != DOCUMENT && env::var("INSTA_UPDATE").is_ok_and(|value| value == "always") {
             fs::write(FILE, &made).unwrap();
             return;
         }

@@ -94,7 +94,7 @@ impl RpcCall {
 /// The parameters of a frame `{"type":"panic","payload":{…}}`, as clients of another protocol send
 /// it. Whatever else is in it: a person wants things stopped, so nothing of it is an error.
 fn panic_of(payload: Option<&Value>) -> Value {
-    let text = |name| payload.and_then(|it| it.get(name)).and_then(Value::as_str);
+    let text = |name| payload.and_then(|payload| payload.get(name)).and_then(Value::as_str);
     let scope = text("scope").filter(|scope| scope.parse::<SwitchScope>().is_ok());
     let why = text("why").or_else(|| text("reason")).unwrap_or_default();
     serde_json::json!({ "scope": scope, "why": why })
@@ -234,7 +234,7 @@ pub(super) fn send(
     // neither, no peer is the conversation of another.
     let mut whole: KeyPart = parse("peer", &peer)?;
     for (name, text) in [("peer", Some(&peer)), ("conversation", conversation.as_ref())] {
-        if text.is_some_and(|it| it.contains(CONVERSATION)) {
+        if text.is_some_and(|text| text.contains(CONVERSATION)) {
             let what = format!("parameter `{name}`: `{CONVERSATION}` cannot be in it");
             return Err(invalid(what).hint("it separates a peer from a conversation"));
         }

@@ -26,7 +26,6 @@ Examples:
   clawnode agents pause ops
   clawnode agents resume ops";
 
-/// `agents`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum AgentsCommand {
@@ -76,8 +75,8 @@ fn params(agent: &AgentName) -> AgentParams {
     AgentParams { agent: agent.to_string() }
 }
 
-const fn state(it: &AgentView) -> &'static str {
-    match (&it.stopped, it.paused) {
+const fn state(view: &AgentView) -> &'static str {
+    match (&view.stopped, view.paused) {
         (Some(_), _) => "stopped",
         (None, true) => "paused",
         (None, false) => "active",
@@ -86,36 +85,37 @@ const fn state(it: &AgentView) -> &'static str {
 
 /// The agents, and below them why each paused one is paused and how it goes on.
 fn listed(out: Output, agents: &[AgentView]) -> String {
-    let paused = agents.iter().filter(|it| it.paused).map(|it| format!("\n{}", reason(it)));
+    let paused =
+        agents.iter().filter(|agent| agent.paused).map(|agent| format!("\n{}", reason(agent)));
     table(out, agents) + &paused.collect::<String>()
 }
 
-fn reason(it: &AgentView) -> String {
-    let why = it.pause.as_ref().map_or_else(|| "paused".to_owned(), ToString::to_string);
-    let agent = &it.agent;
+fn reason(view: &AgentView) -> String {
+    let why = view.pause.as_ref().map_or_else(|| "paused".to_owned(), ToString::to_string);
+    let agent = &view.agent;
     clean(&format!("`{agent}` is {why}; `clawnode agents resume {agent}` lets it go on"))
 }
 
 fn table(out: Output, agents: &[AgentView]) -> String {
     let head =
         ["agent", "model", "state", "running", "waiting", "max turns", "max steps", "system"];
-    let row = |it: &AgentView| {
+    let row = |agent: &AgentView| {
         vec![
-            it.agent.to_string(),
-            it.model.to_string(),
-            state(it).to_owned(),
-            it.running.to_string(),
-            it.waiting.to_string(),
-            it.max_turns.to_string(),
-            it.step_limit.to_string(),
-            it.system.clone(),
+            agent.agent.to_string(),
+            agent.model.to_string(),
+            state(agent).to_owned(),
+            agent.running.to_string(),
+            agent.waiting.to_string(),
+            agent.max_turns.to_string(),
+            agent.step_limit.to_string(),
+            agent.system.clone(),
         ]
     };
     out.table(&head, agents.iter().map(row))
 }
 
-fn detail(out: Output, it: &AgentDetail) -> String {
-    let view = &it.view;
+fn detail(out: Output, detail: &AgentDetail) -> String {
+    let view = &detail.view;
     let limit = |ms: u32| if ms == 0 { "none".to_owned() } else { span(u64::from(ms)) };
     let mut facts = vec![
         ("agent", view.agent.to_string()),
@@ -129,49 +129,50 @@ fn detail(out: Output, it: &AgentDetail) -> String {
             format!(
                 "turn {}, step {}, {} steps per turn, {} turns per node, {} tokens of context, {} \
                  tool calls at a time",
-                limit(it.time.global_ms),
-                limit(it.time.step_ms),
+                limit(detail.time.global_ms),
+                limit(detail.time.step_ms),
                 view.step_limit,
                 view.max_turns,
-                it.window_tokens,
-                it.max_parallel_tools,
+                detail.window_tokens,
+                detail.max_parallel_tools,
             ),
         ),
     ];
-    facts.push(("context", context(it)));
+    facts.push(("context", context(detail)));
     if view.paused {
         facts.push(("paused", reason(view)));
     }
-    let pauses = |limit: AgentLimit| Some(format!("{} {}", it.limits.of(limit)?, limit.counted()));
+    let pauses =
+        |limit: AgentLimit| Some(format!("{} {}", detail.limits.of(limit)?, limit.counted()));
     let pauses: Vec<String> = AgentLimit::ALL.into_iter().filter_map(pauses).collect();
     if !pauses.is_empty() {
         facts.push(("pauses", format!("after more than {}", pauses.join(", "))));
     }
-    if let Some(ResponseSchema { name, schema }) = &it.response_schema {
+    if let Some(ResponseSchema { name, schema }) = &detail.response_schema {
         facts.push(("reply", clean(&format!("JSON that fits `{name}`: {schema}"))));
     }
-    let hooks = it.hooks.iter().map(|hook| format!("{}/{}", hook.point, hook.name));
+    let hooks = detail.hooks.iter().map(|hook| format!("{}/{}", hook.point, hook.name));
     let hooks: Vec<String> = hooks.collect();
     if !hooks.is_empty() {
         facts.push(("hooks", hooks.join(", ")));
     }
-    facts.extend(rules(&it.policy).into_iter().map(|rule| ("rule", rule)));
-    facts.extend(it.warnings.iter().map(|warning| ("warning", clean(warning))));
+    facts.extend(rules(&detail.policy).into_iter().map(|rule| ("rule", rule)));
+    facts.extend(detail.warnings.iter().map(|warning| ("warning", clean(warning))));
     let mut lines: Vec<String> =
         facts.into_iter().map(|(name, value)| format!("{name:<8} {value}")).collect();
     lines.push(String::new());
-    if it.tools.is_empty() && it.missing.is_empty() {
+    if detail.tools.is_empty() && detail.missing.is_empty() {
         lines.push("no tools: name them in `tools` of the agent's configuration".to_owned());
         return lines.join("\n");
     }
-    lines.push(tools::table(out, &it.tools, &it.missing));
-    lines.extend(tools::reasons(out, it.tools.iter(), it.missing.iter()));
+    lines.push(tools::table(out, &detail.tools, &detail.missing));
+    lines.extend(tools::reasons(out, detail.tools.iter(), detail.missing.iter()));
     lines.join("\n")
 }
 
 /// How much of a conversation its model is shown.
-fn context(it: &AgentDetail) -> String {
-    let Some(ContextSettings { mode, tokens, recent_turns, .. }) = it.context else {
+fn context(detail: &AgentDetail) -> String {
+    let Some(ContextSettings { mode, tokens, recent_turns, .. }) = detail.context else {
         return "window: the newest turns that fit".to_owned();
     };
     let bounded = format!("{tokens} tokens beside the running turn, {recent_turns} recent turns");
@@ -183,19 +184,23 @@ fn context(it: &AgentDetail) -> String {
 
 /// The rules about its tool calls, in the order in which they apply.
 fn rules(policy: &Policy) -> Vec<String> {
-    let rule = |it: &Rule| {
-        let tool = it.tool.as_deref().unwrap_or("any tool");
-        let risk = it.risk.map_or_else(String::new, |risk| format!(" of risk {}", risk.as_str()));
-        let arguments = it.arguments.iter().map(|(name, value)| format!("{name} = {value}"));
+    let rule = |rule: &Rule| {
+        let tool = rule.tool.as_deref().unwrap_or("any tool");
+        let risk = rule.risk.map_or_else(String::new, |risk| format!(" of risk {}", risk.as_str()));
+        let arguments = rule.arguments.iter().map(|(name, value)| format!("{name} = {value}"));
         let arguments: Vec<String> = arguments.collect();
-        let with = match (arguments.is_empty(), it.exact) {
+        let with = match (arguments.is_empty(), rule.exact) {
             (true, false) => "",
             (true, true) => " without arguments",
             (false, false) => " with ",
             (false, true) => " with only ",
         };
-        let why = it.reason.as_deref().map_or_else(String::new, |why| format!(" ({why})"));
-        clean(&format!("{}: {tool}{risk}{with}{}{why}", it.verdict.as_str(), arguments.join(", ")))
+        let why = rule.reason.as_deref().map_or_else(String::new, |why| format!(" ({why})"));
+        clean(&format!(
+            "{}: {tool}{risk}{with}{}{why}",
+            rule.verdict.as_str(),
+            arguments.join(", ")
+        ))
     };
     let asks = format!(
         "otherwise: tools that only read are allowed, other calls wait up to {} for a person",

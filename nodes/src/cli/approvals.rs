@@ -34,7 +34,6 @@ Examples:
   clawnode approvals approve cluster
   clawnode approvals deny CALL --reason 'not on a Friday'";
 
-/// `approvals`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum ApprovalsCommand {
@@ -134,7 +133,8 @@ async fn whole(context: &CliContext, call: String) -> Result<String, Failure> {
         return Ok(call);
     }
     let list = read_all(context).await?;
-    let found = ids::find(&call, list.approvals.iter().map(|it| it.action.call.to_string()))?;
+    let found =
+        ids::find(&call, list.approvals.iter().map(|approval| approval.action.call.to_string()))?;
     found.ok_or_else(|| ids::none("waiting call", &call, "approvals list"))
 }
 
@@ -150,15 +150,15 @@ fn tables(out: Output, list: &ApprovalList) -> String {
 }
 
 fn budgets(out: Output, budgets: &[AskingBudget]) -> String {
-    let row = |it: &AskingBudget| {
-        let limit = &it.limit;
+    let row = |asking: &AskingBudget| {
+        let limit = &asking.limit;
         let amount = |amount| amount_text(limit.unit, amount);
         vec![
-            it.account.to_string(),
+            asking.account.to_string(),
             budget::limit_text(limit.key(), limit.limit, limit.lanes),
             amount(limit.spent),
             limit.state.as_str().to_owned(),
-            format!("clawnode approvals approve {}", it.account),
+            format!("clawnode approvals approve {}", asking.account),
         ]
     };
     out.table(&["budget", "limit", "spent", "state", "allow it with"], budgets.iter().map(row))
@@ -169,18 +169,18 @@ fn table(out: Output, approvals: &[Approval]) -> String {
     if out.wide {
         head.push("action");
     }
-    let row = |it: &Approval| {
+    let row = |approval: &Approval| {
         let mut row = vec![
-            it.action.call.to_string(),
-            it.action.tool.to_string(),
-            it.risk.as_str().to_owned(),
-            it.action.session.to_string(),
-            time(it.asked),
-            time(it.expires),
-            brief(&it.action.arguments, BRIEF),
+            approval.action.call.to_string(),
+            approval.action.tool.to_string(),
+            approval.risk.as_str().to_owned(),
+            approval.action.session.to_string(),
+            time(approval.asked),
+            time(approval.expires),
+            brief(&approval.action.arguments, BRIEF),
         ];
         if out.wide {
-            row.push(it.digest.to_string());
+            row.push(approval.digest.to_string());
         }
         row
     };
@@ -188,22 +188,22 @@ fn table(out: Output, approvals: &[Approval]) -> String {
 }
 
 /// All of one, a line each.
-fn card(it: &Approval) -> String {
-    let action = &it.action;
+fn card(approval: &Approval) -> String {
+    let action = &approval.action;
     let mut lines = vec![
         format!("call       {}", action.call),
-        format!("tool       {} ({})", action.tool, it.risk.as_str()),
+        format!("tool       {} ({})", action.tool, approval.risk.as_str()),
         format!("session    {}", exact(&action.session.to_string())),
         format!("turn       {}", action.turn),
         format!("arguments  {}", exact(&action.arguments)),
-        format!("action     {}", it.digest),
-        format!("asked      {}", time(it.asked)),
-        format!("expires    {}", time(it.expires)),
+        format!("action     {}", approval.digest),
+        format!("asked      {}", time(approval.asked)),
+        format!("expires    {}", time(approval.expires)),
     ];
-    if let Some(reason) = &it.reason {
+    if let Some(reason) = &approval.reason {
         lines.push(format!("reason     {}", exact(reason)));
     }
-    if let Some(decided) = &it.decided {
+    if let Some(decided) = &approval.decided {
         let why =
             decided.reason.as_ref().map_or_else(String::new, |why| format!(": {}", exact(why)));
         let (what, by) = (decided.decision.as_str(), exact(&decided.by));

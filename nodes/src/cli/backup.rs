@@ -28,7 +28,6 @@ Examples:
   clawnode restore clawnode.backup
   clawnode restore clawnode.backup --data-dir ./restored";
 
-/// `backup`.
 #[derive(Debug, Args)]
 #[command(after_help = BACKUP_EXAMPLES)]
 pub(super) struct BackupArgs {
@@ -36,7 +35,6 @@ pub(super) struct BackupArgs {
     pub file: PathBuf,
 }
 
-/// `restore`.
 #[derive(Debug, Args)]
 #[command(after_help = RESTORE_EXAMPLES)]
 pub(super) struct RestoreArgs {
@@ -44,21 +42,24 @@ pub(super) struct RestoreArgs {
     pub file: PathBuf,
 }
 
-/// `backup`.
 pub(super) async fn backup(args: BackupArgs, context: &CliContext) -> Result<Exit, Failure> {
     let done = offline_commands::backup(&context.loaded.config, &args.file).await?;
     report(context, "wrote", &done)
 }
 
-/// `restore`.
 pub(super) async fn restore(args: RestoreArgs, context: &CliContext) -> Result<Exit, Failure> {
     let done = offline_commands::restore(&context.loaded.config, &args.file).await?;
     report(context, "restored from", &done)
 }
 
 fn report(context: &CliContext, verb: &str, done: &BackupView) -> Result<Exit, Failure> {
-    context.out.document(done, |it| {
-        format!("{verb} `{}`: {}, {}", it.file, count(it.sessions, "session"), size(it.bytes))
+    context.out.document(done, |backup| {
+        format!(
+            "{verb} `{}`: {}, {}",
+            backup.file,
+            count(backup.sessions, "session"),
+            size(backup.bytes)
+        )
     })?;
     Ok(Exit::Ok)
 }

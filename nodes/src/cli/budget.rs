@@ -64,7 +64,6 @@ const LANES: [&str; 2] = ["all", BACKGROUND];
 /// Only calls in the background count.
 const BACKGROUND: &str = "background";
 
-/// `budget`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum BudgetCommand {
@@ -236,26 +235,26 @@ fn table(out: Output, accounts: &[AccountView]) -> String {
     }
     let rows = accounts.iter().flat_map(|account| {
         let set_by = set_by(account);
-        account.limits.iter().map(move |it| {
-            let amount = |amount| amount_text(it.unit, amount);
+        account.limits.iter().map(move |limit| {
+            let amount = |amount| amount_text(limit.unit, amount);
             let mut row = vec![
                 account.account.to_string(),
-                limit_text(it.key(), it.limit, it.lanes),
-                amount(it.spent),
-                amount(it.held),
-                amount(it.left),
-                state(it),
-                it.ends.map_or_else(|| "never".to_owned(), time),
+                limit_text(limit.key(), limit.limit, limit.lanes),
+                amount(limit.spent),
+                amount(limit.held),
+                amount(limit.left),
+                state(limit),
+                limit.ends.map_or_else(|| "never".to_owned(), time),
                 set_by.clone(),
             ];
             if out.wide {
                 let percent = |share: u8| format!("{share} %");
                 let more = [
-                    amount(it.stranded),
-                    amount(it.excess),
-                    percent(it.warn_at),
-                    percent(it.ask_at),
-                    it.waiting.to_string(),
+                    amount(limit.stranded),
+                    amount(limit.excess),
+                    percent(limit.warn_at),
+                    percent(limit.ask_at),
+                    limit.waiting.to_string(),
                 ];
                 row.splice(7..7, more);
             }
@@ -283,13 +282,13 @@ pub(super) fn limit_text(key: LimitKey, amount: u64, lanes: CountedLanes) -> Str
     }
 }
 
-fn state(it: &LimitView) -> String {
-    let allowed = if it.allowed { ", allowed" } else { "" };
-    format!("{}{allowed}", it.state.as_str())
+fn state(limit: &LimitView) -> String {
+    let allowed = if limit.allowed { ", allowed" } else { "" };
+    format!("{}{allowed}", limit.state.as_str())
 }
 
-fn set_by(it: &AccountView) -> String {
-    match (it.origin, &it.set_by) {
+fn set_by(account: &AccountView) -> String {
+    match (account.origin, &account.set_by) {
         (LimitOrigin::Person, Some(name)) => clean(name),
         (LimitOrigin::Person, None) => "a person".to_owned(),
         (LimitOrigin::Configured, _) => "configuration".to_owned(),
@@ -300,16 +299,16 @@ fn set_by(it: &AccountView) -> String {
 pub(super) fn detail(out: Output, account: &AccountView) -> String {
     let mut parts = vec![table(out, std::slice::from_ref(account))];
     let holders = account.limits.iter().flat_map(|limit| {
-        limit.holders.iter().map(move |it| {
+        limit.holders.iter().map(move |holder| {
             let amount = |amount| amount_text(limit.unit, amount);
-            let state = if it.dead { "dead" } else { "alive" };
+            let state = if holder.dead { "dead" } else { "alive" };
             vec![
                 limit.key().to_string(),
-                it.node.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
-                it.process.to_string(),
+                holder.node.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
+                holder.process.to_string(),
                 state.to_owned(),
-                amount(it.held),
-                amount(it.running),
+                amount(holder.held),
+                amount(holder.running),
             ]
         })
     });
@@ -325,7 +324,9 @@ pub(super) fn detail(out: Output, account: &AccountView) -> String {
         }));
     }
     if !account.changes.is_empty() {
-        let row = |it: &AccountChange| vec![time(it.at), author(&it.by), change(&it.what)];
+        let row = |changed: &AccountChange| {
+            vec![time(changed.at), author(&changed.by), change(&changed.what)]
+        };
         parts.push(out.table(&["when", "who", "change"], account.changes.iter().map(row)));
     }
     parts.join("\n\n")
@@ -333,7 +334,7 @@ pub(super) fn detail(out: Output, account: &AccountView) -> String {
 
 /// The nodes, or processes, whose parts come back with the end of the window.
 fn dead_holders(limit: &LimitView) -> impl Iterator<Item = String> {
-    let dead = limit.holders.iter().filter(|it| it.dead);
+    let dead = limit.holders.iter().filter(|holder| holder.dead);
     dead.map(SliceHolderView::named)
 }
 
@@ -351,9 +352,9 @@ fn change(what: &ChangeKind) -> String {
     match what {
         ChangeKind::Set { limits } if limits.is_empty() => "set no limits".to_owned(),
         ChangeKind::Set { limits } => {
-            let limits = limits.iter().map(|it| {
-                let limit = limit_text(it.key, it.amount, it.lanes);
-                format!("{limit} (warns at {} %, asks at {} %)", it.warn_at, it.ask_at)
+            let limits = limits.iter().map(|set| {
+                let limit = limit_text(set.key, set.amount, set.lanes);
+                format!("{limit} (warns at {} %, asks at {} %)", set.warn_at, set.ask_at)
             });
             format!("set {}", limits.collect::<Vec<String>>().join(", "))
         }
@@ -376,25 +377,25 @@ fn explained(out: Output, view: &BudgetExplainView) -> String {
         return lines.join("\n");
     }
     let head = ["account", "limit", "needs", "reserves", "spent", "held", "left", "the next call"];
-    let row = |it: &ExplainedLimit| {
-        let amount = |amount| amount_text(it.limit.unit, amount);
+    let row = |explained: &ExplainedLimit| {
+        let amount = |amount| amount_text(explained.limit.unit, amount);
         vec![
-            it.account.to_string(),
-            limit_text(it.limit.key(), it.limit.limit, it.limit.lanes),
-            amount(it.needs),
-            amount(it.reserves),
-            amount(it.limit.spent),
-            amount(it.limit.held),
-            amount(it.limit.left),
-            forecast(it.forecast).to_owned(),
+            explained.account.to_string(),
+            limit_text(explained.limit.key(), explained.limit.limit, explained.limit.lanes),
+            amount(explained.needs),
+            amount(explained.reserves),
+            amount(explained.limit.spent),
+            amount(explained.limit.held),
+            amount(explained.limit.left),
+            forecast(explained.forecast).to_owned(),
         ]
     };
     lines.push(out.table(&head, view.limits.iter().map(row)));
     lines.push(String::new());
-    let hindered = view.limits.iter().filter(|it| it.forecast != CallForecast::Possible);
-    lines.extend(hindered.map(|it| {
-        let limit = limit_text(it.limit.key(), it.limit.limit, it.limit.lanes);
-        out.paint(Tone::Warn, &clean(&format!("{} {limit}: {}", it.account, it.why)))
+    let hindered = view.limits.iter().filter(|limit| limit.forecast != CallForecast::Possible);
+    lines.extend(hindered.map(|explained| {
+        let limit = limit_text(explained.limit.key(), explained.limit.limit, explained.limit.lanes);
+        out.paint(Tone::Warn, &clean(&format!("{} {limit}: {}", explained.account, explained.why)))
     }));
     lines.push(if view.possible {
         out.paint(Tone::Good, "the next call can be made now")
@@ -404,8 +405,8 @@ fn explained(out: Output, view: &BudgetExplainView) -> String {
     lines.join("\n")
 }
 
-const fn forecast(it: CallForecast) -> &'static str {
-    match it {
+const fn forecast(forecast: CallForecast) -> &'static str {
+    match forecast {
         CallForecast::Possible => "possible",
         CallForecast::Waits => "waits",
         CallForecast::Stranded => "waits: stranded",
@@ -415,10 +416,10 @@ const fn forecast(it: CallForecast) -> &'static str {
 }
 
 fn reconciled(out: Output, view: &ReconcileView) -> String {
-    let row = |it: &ClosedSlice| {
-        let amount = |amount| amount_text(it.limit.unit, amount);
-        let limit = it.limit.to_string();
-        vec![it.process.to_string(), limit, amount(it.counted), amount(it.spent)]
+    let row = |slice: &ClosedSlice| {
+        let amount = |amount| amount_text(slice.limit.unit, amount);
+        let limit = slice.limit.to_string();
+        vec![slice.process.to_string(), limit, amount(slice.counted), amount(slice.spent)]
     };
     let head = ["process", "limit", "counted", "counts now"];
     let unread = match view.unread {
@@ -536,8 +537,11 @@ mod tests {
         };
         let params = set_params(args).unwrap();
         assert!(params.keep_others, "the others stay");
-        let limits: Vec<_> =
-            params.limits.iter().map(|it| (it.unit, it.window, &*it.amount, it.ask_at)).collect();
+        let limits: Vec<_> = params
+            .limits
+            .iter()
+            .map(|limit| (limit.unit, limit.window, &*limit.amount, limit.ask_at))
+            .collect();
         assert_eq!(
             limits,
             [

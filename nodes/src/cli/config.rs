@@ -24,7 +24,6 @@ Examples:
   clawnode config check
   clawnode config check ./config.toml";
 
-/// `config`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum ConfigCommand {
@@ -49,8 +48,9 @@ pub(super) fn show(context: &CliContext) -> Result<Exit, Failure> {
     let out = context.out;
     let document = json!({ "file": context.loaded.file, "settings": settings });
     out.document(&document, |_| {
-        let row =
-            |it: &show::Setting| vec![it.key.clone(), it.value.to_string(), it.origin.clone()];
+        let row = |setting: &show::Setting| {
+            vec![setting.key.clone(), setting.value.to_string(), setting.origin.clone()]
+        };
         out.table(&["key", "value", "from"], settings.iter().map(row))
     })?;
     Ok(Exit::Ok)
@@ -75,7 +75,8 @@ pub(super) fn check(
             Some(file) => format!("`{}` is valid", file.display()),
             None => "there is no configuration file; all other settings are valid".to_owned(),
         };
-        let warnings = warnings.iter().map(|it| format!("\n{}", out.paint(Tone::Warn, it)));
+        let warnings =
+            warnings.iter().map(|warning| format!("\n{}", out.paint(Tone::Warn, warning)));
         warnings.fold(valid, |text, warning| text + &warning)
     })?;
     Ok(Exit::Ok)

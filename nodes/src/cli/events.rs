@@ -47,7 +47,6 @@ Examples:
   clawnode events --follow
   clawnode events -f -n 0 --json | jq -c 'select(.event.what.type == \"node_dead\")'";
 
-/// `events`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct EventsArgs {
@@ -294,7 +293,7 @@ pub(super) fn detail(event: &ClusterEvent, keys: &SessionKeys, wide: bool) -> St
             let roles: Vec<_> = roles.iter().map(|&role| role_name(role)).collect();
             format!("{} {version}", roles.join(","))
         }
-        EventBody::NodeCordoned { on } => (if *on { "on" } else { "off" }).to_owned(),
+        EventBody::NodeCordoned { on: is_on } => (if *is_on { "on" } else { "off" }).to_owned(),
         EventBody::NodeDraining | EventBody::NodeLeft | EventBody::Unknown => String::new(),
         EventBody::NodeDead { process, node } => match node {
             Some(_) => format!("reported by {} ({process})", event.node),
@@ -313,27 +312,29 @@ pub(super) fn detail(event: &ClusterEvent, keys: &SessionKeys, wide: bool) -> St
         EventBody::Fenced { session } => name(session),
         EventBody::Quarantined { session, reason } => format!("{}: {reason}", name(session)),
         EventBody::Discarded { session, by } => format!("{} deleted by {by}", name(session)),
-        EventBody::Latched { scope, on, by, why } => {
-            let what = if *on { "stopped" } else { "continues" };
+        EventBody::Latched { scope, on: is_on, by, why } => {
+            let what = if *is_on { "stopped" } else { "continues" };
             let why = if why.is_empty() { String::new() } else { format!(": {why}") };
             format!("{scope} {what}, by {by}{why}")
         }
         EventBody::AgentPaused { agent, pause } => format!("{agent} {pause}"),
         EventBody::AgentResumed { agent, by } => format!("{agent} resumed by {by}"),
-        EventBody::BudgetWarned { account, of, spent, limit } => {
-            let (spent, limit) = (amount_text(of.unit, *spent), amount_text(of.unit, *limit));
-            format!("{account} has spent {spent} of {limit} ({of})")
+        EventBody::BudgetWarned { account, of: limit_key, spent, limit } => {
+            let (spent, limit) =
+                (amount_text(limit_key.unit, *spent), amount_text(limit_key.unit, *limit));
+            format!("{account} has spent {spent} of {limit} ({limit_key})")
         }
-        EventBody::BudgetAsked { account, of, spent, limit } => {
-            let (spent, limit) = (amount_text(of.unit, *spent), amount_text(of.unit, *limit));
-            let flag = limit_flag(*of);
+        EventBody::BudgetAsked { account, of: limit_key, spent, limit } => {
+            let (spent, limit) =
+                (amount_text(limit_key.unit, *spent), amount_text(limit_key.unit, *limit));
+            let flag = limit_flag(*limit_key);
             format!(
                 "{account} has spent {spent} of {limit}, and calls wait: `clawnode budget allow \
                  {account} --{flag}`"
             )
         }
-        EventBody::BudgetOver { account, of, excess } => {
-            let (excess, flag) = (amount_text(of.unit, *excess), limit_flag(*of));
+        EventBody::BudgetOver { account, of: limit_key, excess } => {
+            let (excess, flag) = (amount_text(limit_key.unit, *excess), limit_flag(*limit_key));
             format!(
                 "calls of {account} have cost {excess} more than they had reserved, and calls \
                  wait: `clawnode budget allow {account} --{flag}`"

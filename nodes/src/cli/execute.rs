@@ -161,7 +161,7 @@ async fn ended(mut view: ExecutionView, context: &CliContext) -> Result<Executio
     let params = ExecutionParams { execution_id, wait_ms: Some(WAIT_MS) };
     let mut asked = Vec::new();
     while !view.status.is_over() {
-        for step in view.steps.iter().filter(|it| it.status == StepStatus::WaitingApproval) {
+        for step in view.steps.iter().filter(|step| step.status == StepStatus::WaitingApproval) {
             if let Some(call) = step.call.filter(|call| !asked.contains(call)) {
                 asked.push(call);
                 let (number, action) = (step.step, &step.action);
@@ -175,18 +175,18 @@ async fn ended(mut view: ExecutionView, context: &CliContext) -> Result<Executio
     Ok(view)
 }
 
-fn card(out: Output, it: &ExecutionView) -> String {
+fn card(out: Output, view: &ExecutionView) -> String {
     let mut lines = vec![
-        format!("execution  {}", it.execution_id),
-        format!("request    {}", clean(it.request_id.as_str())),
-        format!("status     {}", it.status.as_str()),
-        format!("agent      {}", it.agent),
-        format!("session    {}", it.session),
+        format!("execution  {}", view.execution_id),
+        format!("request    {}", clean(view.request_id.as_str())),
+        format!("status     {}", view.status.as_str()),
+        format!("agent      {}", view.agent),
+        format!("session    {}", view.session),
     ];
-    if let Some(started) = it.started {
+    if let Some(started) = view.started {
         lines.push(format!("started    {}", time(started)));
     }
-    if let Some(took) = it.duration_ms {
+    if let Some(took) = view.duration_ms {
         lines.push(format!("duration   {}", span(took)));
     }
     let mut head = vec!["step", "action", "status", "risk", "duration", "output"];
@@ -211,8 +211,8 @@ fn card(out: Output, it: &ExecutionView) -> String {
         }
         row
     };
-    lines.push(out.table(&head, it.steps.iter().map(row)));
-    if let Some(error) = &it.error {
+    lines.push(out.table(&head, view.steps.iter().map(row)));
+    if let Some(error) = &view.error {
         lines.push(out.paint(Tone::Bad, &clean(&error.message)));
     }
     lines.join("\n")

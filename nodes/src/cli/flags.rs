@@ -109,10 +109,10 @@ impl GlobalFlags {
     /// The settings that were made on the command line.
     pub(super) fn settings(&self) -> Vec<Flag> {
         let path = |path: &PathBuf| path.to_string_lossy().into_owned();
-        let on = |flag: bool| flag.then(|| "true".to_owned());
+        let if_set = |flag: bool| flag.then(|| "true".to_owned());
         let all: [(_, &[&str], _); 11] = [
             ("--data-dir", &["node", "data_dir"], self.data_dir.as_ref().map(path)),
-            ("--listen", &["gateway", "listen"], self.listen.map(|it| it.to_string())),
+            ("--listen", &["gateway", "listen"], self.listen.map(|address| address.to_string())),
             ("--nats", &["cluster", "nats"], self.nats.clone()),
             ("--prefix", &["cluster", "prefix"], self.prefix.as_ref().map(ToString::to_string)),
             (
@@ -120,11 +120,11 @@ impl GlobalFlags {
                 &["agents", "default", "model"],
                 self.model.as_ref().map(ToString::to_string),
             ),
-            ("--no-auth", &["gateway", "no_auth"], on(self.no_auth)),
+            ("--no-auth", &["gateway", "no_auth"], if_set(self.no_auth)),
             ("--no-budget", &["budgets", "default"], self.no_budget.then(|| "false".to_owned())),
             ("--tls-cert", &["gateway", "tls_cert"], self.tls_cert.as_ref().map(path)),
             ("--tls-key", &["gateway", "tls_key"], self.tls_key.as_ref().map(path)),
-            ("--plain-http", &["gateway", "plain_http"], on(self.plain_http)),
+            ("--plain-http", &["gateway", "plain_http"], if_set(self.plain_http)),
             ("--log", &["telemetry", "log"], self.log.clone()),
         ];
         all.into_iter()

@@ -39,7 +39,6 @@ const TOPICS: [Topic; 10] = [
     topic!("stop", "stop agents, and let them continue"),
 ];
 
-/// `help`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct HelpArgs {
@@ -55,7 +54,7 @@ pub(super) fn run(args: &HelpArgs, out: Output) -> Result<Exit, Failure> {
 }
 
 fn text(asked: &[String]) -> Result<String, Failure> {
-    let named = |it: &&Topic| *asked == [it.name];
+    let named = |topic: &&Topic| *asked == [topic.name];
     if let Some(topic) = TOPICS.iter().find(named) {
         let (name, text) = (topic.name, topic.text.trim_end());
         let is_command = shape::command().find_subcommand(name).is_some();
@@ -77,13 +76,13 @@ fn text(asked: &[String]) -> Result<String, Failure> {
 }
 
 fn topics() -> String {
-    let lines = TOPICS.iter().map(|it| format!("  {:<11} {}", it.name, it.about));
+    let lines = TOPICS.iter().map(|topic| format!("  {:<11} {}", topic.name, topic.about));
     let lines: Vec<String> = lines.collect();
     format!("Topics (`clawnode help TOPIC`):\n{}", lines.join("\n"))
 }
 
 fn unknown(asked: &[String]) -> Failure {
-    let names: Vec<&str> = TOPICS.iter().map(|it| it.name).collect();
+    let names: Vec<&str> = TOPICS.iter().map(|topic| topic.name).collect();
     let what = format!("there is no topic or command `{}`", asked.join(" "));
     let hint = format!("topics: {}; `clawnode --help` lists commands", names.join(", "));
     Failure::new(Exit::Usage, "usage", what).hint(hint)
@@ -95,7 +94,7 @@ mod tests {
     use crate::cli::shape::tests::{parsed, words};
 
     fn of(asked: &[&str]) -> Result<String, Failure> {
-        text(&asked.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>())
+        text(&asked.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
     }
 
     #[test]

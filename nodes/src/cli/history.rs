@@ -34,7 +34,7 @@ pub(super) fn human(history: &HistoryView, turns: usize) -> String {
     lines.extend(tokens(history.turns.iter().skip(from)));
     for turn in history.turns.iter().skip(from) {
         lines.push(String::new());
-        lines.extend(messages(turn).map(|(who, it)| message(who, it)));
+        lines.extend(messages(turn).map(|(who, said)| message(who, said)));
         lines.extend(node_status(turn, &history.key));
     }
     lines.join("\n")
@@ -50,10 +50,10 @@ fn tokens<'a>(turns: impl Iterator<Item = &'a TurnView>) -> Option<String> {
 
 /// A turn's messages, each with who said it: a note of the node's own is no word of a person.
 pub(super) fn messages(turn: &TurnView) -> impl Iterator<Item = (&'static str, &Message)> {
-    (0_u32..).zip(&turn.messages).map(|(at, it)| match it.role {
-        Role::User if turn.notes.contains(&at) => ("note", it),
-        Role::User => ("user", it),
-        Role::Assistant => ("assistant", it),
+    (0_u32..).zip(&turn.messages).map(|(at, said)| match said.role {
+        Role::User if turn.notes.contains(&at) => ("note", said),
+        Role::User => ("user", said),
+        Role::Assistant => ("assistant", said),
     })
 }
 
@@ -89,10 +89,10 @@ fn node_status(turn: &TurnView, session: &str) -> Vec<String> {
 }
 
 /// A message, said by `who`.
-pub(super) fn message(who: &str, it: &Message) -> String {
+pub(super) fn message(who: &str, said: &Message) -> String {
     let mut lines = Vec::new();
-    let tools = !it.tool_uses.is_empty() || !it.tool_replies.is_empty();
-    lines.extend(it.blocks.iter().flat_map(|blocks| &blocks.list).filter_map(
+    let tools = !said.tool_uses.is_empty() || !said.tool_replies.is_empty();
+    lines.extend(said.blocks.iter().flat_map(|blocks| &blocks.list).filter_map(
         |block| match block {
             Block::Thinking { text, .. } if text.bytes() > 0 => {
                 Some(format!("thought: {}", words(text)))
@@ -101,18 +101,18 @@ pub(super) fn message(who: &str, it: &Message) -> String {
         },
     ));
     // What tools answered has the role of a user, and no words.
-    if !tools || it.content.inline() != Some("") {
-        lines.push(format!("{who}: {}", words(&it.content)));
+    if !tools || said.content.inline() != Some("") {
+        lines.push(format!("{who}: {}", words(&said.content)));
     }
     lines.extend(
-        it.attachments.iter().map(|media| format!("attached: {}", clean(&media.to_string()))),
+        said.attachments.iter().map(|media| format!("attached: {}", clean(&media.to_string()))),
     );
     lines.extend(
-        it.tool_uses.iter().map(|tool_use| {
+        said.tool_uses.iter().map(|tool_use| {
             format!("tool: {} {}", exact(&tool_use.name), exact(&tool_use.arguments))
         }),
     );
-    for reply in &it.tool_replies {
+    for reply in &said.tool_replies {
         let who = if reply.is_error { "failed" } else { "result" };
         lines.push(format!("{who}: {}", words(&reply.content)));
         let shown = reply.media.iter().map(|media| format!("shown: {}", clean(&media.to_string())));

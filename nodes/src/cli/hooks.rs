@@ -22,7 +22,6 @@ Examples:
   clawnode hooks list
   clawnode hooks list --json | jq '.hooks[] | select(.refused)'";
 
-/// `hooks`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum HooksCommand {
@@ -52,8 +51,8 @@ fn list(context: &CliContext) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-fn shown(it: &HookStatus) -> Value {
-    let marks = it.entry.hook.as_ref().ok().map(|program| {
+fn shown(status: &HookStatus) -> Value {
+    let marks = status.entry.hook.as_ref().ok().map(|program| {
         let spec = &program.spec;
         json!({
             "required": spec.required,
@@ -64,24 +63,24 @@ fn shown(it: &HookStatus) -> Value {
         })
     });
     json!({
-        "point": it.entry.point,
-        "name": name(it),
-        "path": it.entry.path,
+        "point": status.entry.point,
+        "name": name(status),
+        "path": status.entry.path,
         "marks": marks,
-        "refused": it.refused,
+        "refused": status.refused,
     })
 }
 
-fn name(it: &HookStatus) -> String {
-    let name = it.entry.path.file_name().unwrap_or_default();
+fn name(status: &HookStatus) -> String {
+    let name = status.entry.path.file_name().unwrap_or_default();
     super::output::clean(&name.to_string_lossy())
 }
 
 fn table(out: Output, found: &[HookStatus]) -> String {
     let head = ["point", "hook", "required", "modifies", "timeout", "agents", "tools"];
-    let row = |it: &HookStatus| {
-        let mut row = vec![it.entry.point.to_string(), name(it)];
-        if let (Ok(program), None) = (&it.entry.hook, &it.refused) {
+    let row = |status: &HookStatus| {
+        let mut row = vec![status.entry.point.to_string(), name(status)];
+        if let (Ok(program), None) = (&status.entry.hook, &status.refused) {
             let all = |names: Vec<String>| {
                 if names.is_empty() { "all".to_owned() } else { names.join(" ") }
             };
@@ -98,9 +97,9 @@ fn table(out: Output, found: &[HookStatus]) -> String {
         row
     };
     let mut lines = vec![out.table(&head, found.iter().map(row))];
-    for it in found {
-        if let Some(why) = &it.refused {
-            let what = format!("`{}` is refused: {why}", it.entry.path.display());
+    for status in found {
+        if let Some(why) = &status.refused {
+            let what = format!("`{}` is refused: {why}", status.entry.path.display());
             lines.push(out.paint(Tone::Bad, &super::output::clean(&what)));
         }
     }

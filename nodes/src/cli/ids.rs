@@ -19,7 +19,7 @@ pub(super) fn find(
     given: &str,
     candidates: impl IntoIterator<Item = String>,
 ) -> Result<Option<String>, Failure> {
-    let fits = |it: &String| it.starts_with(given) || bare(it).starts_with(given);
+    let fits = |id: &String| id.starts_with(given) || bare(id).starts_with(given);
     let mut found: Vec<String> = candidates.into_iter().filter(fits).collect();
     found.sort();
     found.dedup();

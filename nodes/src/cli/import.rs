@@ -24,7 +24,6 @@ Examples:
   clawnode import --from ~/.local/share/clawnode --nats nats://127.0.0.1:4222
   clawnode journal verify --json       the same `head` of each session before and after";
 
-/// `import`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ImportArgs {
@@ -40,30 +39,30 @@ pub(super) async fn run(args: ImportArgs, context: &CliContext) -> Result<Exit, 
     Ok(if view.refused.is_empty() { Exit::Ok } else { Exit::Failed })
 }
 
-fn human(out: Output, it: &ImportView) -> String {
-    let others = match it.others {
+fn human(out: Output, view: &ImportView) -> String {
+    let others = match view.others {
         0 => String::new(),
         others => format!(" and {others} of other kinds"),
     };
     let mut lines = vec![format!(
         "`{}` to {}: {}{others} ({} of them this time), {}, {}, {}, {}, {}",
-        it.from,
-        it.to,
-        count(it.sessions, "session"),
-        it.moved,
-        count(it.inputs, "waiting input"),
-        count(it.timers, "timer"),
-        count(it.jobs, "job"),
-        count(it.blobs, "blob"),
-        count(it.values, "setting"),
+        view.from,
+        view.to,
+        count(view.sessions, "session"),
+        view.moved,
+        count(view.inputs, "waiting input"),
+        count(view.timers, "timer"),
+        count(view.jobs, "job"),
+        count(view.blobs, "blob"),
+        count(view.values, "setting"),
     )];
-    if it.kept > 0 {
+    if view.kept > 0 {
         lines.push(format!(
             "the cluster has {} of its own and keeps them",
-            count(it.kept, "budget")
+            count(view.kept, "budget")
         ));
     }
-    for refusal in &it.refused {
+    for refusal in &view.refused {
         let line = format!("refused {}: {}", clean(&refusal.what), clean(&refusal.why));
         lines.push(out.paint(Tone::Bad, &line));
     }

@@ -18,23 +18,27 @@ pub(super) fn table(out: Output, list: &JobList, is_filtered: bool) -> String {
     if out.wide {
         head.extend(["runs", "capability", "turn"]);
     }
-    let row = |it: &JobView| {
-        let run = it.runs.last();
-        let of = |what: &dyn Fn(&JobRun) -> String| run.map_or_else(String::new, what);
+    let row = |view: &JobView| {
+        let run = view.runs.last();
+        let of_run = |what: &dyn Fn(&JobRun) -> String| run.map_or_else(String::new, what);
         let mut row = vec![
-            it.job.to_string(),
-            it.tool.to_string(),
-            cut(&arguments(it), if out.wide { usize::MAX } else { CALL_CHARS }),
-            it.status.as_str().to_owned(),
-            it.session.to_string(),
-            of(&|run| run.node.to_string()),
-            of(&|run| time(run.began)),
-            of(&took),
-            of(&|run| run.log.map_or_else(String::new, |log| size(log.bytes))),
-            of(&|run| run.artifacts.len().to_string()),
+            view.job.to_string(),
+            view.tool.to_string(),
+            cut(&arguments(view), if out.wide { usize::MAX } else { CALL_CHARS }),
+            view.status.as_str().to_owned(),
+            view.session.to_string(),
+            of_run(&|run| run.node.to_string()),
+            of_run(&|run| time(run.began)),
+            of_run(&took),
+            of_run(&|run| run.log.map_or_else(String::new, |log| size(log.bytes))),
+            of_run(&|run| run.artifacts.len().to_string()),
         ];
         if out.wide {
-            row.extend([it.runs.len().to_string(), it.capability.to_string(), it.turn.to_string()]);
+            row.extend([
+                view.runs.len().to_string(),
+                view.capability.to_string(),
+                view.turn.to_string(),
+            ]);
         }
         row
     };
@@ -46,10 +50,10 @@ pub(super) fn table(out: Output, list: &JobList, is_filtered: bool) -> String {
 }
 
 /// What the call was: its command, or its arguments.
-fn arguments(it: &JobView) -> String {
-    let command = serde_json::from_str::<Value>(&it.arguments).ok();
-    let command = command.as_ref().and_then(|it| it.get("command")?.as_str());
-    command.unwrap_or(&it.arguments).to_owned()
+fn arguments(view: &JobView) -> String {
+    let command = serde_json::from_str::<Value>(&view.arguments).ok();
+    let command = command.as_ref().and_then(|command| command.get("command")?.as_str());
+    command.unwrap_or(&view.arguments).to_owned()
 }
 
 fn took(run: &JobRun) -> String {
@@ -59,18 +63,18 @@ fn took(run: &JobRun) -> String {
     run.ended.as_ref().map_or_else(String::new, |ended| span(millis(ended.at)))
 }
 
-pub(super) fn card(out: Output, it: &JobView) -> String {
+pub(super) fn card(out: Output, view: &JobView) -> String {
     let mut lines = vec![
-        format!("job         {}", it.job),
-        format!("state       {}", it.status.as_str()),
-        format!("tool        {}", it.tool),
-        format!("arguments   {}", cut(&it.arguments, usize::MAX)),
-        format!("capability  {}", it.capability),
-        format!("session     {}", it.session),
-        format!("turn        {}", it.turn),
-        format!("call        {}", it.call),
+        format!("job         {}", view.job),
+        format!("state       {}", view.status.as_str()),
+        format!("tool        {}", view.tool),
+        format!("arguments   {}", cut(&view.arguments, usize::MAX)),
+        format!("capability  {}", view.capability),
+        format!("session     {}", view.session),
+        format!("turn        {}", view.turn),
+        format!("call        {}", view.call),
     ];
-    for run in &it.runs {
+    for run in &view.runs {
         let how = match run.ended.as_ref().map(|ended| &ended.how) {
             None => "not ended".to_owned(),
             Some(RunEnd::Done) => "done".to_owned(),
@@ -92,37 +96,37 @@ pub(super) fn card(out: Output, it: &JobView) -> String {
         }
         lines.extend(run.lost.iter().map(|lost| format!("  not kept  {}", clean(lost))));
     }
-    if it.runs.iter().any(|run| !run.artifacts.is_empty() || run.result.is_some()) {
-        lines.push(files(out, it));
+    if view.runs.iter().any(|run| !run.artifacts.is_empty() || run.result.is_some()) {
+        lines.push(files(out, view));
     }
     lines.join("\n")
 }
 
-pub(super) fn sums(out: Output, it: &ArchiveStats) -> String {
+pub(super) fn sums(out: Output, stats: &ArchiveStats) -> String {
     let mut rows = vec![
-        vec!["jobs".to_owned(), it.jobs.to_string()],
-        vec!["runs".to_owned(), it.runs.to_string()],
-        vec!["logs".to_owned(), size(it.log_bytes)],
-        vec!["files".to_owned(), format!("{} ({})", it.artifacts, size(it.artifact_bytes))],
+        vec!["jobs".to_owned(), stats.jobs.to_string()],
+        vec!["runs".to_owned(), stats.runs.to_string()],
+        vec!["logs".to_owned(), size(stats.log_bytes)],
+        vec!["files".to_owned(), format!("{} ({})", stats.artifacts, size(stats.artifact_bytes))],
     ];
-    if let Some(oldest) = it.oldest {
+    if let Some(oldest) = stats.oldest {
         rows.push(vec!["oldest".to_owned(), time(oldest)]);
     }
-    let states = it.by_status.iter();
+    let states = stats.by_status.iter();
     rows.extend(states.map(|(state, jobs)| vec![state.as_str().to_owned(), jobs.to_string()]));
-    rows.extend(it.by_tool.iter().map(|(tool, jobs)| vec![tool.to_string(), jobs.to_string()]));
+    rows.extend(stats.by_tool.iter().map(|(tool, jobs)| vec![tool.to_string(), jobs.to_string()]));
     out.table(&["what", "kept"], rows)
 }
 
 pub(super) fn files(out: Output, view: &JobView) -> String {
-    let of = |run: &JobRun| {
+    let rows_of = |run: &JobRun| {
         let row =
             |name: &str, bytes: u64| vec![run.number.to_string(), name.to_owned(), size(bytes)];
-        let result = run.result.iter().map(|it| row(RESULT_NAME, it.bytes));
-        let made = run.artifacts.iter().map(|it| row(&it.name, it.bytes));
+        let result = run.result.iter().map(|result| row(RESULT_NAME, result.bytes));
+        let made = run.artifacts.iter().map(|artifact| row(&artifact.name, artifact.bytes));
         result.chain(made).collect::<Vec<_>>()
     };
-    let rows: Vec<Vec<String>> = view.runs.iter().flat_map(of).collect();
+    let rows: Vec<Vec<String>> = view.runs.iter().flat_map(rows_of).collect();
     if rows.is_empty() {
         return format!("job {} has no files", view.job);
     }

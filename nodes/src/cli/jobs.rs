@@ -43,7 +43,6 @@ Examples:
   clawnode jobs clean --older-than 1d
   clawnode jobs stats";
 
-/// `jobs`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum JobsCommand {
@@ -64,7 +63,6 @@ pub(super) enum JobsCommand {
     Stats,
 }
 
-/// `jobs list`.
 #[derive(Debug, Args)]
 pub(super) struct JobsListArgs {
     /// Only jobs of this session, by key or id
@@ -223,10 +221,10 @@ async fn whole(context: &CliContext, job: String) -> Result<String, Failure> {
         return Ok(job);
     }
     let jobs = read_all(context).await?;
-    if let Some(id) = ids::find(&job, jobs.iter().map(|it| it.job.to_string()))? {
+    if let Some(id) = ids::find(&job, jobs.iter().map(|job| job.job.to_string()))? {
         return Ok(id);
     }
-    let found = ids::find(&job, jobs.iter().map(|it| it.call.to_string()))?;
+    let found = ids::find(&job, jobs.iter().map(|job| job.call.to_string()))?;
     found.ok_or_else(|| ids::none("job", &job, "jobs list"))
 }
 

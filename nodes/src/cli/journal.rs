@@ -36,7 +36,6 @@ Examples:
   clawnode journal repair                    with the node stopped: lists damage
   clawnode journal repair --yes              cuts it out; copy the directory first";
 
-/// `journal`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum JournalCommand {
@@ -98,14 +97,14 @@ async fn read_all(source: &DataSource, session: &str) -> Result<Vec<EventView>, 
 
 /// One row an event, with at most so many characters of its body.
 fn events(out: Output, events: &[EventView], most: usize) -> String {
-    let row = |it: &EventView| {
+    let row = |event: &EventView| {
         vec![
-            it.n.to_string(),
-            time(it.ts),
-            it.epoch.to_string(),
-            it.kind.clone(),
-            it.incarnation.to_string(),
-            cut(&it.body.to_string(), most),
+            event.n.to_string(),
+            time(event.ts),
+            event.epoch.to_string(),
+            event.kind.clone(),
+            event.incarnation.to_string(),
+            cut(&event.body.to_string(), most),
         ]
     };
     out.table(&["n", "time", "epoch", "kind", "incarnation", "body"], events.iter().map(row))
@@ -120,17 +119,17 @@ async fn verify(context: &CliContext, session: Option<String>) -> Result<Exit, F
 }
 
 fn verified(out: Output, journals: &[VerifyRow]) -> String {
-    let others = kind::has_others(journals.iter().map(|it| it.kind));
-    let row = |it: &VerifyRow| {
-        let found = match &it.problem {
+    let others = kind::has_others(journals.iter().map(|journal| journal.kind));
+    let row = |verified: &VerifyRow| {
+        let found = match &verified.problem {
             Some(problem) => clean(problem),
-            None if it.partial => "sound as far as this node knows the kind".to_owned(),
+            None if verified.partial => "sound as far as this node knows the kind".to_owned(),
             None => "sound".to_owned(),
         };
-        let head = it.head.map(|head| head.to_string().chars().take(HEAD_CHARS).collect());
-        let mut row = vec![kind::name(it.key.as_deref(), it.kind, it.id)];
-        row.extend(others.then(|| kind::text(it.kind)));
-        row.extend([it.events.to_string(), head.unwrap_or_default(), found]);
+        let head = verified.head.map(|head| head.to_string().chars().take(HEAD_CHARS).collect());
+        let mut row = vec![kind::name(verified.key.as_deref(), verified.kind, verified.id)];
+        row.extend(others.then(|| kind::text(verified.kind)));
+        row.extend([verified.events.to_string(), head.unwrap_or_default(), found]);
         row
     };
     let mut head = vec!["session", "events", "head", "verdict"];
@@ -147,9 +146,9 @@ async fn replay(context: &CliContext, session: Option<String>) -> Result<Exit, F
     let sound = view.sessions.iter().all(|row| row.problem.is_none());
     let out = context.out;
     out.document(&view, |view| {
-        let row = |it: &ReplayRow| {
-            let found = it.problem.clone().unwrap_or_else(|| "identical".to_owned());
-            vec![it.session.clone(), it.requests.to_string(), found]
+        let row = |replayed: &ReplayRow| {
+            let found = replayed.problem.clone().unwrap_or_else(|| "identical".to_owned());
+            vec![replayed.session.clone(), replayed.requests.to_string(), found]
         };
         out.table(&["session", "requests", "verdict"], view.sessions.iter().map(row))
     })?;

@@ -25,7 +25,6 @@ Examples:
   clawnode ledger show default:cli:local:ada --type finding --full
   clawnode ledger show default:cli:local:ada --last 20 --before 400 --json";
 
-/// `ledger`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum LedgerCommand {
@@ -65,12 +64,12 @@ fn head(view: &LedgerView) -> String {
 }
 
 fn table(out: Output, view: &LedgerView) -> String {
-    let row = |it: &LedgerRow| {
+    let row = |row: &LedgerRow| {
         vec![
-            it.number.to_string(),
-            time(it.at),
-            it.entry.as_str().to_owned(),
-            cut(&it.text, TEXT_CHARS),
+            row.number.to_string(),
+            time(row.at),
+            row.entry.as_str().to_owned(),
+            cut(&row.text, TEXT_CHARS),
         ]
     };
     let table = out.table(&["number", "time", "type", "text"], view.entries.iter().map(row));
@@ -78,8 +77,8 @@ fn table(out: Output, view: &LedgerView) -> String {
 }
 
 fn whole(view: &LedgerView) -> String {
-    let entry = |it: &LedgerRow| {
-        let LedgerRow { number, entry, text, turn, call, at } = it;
+    let entry = |row: &LedgerRow| {
+        let LedgerRow { number, entry, text, turn, call, at } = row;
         let head = format!("{number} {} {} ({turn}, {call})", entry.as_str(), time(*at));
         format!("\n\n{head}\n{}", clean(text))
     };

@@ -102,46 +102,46 @@ fn table(out: Output, sessions: &[SessionRow], now: Timestamp) -> String {
             "owner",
         ]);
     }
-    let row = |it: &SessionRow| {
-        let state = match &it.detail {
-            Some(detail) => format!("{}: {detail}", it.state),
-            None => it.state.clone(),
+    let row = |session: &SessionRow| {
+        let state = match &session.detail {
+            Some(detail) => format!("{}: {detail}", session.state),
+            None => session.state.clone(),
         };
-        let age = match it.updated {
+        let age = match session.updated {
             Timestamp(0) => "-".to_owned(),
             updated => span(now.0.saturating_sub(updated.0) / 1_000 * 1_000),
         };
         let mut row = vec![
-            it.title.clone().unwrap_or_else(|| "-".to_owned()),
+            session.title.clone().unwrap_or_else(|| "-".to_owned()),
             age,
             state,
-            it.turns.to_string(),
-            it.key.clone().unwrap_or_else(|| it.id.to_string()),
+            session.turns.to_string(),
+            session.key.clone().unwrap_or_else(|| session.id.to_string()),
         ];
         if out.wide {
-            row.extend(details(it));
+            row.extend(details(session));
         }
         row
     };
     out.table(&head, sessions.iter().map(row))
 }
 
-fn details(it: &SessionRow) -> [String; 8] {
+fn details(session: &SessionRow) -> [String; 8] {
     // An owner that is not heard of is dead, or does not know yet that it lives.
-    let node = match (&it.node, it.owner) {
+    let node = match (&session.node, session.owner) {
         (Some(node), _) => node.to_string(),
         (None, Some(_)) => "gone".to_owned(),
         (None, None) => "-".to_owned(),
     };
     [
         node,
-        it.events.to_string(),
-        it.usage.input_tokens.to_string(),
-        it.usage.cached_percent().map_or_else(|| "-".to_owned(), |share| format!("{share}%")),
-        it.usage.output_tokens.to_string(),
-        time(it.updated),
-        it.id.to_string(),
-        it.owner.map_or_else(|| "-".to_owned(), |it| it.to_string()),
+        session.events.to_string(),
+        session.usage.input_tokens.to_string(),
+        session.usage.cached_percent().map_or_else(|| "-".to_owned(), |share| format!("{share}%")),
+        session.usage.output_tokens.to_string(),
+        time(session.updated),
+        session.id.to_string(),
+        session.owner.map_or_else(|| "-".to_owned(), |process| process.to_string()),
     ]
 }
 

@@ -24,7 +24,6 @@ const MAN_EXAMPLES: &str = "\
 Examples:
   clawnode man --out ~/.local/share/man/man1      then `man clawnode`, `man clawnode-sessions`";
 
-/// `completions`.
 #[derive(Debug, Args)]
 #[command(after_help = COMPLETIONS_EXAMPLES)]
 pub(super) struct CompletionsArgs {
@@ -33,7 +32,6 @@ pub(super) struct CompletionsArgs {
     shell: For,
 }
 
-/// `man`.
 #[derive(Debug, Args)]
 #[command(after_help = MAN_EXAMPLES)]
 pub(super) struct ManArgs {
@@ -60,7 +58,6 @@ impl From<For> for Shell {
     }
 }
 
-/// `completions`.
 pub(super) fn completions(args: &CompletionsArgs, out: Output) -> Result<Exit, Failure> {
     let mut script = Vec::new();
     let shell = Shell::from(args.shell);
@@ -69,7 +66,6 @@ pub(super) fn completions(args: &CompletionsArgs, out: Output) -> Result<Exit, F
     Ok(Exit::Ok)
 }
 
-/// `man`.
 pub(super) fn man(args: &ManArgs, out: Output) -> Result<Exit, Failure> {
     let write = || -> io::Result<()> {
         std::fs::create_dir_all(&args.out)?;
@@ -83,7 +79,6 @@ pub(super) fn man(args: &ManArgs, out: Output) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// `version`.
 pub(super) fn version(out: Output) -> Result<Exit, Failure> {
     let version = env!("CARGO_PKG_VERSION");
     out.document(&json!({ "version": version }), |_| format!("{PROGRAM} {version}"))?;

@@ -25,7 +25,6 @@ Examples:
   clawnode mcp approve files
   clawnode mcp approve files --tool read_text_file";
 
-/// `mcp`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum McpCommand {
@@ -78,16 +77,17 @@ fn servers(out: Output, servers: &[McpServerView]) -> String {
     }
     let head =
         ["server", "state", "runs on", "configured on", "approved", "changed", "new", "gone"];
-    let row = |it: &McpServerView| {
+    let row = |view: &McpServerView| {
         let names = |nodes: &[NodeName]| {
             nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
         };
-        let count = |state| it.tools.iter().filter(|tool| tool.state == state).count().to_string();
+        let count =
+            |state| view.tools.iter().filter(|tool| tool.state == state).count().to_string();
         vec![
-            it.server.to_string(),
-            it.status.map_or("not configured", ProviderStatus::as_str).to_owned(),
-            it.running.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
-            names(&it.hosts),
+            view.server.to_string(),
+            view.status.map_or("not configured", ProviderStatus::as_str).to_owned(),
+            view.running.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
+            names(&view.hosts),
             count(McpToolState::Approved),
             count(McpToolState::Changed),
             count(McpToolState::New),
@@ -95,26 +95,26 @@ fn servers(out: Output, servers: &[McpServerView]) -> String {
         ]
     };
     let mut lines = vec![out.table(&head, servers.iter().map(row))];
-    lines.extend(servers.iter().filter_map(|it| down(out, it)));
+    lines.extend(servers.iter().filter_map(|server| down(out, server)));
     lines.join("\n")
 }
 
 /// Why a server cannot be called.
-fn down(out: Output, it: &McpServerView) -> Option<String> {
-    let why = it.error.as_deref()?;
-    Some(out.paint(Tone::Bad, &clean(&format!("{}: {why}", it.server))))
+fn down(out: Output, view: &McpServerView) -> Option<String> {
+    let why = view.error.as_deref()?;
+    Some(out.paint(Tone::Bad, &clean(&format!("{}: {why}", view.server))))
 }
 
 fn tools(out: Output, tools: &[McpToolView]) -> String {
     let head = ["tool", "state", "class", "risk", "description"];
-    let row = |it: &McpToolView| {
-        let text = it.approved.as_ref().or(it.listed.as_ref());
-        let class = serde_json::to_value(it.class).ok();
+    let row = |tool: &McpToolView| {
+        let text = tool.approved.as_ref().or(tool.listed.as_ref());
+        let class = serde_json::to_value(tool.class).ok();
         vec![
-            it.name.to_string(),
-            it.state.as_str().to_owned(),
+            tool.name.to_string(),
+            tool.state.as_str().to_owned(),
             class.and_then(|class| Some(class.as_str()?.to_owned())).unwrap_or_default(),
-            it.risk.as_str().to_owned(),
+            tool.risk.as_str().to_owned(),
             text.map(|text| brief(&text.description, SHORT)).unwrap_or_default(),
         ]
     };

@@ -60,7 +60,6 @@ Examples:
   clawnode memory search --session default:web:bot:ada 'When is tea?'
   clawnode memory reindex";
 
-/// `memory`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum MemoryCommand {
@@ -111,7 +110,6 @@ pub(super) enum MemoryCommand {
     },
 }
 
-/// `memory put`.
 #[derive(Debug, Args)]
 pub(super) struct MemoryPutArgs {
     /// The memory
@@ -179,8 +177,8 @@ pub(super) async fn run(command: MemoryCommand, context: &CliContext) -> Result<
         }
         MemoryCommand::Import { memory, file } => {
             let view = import(&context.client().await?, &memory, &file).await?;
-            let words = |it: &ImportedPoints| {
-                let ImportedPoints { added, known, refused, skipped } = it;
+            let words = |imported: &ImportedPoints| {
+                let ImportedPoints { added, known, refused, skipped } = imported;
                 format!(
                     "{added} added, {known} known, {refused} refused, {skipped} not live any more"
                 )
@@ -364,9 +362,9 @@ fn wanted_line(line: &str) -> Result<Option<WantedPoint>, String> {
 
 /// The points in the order of the file, as many as one request takes.
 fn batches(points: Vec<WantedPoint>) -> Vec<Vec<WantedPoint>> {
-    let bytes = |it: &WantedPoint| {
-        let names = [&it.subject, &it.predicate, &it.object];
-        it.text.len() + names.into_iter().flatten().map(String::len).sum::<usize>()
+    let bytes = |point: &WantedPoint| {
+        let names = [&point.subject, &point.predicate, &point.object];
+        point.text.len() + names.into_iter().flatten().map(String::len).sum::<usize>()
     };
     let (mut all, mut batch, mut taken) = (Vec::new(), Vec::new(), 0);
     for point in points {
@@ -389,13 +387,13 @@ fn table(out: Output, memories: &[MemoryStats]) -> String {
     if memories.is_empty() {
         return "no memories: add a point with `clawnode memory put default/all TEXT`".to_owned();
     }
-    let row = |it: &MemoryStats| {
+    let row = |stats: &MemoryStats| {
         vec![
-            clean(&it.memory.to_string()),
-            format!("{} of {}", it.points, it.points_most),
-            format!("{} of {}", size(it.bytes), size(it.bytes_most)),
-            it.kept.to_string(),
-            it.past.to_string(),
+            clean(&stats.memory.to_string()),
+            format!("{} of {}", stats.points, stats.points_most),
+            format!("{} of {}", size(stats.bytes), size(stats.bytes_most)),
+            stats.kept.to_string(),
+            stats.past.to_string(),
         ]
     };
     let head = ["memory", "points", "text", "said by people", "not live"];
@@ -406,43 +404,47 @@ fn shown(out: Output, points: &[MemoryPointView]) -> String {
     if points.is_empty() {
         return "no points".to_owned();
     }
-    let row = |it: &MemoryPointView| {
+    let row = |point: &MemoryPointView| {
         vec![
-            it.id.to_string(),
-            time(it.source.at),
-            name(&it.layer),
-            name(&it.trust),
-            format!("{}.{}", it.weight / 1_000, it.weight / 100 % 10),
-            name(&it.state),
-            brief(&it.text, TEXT_SHOWN),
+            point.id.to_string(),
+            time(point.source.at),
+            name(&point.layer),
+            name(&point.trust),
+            format!("{}.{}", point.weight / 1_000, point.weight / 100 % 10),
+            name(&point.state),
+            brief(&point.text, TEXT_SHOWN),
         ]
     };
     let head = ["point", "learned", "layer", "trust", "weight", "state", "text"];
     out.table(&head, points.iter().map(row))
 }
 
-fn stats(out: Output, it: &MemoryStats) -> String {
-    let layers = &it.layers;
+fn stats(out: Output, stats: &MemoryStats) -> String {
+    let layers = &stats.layers;
     let mut lines = vec![
-        table(out, std::slice::from_ref(it)),
+        table(out, std::slice::from_ref(stats)),
         String::new(),
         format!(
             "semantic {}, procedural {}, social {}, episode {}; masked so far: {}",
-            layers.semantic, layers.procedural, layers.social, layers.episode, it.masked
+            layers.semantic, layers.procedural, layers.social, layers.episode, stats.masked
         ),
     ];
-    lines.extend(it.consolidates.map(|at| format!("consolidates at {}", time(at))));
-    let stored = it.stored.iter();
-    lines.extend(stored.map(|it| format!("store {}: event {} of {}", it.store, it.upto, it.end)));
+    lines.extend(stats.consolidates.map(|at| format!("consolidates at {}", time(at))));
+    let stored = stats.stored.iter();
+    lines.extend(
+        stored.map(|stored| {
+            format!("store {}: event {} of {}", stored.store, stored.upto, stored.end)
+        }),
+    );
     lines.join("\n")
 }
 
 fn put(view: &MemoryPutView) -> String {
     let added = view.added.iter().map(|id| format!("added {id}"));
     let known = view.known.iter().map(|id| format!("{id} was known"));
-    let refused = view.refused.iter().map(|it| match it.reason {
-        PointRefusal::Full => format!("{} has no room", it.point),
-        PointRefusal::Invalid => format!("{} breaks a limit", it.point),
+    let refused = view.refused.iter().map(|refused| match refused.reason {
+        PointRefusal::Full => format!("{} has no room", refused.point),
+        PointRefusal::Invalid => format!("{} breaks a limit", refused.point),
     });
     let lines: Vec<String> = added.chain(known).chain(refused).collect();
     if lines.is_empty() { "this was done long ago".to_owned() } else { lines.join("\n") }

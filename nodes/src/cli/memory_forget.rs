@@ -14,7 +14,6 @@ use super::{
 };
 use crate::failure::{Exit, Failure};
 
-/// `memory forget`.
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(super) struct MemoryForgetArgs {

@@ -24,7 +24,6 @@ const LOOK: Duration = Duration::from_millis(500);
 /// How long a store may get no further before that is an error.
 const STUCK: Duration = Duration::from_mins(2);
 
-/// `memory search`.
 #[derive(Debug, Args)]
 pub(super) struct MemorySearchArgs {
     /// The memory, then what to look for; with `--session`, what to look for alone
@@ -115,8 +114,8 @@ fn shown(out: Output, view: &MemorySearchView) -> String {
     if view.found.is_empty() {
         return "nothing fits".to_owned();
     }
-    let row = |it: &FoundInMemory| {
-        let score = &it.score;
+    let row = |found: &FoundInMemory| {
+        let score = &found.score;
         let number = |part: f64| format!("{part:.2}");
         vec![
             number(score.total),
@@ -124,9 +123,9 @@ fn shown(out: Output, view: &MemorySearchView) -> String {
             score.meaning.map_or_else(|| "-".to_owned(), number),
             number(score.neighbours),
             number(score.factor),
-            it.point.map_or_else(|| "-".to_owned(), |point| point.to_string()),
-            clean(&it.scope),
-            brief(&it.text, TEXT_SHOWN),
+            found.point.map_or_else(|| "-".to_owned(), |point| point.to_string()),
+            clean(&found.scope),
+            brief(&found.text, TEXT_SHOWN),
         ]
     };
     let head = ["score", "words", "meaning", "neighbours", "factor", "point", "in", "text"];

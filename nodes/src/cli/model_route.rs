@@ -100,7 +100,7 @@ async fn configured(
 fn explained(out: Output, view: &RouteView) -> String {
     let kinds = InputKind::ALL.into_iter();
     let attached =
-        |kind: &InputKind| kind.media().is_some_and(|it| view.prompt.media.contains(&it));
+        |kind: &InputKind| kind.media().is_some_and(|media| view.prompt.media.contains(&media));
     let attached: Vec<String> = kinds.filter(attached).map(|kind| kind.to_string()).collect();
     let attached =
         if attached.is_empty() { "nothing attached".to_owned() } else { attached.join(", ") };
@@ -109,22 +109,28 @@ fn explained(out: Output, view: &RouteView) -> String {
         lines.push(format!("agent {} has no `routes`", view.agent));
     } else {
         let taken = view.rows.iter().find(|row| row.fits).map(|row| row.row);
-        let row = |it: &RouteRow| {
-            let most = view.prompt.cost(it.row).map(|most| format!(" (at most {most} USD)"));
+        let row = |route: &RouteRow| {
+            let most = view.prompt.cost(route.row).map(|most| format!(" (at most {most} USD)"));
             let most = most.unwrap_or_default();
-            let fits = match (&it.misfit, taken == Some(it.row)) {
+            let fits = match (&route.misfit, taken == Some(route.row)) {
                 (Some(why), _) => clean(why),
                 (None, true) => format!("fits, and decides{most}"),
                 (None, false) => format!("fits, after one that decides{most}"),
             };
-            vec![it.row.to_string(), clean(&it.route.model.to_string()), asks(&it.route), fits]
+            vec![
+                route.row.to_string(),
+                clean(&route.route.model.to_string()),
+                asks(&route.route),
+                fits,
+            ]
         };
         lines.push(out.table(&["row", "model", "for", "this call"], view.rows.iter().map(row)));
     }
     lines.push(format!("prompt: {} tokens, {attached}", view.prompt.tokens));
     lines.push(format!("model:  {} ({})", clean(&view.model.to_string()), view.reason));
     if !view.fallback.is_empty() {
-        let after: Vec<String> = view.fallback.iter().map(|it| clean(&it.to_string())).collect();
+        let after: Vec<String> =
+            view.fallback.iter().map(|model| clean(&model.to_string())).collect();
         lines.push(format!("then:   {}", after.join(", ")));
     }
     lines.join("\n")

@@ -26,7 +26,6 @@ Examples:
   clawnode models route --explain --tokens 50000 --input image
   clawnode models route --explain --session default:web:site:ada";
 
-/// `models`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum ModelsCommand {
@@ -74,62 +73,62 @@ pub(super) async fn run(command: ModelsCommand, context: &CliContext) -> Result<
 
 fn table(out: Output, models: &[ModelView]) -> String {
     let head = ["model", "window", "reply", "input", "tools", "reasoning", "price", "agents"];
-    let row = |it: &ModelView| {
-        let agents: Vec<&str> = it.agents.iter().map(AgentName::as_str).collect();
+    let row = |view: &ModelView| {
+        let agents: Vec<&str> = view.agents.iter().map(AgentName::as_str).collect();
         vec![
-            clean(&it.model.to_string()),
-            it.used_tokens.to_string(),
-            it.max_output_tokens.map_or_else(|| "-".to_owned(), |tokens| tokens.to_string()),
-            input(it),
-            yes(it.tools).to_owned(),
-            word(&it.reasoning),
-            it.price.map_or_else(|| "-".to_owned(), price),
+            clean(&view.model.to_string()),
+            view.used_tokens.to_string(),
+            view.max_output_tokens.map_or_else(|| "-".to_owned(), |tokens| tokens.to_string()),
+            input(view),
+            yes(view.tools).to_owned(),
+            word(&view.reasoning),
+            view.price.map_or_else(|| "-".to_owned(), price),
             agents.join(", "),
         ]
     };
     let mut text = out.table(&head, models.iter().map(row));
-    for it in models {
-        if let Some(error) = &it.error {
-            let line = format!("\n{}: {}", clean(&it.model.to_string()), clean(error));
+    for model in models {
+        if let Some(error) = &model.error {
+            let line = format!("\n{}: {}", clean(&model.model.to_string()), clean(error));
             text.push_str(&out.paint(Tone::Bad, &line));
         }
     }
     text
 }
 
-fn detail(it: &ModelView) -> String {
+fn detail(view: &ModelView) -> String {
     let tokens = |tokens: u32| format!("{tokens} tokens");
-    let agents: Vec<&str> = it.agents.iter().map(AgentName::as_str).collect();
-    let from = match it.patterns.as_slice() {
-        [] => format!("nothing is known of it (table of {}); see `[models]`", it.table),
-        patterns => format!("{} (table of {})", clean(&patterns.join(", ")), it.table),
+    let agents: Vec<&str> = view.agents.iter().map(AgentName::as_str).collect();
+    let from = match view.patterns.as_slice() {
+        [] => format!("nothing is known of it (table of {}); see `[models]`", view.table),
+        patterns => format!("{} (table of {})", clean(&patterns.join(", ")), view.table),
     };
-    let used = if it.used_tokens == it.window_tokens {
+    let used = if view.used_tokens == view.window_tokens {
         String::new()
     } else {
-        format!(", of which {} are used unless `window_tokens` says more", it.used_tokens)
+        format!(", of which {} are used unless `window_tokens` says more", view.used_tokens)
     };
-    let reply = it.max_output_tokens.map(|most| format!("at most {}", tokens(most)));
+    let reply = view.max_output_tokens.map(|most| format!("at most {}", tokens(most)));
     let mut facts = vec![
-        ("model", clean(&it.model.to_string())),
+        ("model", clean(&view.model.to_string())),
         ("agents", if agents.is_empty() { "none".to_owned() } else { agents.join(", ") }),
-        ("window", format!("{}{used}", tokens(it.window_tokens))),
+        ("window", format!("{}{used}", tokens(view.window_tokens))),
         ("reply", reply.unwrap_or_else(|| "not known".to_owned())),
-        ("input", input(it)),
-        ("tools", yes(it.tools).to_owned()),
-        ("reasoning", word(&it.reasoning)),
-        ("cache", word(&it.cache)),
-        ("schema", word(&it.schema)),
-        ("sampling", yes(it.sampling).to_owned()),
-        ("price", it.price.map_or_else(|| "not known".to_owned(), long_price)),
+        ("input", input(view)),
+        ("tools", yes(view.tools).to_owned()),
+        ("reasoning", word(&view.reasoning)),
+        ("cache", word(&view.cache)),
+        ("schema", word(&view.schema)),
+        ("sampling", yes(view.sampling).to_owned()),
+        ("price", view.price.map_or_else(|| "not known".to_owned(), long_price)),
         ("from", from),
     ];
-    facts.extend(it.error.iter().map(|error| ("error", clean(error))));
+    facts.extend(view.error.iter().map(|error| ("error", clean(error))));
     let lines = facts.into_iter().map(|(name, value)| format!("{name:<9} {value}"));
     lines.collect::<Vec<String>>().join("\n")
 }
 
-fn tested(out: Output, it: &ModelTest) -> String {
+fn tested(out: Output, tested: &ModelTest) -> String {
     let check = |name: &str, works: Option<bool>| {
         let (tone, word) = match works {
             Some(true) => (Tone::Good, "works"),
@@ -138,18 +137,18 @@ fn tested(out: Output, it: &ModelTest) -> String {
         };
         format!("{name:<10} {}", out.paint(tone, word))
     };
-    if let Some(error) = &it.error {
+    if let Some(error) = &tested.error {
         return out.paint(Tone::Bad, &format!("the call failed: {}", clean(error)));
     }
-    let usage = it.usage;
+    let usage = tested.usage;
     [
-        check("text", Some(it.text)),
-        check("tool call", it.tool_call),
-        check("streaming", Some(it.streaming)),
+        check("text", Some(tested.text)),
+        check("tool call", tested.tool_call),
+        check("streaming", Some(tested.streaming)),
         format!(
             "`{}` answered in {} ms, and read {} and wrote {} tokens",
-            clean(&it.answered),
-            it.took_ms,
+            clean(&tested.answered),
+            tested.took_ms,
             usage.input_tokens,
             usage.output_tokens
         ),
@@ -157,8 +156,8 @@ fn tested(out: Output, it: &ModelTest) -> String {
     .join("\n")
 }
 
-fn input(it: &ModelView) -> String {
-    let kinds = it.input.iter().map(word);
+fn input(view: &ModelView) -> String {
+    let kinds = view.input.iter().map(word);
     ["text".to_owned()].into_iter().chain(kinds).collect::<Vec<_>>().join(", ")
 }
 
@@ -173,17 +172,17 @@ fn word(value: &impl Serialize) -> String {
 }
 
 /// What a million tokens cost, read and written.
-fn price(it: ModelPrice) -> String {
-    format!("{} / {}", dollars(it.input), dollars(it.output))
+fn price(price: ModelPrice) -> String {
+    format!("{} / {}", dollars(price.input), dollars(price.output))
 }
 
-fn long_price(it: ModelPrice) -> String {
+fn long_price(price: ModelPrice) -> String {
     format!(
         "for a million tokens: input {}, output {}, cache read {}, cache write {}",
-        dollars(it.input),
-        dollars(it.output),
-        dollars(it.cache_read),
-        dollars(it.cache_write)
+        dollars(price.input),
+        dollars(price.output),
+        dollars(price.cache_read),
+        dollars(price.cache_write)
     )
 }
 

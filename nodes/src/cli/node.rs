@@ -27,7 +27,6 @@ Examples:
   clawnode node cordon worker-1
   clawnode node uncordon worker-1";
 
-/// `node`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum NodeCommand {
@@ -84,7 +83,7 @@ pub(super) async fn run(command: NodeCommand, context: &CliContext) -> Result<Ex
             "takes sessions again",
         ),
     };
-    context.out.document(&view, |it| format!("`{}` {done}", it.node))?;
+    context.out.document(&view, |view| format!("`{}` {done}", view.node))?;
     Ok(Exit::Ok)
 }
 
@@ -108,9 +107,10 @@ async fn drain(
         })?;
     }
     let drained = Drained { node: view, gone: wait };
-    context.out.document(&drained, |it| {
-        let what = if it.gone { "has handed everything over and has ended" } else { "is draining" };
-        format!("`{}` {what}", it.node.node)
+    context.out.document(&drained, |drained| {
+        let what =
+            if drained.gone { "has handed everything over and has ended" } else { "is draining" };
+        format!("`{}` {what}", drained.node.node)
     })?;
     Ok(Exit::Ok)
 }
@@ -121,7 +121,9 @@ async fn until_gone(context: &CliContext, node: &NodeView, answers: bool) -> Res
     loop {
         let status = context.call(calls::Status, &Nothing {}).await;
         match status {
-            Ok(status) if status.nodes.iter().all(|it| it.process != node.process) => return Ok(()),
+            Ok(status) if status.nodes.iter().all(|other| other.process != node.process) => {
+                return Ok(());
+            }
             Ok(_) => {}
             Err(failure) if answers && failure.exit == Exit::Unreachable => return Ok(()),
             Err(failure) => return Err(failure),

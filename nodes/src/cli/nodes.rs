@@ -62,36 +62,36 @@ pub(super) fn table(out: Output, nodes: &[NodeView], old: Option<(ProcessId, u64
     if out.wide {
         head.extend(["process", "version", "speaks", "shed", "config", "capabilities", "started"]);
     }
-    let row = |it: &NodeView| {
-        let load = it.load;
+    let row = |view: &NodeView| {
+        let load = view.load;
         let mut row = vec![
-            it.node.to_string(),
-            roles(it),
+            view.node.to_string(),
+            roles(view),
             match old {
-                Some((asked, ago)) if asked != it.process => {
-                    format!("{} {} ago", state(it), span(ago))
+                Some((asked, ago)) if asked != view.process => {
+                    format!("{} {} ago", state(view), span(ago))
                 }
-                _ => state(it).to_owned(),
+                _ => state(view).to_owned(),
             },
-            it.entities.to_string(),
+            view.entities.to_string(),
             format!("{} ({} done)", load.turns_running, load.turns_done),
             format!("{}.{}%", load.cpu_permille / 10, load.cpu_permille % 10),
             size(load.memory_bytes),
             load.clients.to_string(),
-            it.first_of.to_string(),
+            view.first_of.to_string(),
         ];
         if out.wide {
-            let mut config = it.config.to_string();
+            let mut config = view.config.to_string();
             config.truncate(DIGEST_CHARS);
-            let capabilities: Vec<_> = it.capabilities.iter().map(ToString::to_string).collect();
+            let capabilities: Vec<_> = view.capabilities.iter().map(ToString::to_string).collect();
             row.extend([
-                it.process.to_string(),
-                it.version.clone(),
-                format!("{}-{}", it.speaks.oldest, it.speaks.newest),
-                it.shed.to_string(),
+                view.process.to_string(),
+                view.version.clone(),
+                format!("{}-{}", view.speaks.oldest, view.speaks.newest),
+                view.shed.to_string(),
                 config,
                 capabilities.join(","),
-                time(it.started),
+                time(view.started),
             ]);
         }
         row
@@ -100,21 +100,21 @@ pub(super) fn table(out: Output, nodes: &[NodeView], old: Option<(ProcessId, u64
 }
 
 /// What a node does, in words.
-pub(super) fn roles(it: &NodeView) -> String {
-    let roles: Vec<_> = it.roles.iter().map(|&role| role_name(role)).collect();
+pub(super) fn roles(view: &NodeView) -> String {
+    let roles: Vec<_> = view.roles.iter().map(|&role| role_name(role)).collect();
     roles.join(",")
 }
 
 /// The state of a node, in a word.
-pub(super) const fn state(it: &NodeView) -> &'static str {
-    match (it.draining, it.cordoned) {
+pub(super) const fn state(view: &NodeView) -> &'static str {
+    match (view.draining, view.cordoned) {
         (true, _) => "draining",
         (false, true) => "cordoned",
         (false, false) => "ready",
     }
 }
 
-/// The name of a role.
+/// As the configuration and the wire have it.
 pub(super) const fn role_name(role: NodeRole) -> &'static str {
     match role {
         NodeRole::Gateway => "gateway",

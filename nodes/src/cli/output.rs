@@ -274,10 +274,10 @@ fn clean_after(mut before: Option<char>, text: &str) -> String {
         let stays = match c {
             '\n' | '\t' => true,
             // Joiners, and the signs for "as a picture" and "as text".
-            '\u{200c}' | '\u{200d}' => before.is_some_and(|it| !it.is_ascii()),
-            '\u{fe0e}' | '\u{fe0f}' => {
-                before.is_some_and(|it| !it.is_ascii() || "0123456789#*".contains(it))
-            }
+            '\u{200c}' | '\u{200d}' => before.is_some_and(|character| !character.is_ascii()),
+            '\u{fe0e}' | '\u{fe0f}' => before.is_some_and(|character| {
+                !character.is_ascii() || "0123456789#*".contains(character)
+            }),
             c => !is_hidden(c),
         };
         // One such sign after the other spells nothing.

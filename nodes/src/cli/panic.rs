@@ -25,7 +25,6 @@ Examples:
 
 The exit code is 1 if a node did not confirm in time that it stopped.";
 
-/// `panic`.
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "one flag each on the command line")]
 pub(super) struct PanicArgs {
@@ -74,17 +73,17 @@ pub(super) async fn run(args: PanicArgs, context: &CliContext) -> Result<Exit, F
 }
 
 /// Whether all nodes have said that nothing of it runs there any more.
-fn exit_of(it: &PanicView) -> Exit {
+fn exit_of(view: &PanicView) -> Exit {
     let dead = |ack: &SwitchAck| ack.acknowledged_ms.is_some() && ack.dead_ms.is_some();
-    if it.nodes.iter().all(dead) { Exit::Ok } else { Exit::Failed }
+    if view.nodes.iter().all(dead) { Exit::Ok } else { Exit::Failed }
 }
 
 async fn clear(args: &PanicArgs, context: &CliContext) -> Result<Exit, Failure> {
     let out = context.out;
     let list = context.call(calls::PanicList, &Nothing {}).await?;
     let ids: Vec<SwitchId> = if let Some(id) = &args.id {
-        let found = ids::find(id, list.latches.iter().map(|it| it.id.to_string()))?;
-        let latch = list.latches.iter().find(|it| Some(it.id.to_string()) == found);
+        let found = ids::find(id, list.latches.iter().map(|latch| latch.id.to_string()))?;
+        let latch = list.latches.iter().find(|latch| Some(latch.id.to_string()) == found);
         vec![latch.ok_or_else(|| ids::none("stop", id, "panic --list"))?.id]
     } else {
         let scope = args.scope();
@@ -118,18 +117,18 @@ impl PanicArgs {
     }
 }
 
-fn shown(out: Output, it: &PanicView) -> String {
-    let what = it.latch.scope.stopped();
-    let head = match (it.on, it.already) {
+fn shown(out: Output, view: &PanicView) -> String {
+    let what = view.latch.scope.stopped();
+    let head = match (view.on, view.already) {
         (true, false) => out.paint(Tone::Bad, &format!("{what} is stopped")),
         (true, true) => {
-            let since = time(it.latch.at);
-            out.paint(Tone::Bad, &format!("{what} was stopped at {since}, by {}", it.latch.by))
+            let since = time(view.latch.at);
+            out.paint(Tone::Bad, &format!("{what} was stopped at {since}, by {}", view.latch.by))
         }
         (false, _) => out.paint(Tone::Good, &format!("{what} continues")),
     };
-    let mut lines = vec![head, String::new(), acks(out, it)];
-    let silent = it.nodes.iter().filter(|it| it.acknowledged_ms.is_none()).count();
+    let mut lines = vec![head, String::new(), acks(out, view)];
+    let silent = view.nodes.iter().filter(|ack| ack.acknowledged_ms.is_none()).count();
     if silent > 0 {
         let silent = count(u64::try_from(silent).unwrap_or(u64::MAX), "node");
         lines.push(String::new());
@@ -141,18 +140,18 @@ fn shown(out: Output, it: &PanicView) -> String {
             ),
         ));
     }
-    if it.on {
+    if view.on {
         lines.push(String::new());
-        lines.push(format!("the stop lasts until `clawnode panic --clear --id {}`", it.latch.id));
+        lines.push(format!("the stop lasts until `clawnode panic --clear --id {}`", view.latch.id));
     }
     lines.join("\n")
 }
 
-fn acks(out: Output, it: &PanicView) -> String {
+fn acks(out: Output, view: &PanicView) -> String {
     let millis = |ms: Option<u64>| ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms}ms"));
     let row = |ack: &SwitchAck| {
         let name = ack.node.as_ref().map_or_else(|| ack.process.to_string(), ToString::to_string);
-        let state = match (&ack.problem, it.on, ack.running) {
+        let state = match (&ack.problem, view.on, ack.running) {
             (Some(problem), ..) => problem.clone(),
             (None, true, running) if running > 0 => format!("{running} still running"),
             (None, true, _) => "stopped".to_owned(),
@@ -160,15 +159,21 @@ fn acks(out: Output, it: &PanicView) -> String {
         };
         vec![name, millis(ack.acknowledged_ms), millis(ack.dead_ms), state]
     };
-    out.table(&["node", "acknowledged", "all ended", "state"], it.nodes.iter().map(row))
+    out.table(&["node", "acknowledged", "all ended", "state"], view.nodes.iter().map(row))
 }
 
 fn latches(out: Output, latches: &[KillSwitch]) -> String {
     if latches.is_empty() {
         return "nothing is stopped".to_owned();
     }
-    let row = |it: &KillSwitch| {
-        vec![it.scope.to_string(), time(it.at), it.by.clone(), it.id.to_string(), it.why.clone()]
+    let row = |latch: &KillSwitch| {
+        vec![
+            latch.scope.to_string(),
+            time(latch.at),
+            latch.by.clone(),
+            latch.id.to_string(),
+            latch.why.clone(),
+        ]
     };
     out.table(&["stopped", "since", "by", "id", "why"], latches.iter().map(row))
 }
@@ -204,11 +209,15 @@ mod tests {
             at: clawnode_proto::Timestamp(0),
             why: String::new(),
         };
-        let of = |nodes| PanicView { latch: latch.clone(), on: true, already: false, nodes };
-        assert_eq!(exit_of(&of(vec![ack("a"), ack("b")])), Exit::Ok);
-        assert_eq!(exit_of(&of(vec![ack("a"), frozen.clone()])), Exit::Failed);
-        assert_eq!(exit_of(&of(vec![ack("a"), busy.clone()])), Exit::Failed, "something runs on");
-        let view = of(vec![ack("a"), frozen, busy]);
+        let view_of = |nodes| PanicView { latch: latch.clone(), on: true, already: false, nodes };
+        assert_eq!(exit_of(&view_of(vec![ack("a"), ack("b")])), Exit::Ok);
+        assert_eq!(exit_of(&view_of(vec![ack("a"), frozen.clone()])), Exit::Failed);
+        assert_eq!(
+            exit_of(&view_of(vec![ack("a"), busy.clone()])),
+            Exit::Failed,
+            "something runs on"
+        );
+        let view = view_of(vec![ack("a"), frozen, busy]);
         let text = shown(Output::new(false, false, &Env::default()), &view);
         let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap();
         assert!(line("a ").contains("3ms") && line("a ").contains("40ms"), "{text}");

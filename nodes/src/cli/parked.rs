@@ -26,7 +26,6 @@ Examples:
   clawnode parked -o json | jq -r '.parked[].letter // empty'
   clawnode parked drop LETTER --yes";
 
-/// `parked`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ParkedArgs {
@@ -87,7 +86,7 @@ fn table(out: Output, parked: &[ParkedRow]) -> String {
     if parked.is_empty() {
         return out.paint(Tone::Good, "no inputs are parked");
     }
-    let others = kind::has_others(parked.iter().map(|it| it.kind));
+    let others = kind::has_others(parked.iter().map(|parked| parked.kind));
     let mut head = vec!["session", "where", "sent", "size", "why", "letter"];
     if others {
         head.splice(0..1, ["entity", "kind"]);
@@ -95,20 +94,20 @@ fn table(out: Output, parked: &[ParkedRow]) -> String {
     if out.wide {
         head.extend(["input", "idempotency key"]);
     }
-    let row = |it: &ParkedRow| {
-        let mut row = vec![kind::name(it.key.as_deref(), it.kind, it.session)];
-        row.extend(others.then(|| kind::text(it.kind)));
+    let row = |parked: &ParkedRow| {
+        let mut row = vec![kind::name(parked.key.as_deref(), parked.kind, parked.session)];
+        row.extend(others.then(|| kind::text(parked.kind)));
         row.extend([
-            place(it.at).to_owned(),
-            time(it.ts),
-            size(it.bytes),
-            it.reason.clone(),
-            it.letter.clone().unwrap_or_else(|| "-".to_owned()),
+            place(parked.at).to_owned(),
+            time(parked.ts),
+            size(parked.bytes),
+            parked.reason.clone(),
+            parked.letter.clone().unwrap_or_else(|| "-".to_owned()),
         ]);
         if out.wide {
             let dash = || "-".to_owned();
-            row.push(it.input.map_or_else(dash, |it| it.to_string()));
-            row.push(it.idempotency_key.as_ref().map_or_else(dash, ToString::to_string));
+            row.push(parked.input.map_or_else(dash, |input| input.to_string()));
+            row.push(parked.idempotency_key.as_ref().map_or_else(dash, ToString::to_string));
         }
         row
     };

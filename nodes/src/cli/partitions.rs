@@ -31,14 +31,20 @@ fn name(list: &PartitionList, process: ProcessId) -> String {
 }
 
 fn number(number: Option<u64>) -> String {
-    number.map_or_else(|| "-".to_owned(), |it| it.to_string())
+    number.map_or_else(|| "-".to_owned(), |number| number.to_string())
 }
 
 /// One row a partition.
 fn wide(out: Output, list: &PartitionList) -> String {
-    let row = |it: &PartitionView| {
-        let mut row = vec![it.partition.to_string(), number(it.waiting), number(it.in_hand)];
-        let serve = |rank| it.serve.get(rank).map_or_else(String::new, |it| name(list, *it));
+    let row = |partition: &PartitionView| {
+        let mut row = vec![
+            partition.partition.to_string(),
+            number(partition.waiting),
+            number(partition.in_hand),
+        ];
+        let serve = |rank| {
+            partition.serve.get(rank).map_or_else(String::new, |process| name(list, *process))
+        };
         row.extend((0..4).map(serve));
         row
     };
@@ -50,11 +56,11 @@ fn wide(out: Output, list: &PartitionList) -> String {
 fn short(out: Output, list: &PartitionList) -> String {
     let mut by_first: BTreeMap<Option<ProcessId>, Vec<&PartitionView>> =
         list.nodes.keys().map(|process| (Some(*process), Vec::new())).collect();
-    for it in &list.partitions {
-        by_first.entry(it.serve.first().copied()).or_default().push(it);
+    for partition in &list.partitions {
+        by_first.entry(partition.serve.first().copied()).or_default().push(partition);
     }
-    let sum = |them: &[&PartitionView], of: fn(&PartitionView) -> Option<u64>| {
-        let known: Option<Vec<u64>> = them.iter().map(|it| of(it)).collect();
+    let sum = |them: &[&PartitionView], count: fn(&PartitionView) -> Option<u64>| {
+        let known: Option<Vec<u64>> = them.iter().map(|partition| count(partition)).collect();
         number(known.map(|all| all.iter().sum()))
     };
     let mut deaf = 0;
@@ -65,10 +71,13 @@ fn short(out: Output, list: &PartitionList) -> String {
                 deaf = them.len();
                 return None;
             };
-            let seconds =
-                list.partitions.iter().filter(|it| it.serve.get(1) == Some(first)).count();
+            let seconds = list
+                .partitions
+                .iter()
+                .filter(|partition| partition.serve.get(1) == Some(first))
+                .count();
             let mut shown: Vec<String> =
-                them.iter().take(SHORT).map(|it| it.partition.to_string()).collect();
+                them.iter().take(SHORT).map(|partition| partition.partition.to_string()).collect();
             if them.len() > SHORT {
                 shown.push("…".to_owned());
             }
@@ -76,8 +85,8 @@ fn short(out: Output, list: &PartitionList) -> String {
                 name(list, *first),
                 them.len().to_string(),
                 seconds.to_string(),
-                sum(them, |it| it.waiting),
-                sum(them, |it| it.in_hand),
+                sum(them, |partition| partition.waiting),
+                sum(them, |partition| partition.in_hand),
                 shown.join(" "),
             ])
         })

@@ -31,7 +31,6 @@ Examples:
   clawnode diagnose file_read run_python --agent ops
   clawnode diagnose run_command --fallback node-1 -o json";
 
-/// `diagnose`.
 #[derive(Debug, Args)]
 #[command(after_help = DIAGNOSE_EXAMPLES)]
 pub(super) struct DiagnoseArgs {
@@ -55,10 +54,10 @@ pub(super) async fn run(context: &CliContext) -> Result<Exit, Failure> {
 }
 
 /// The calls that a provider has in hand, and those that wait until it has fewer.
-fn in_hand(it: &ProviderView) -> String {
-    match it.waiting {
-        0 => it.in_hand.to_string(),
-        waiting => format!("{} (+{waiting})", it.in_hand),
+fn in_hand(provider: &ProviderView) -> String {
+    match provider.waiting {
+        0 => provider.in_hand.to_string(),
+        waiting => format!("{} (+{waiting})", provider.in_hand),
     }
 }
 
@@ -67,53 +66,58 @@ fn table(out: Output, view: &ProvidersView) -> String {
     if out.wide {
         head.extend(["runs", "failures", "checked", "process"]);
     }
-    let row = |it: &ProviderView| {
-        let of = |prefix| it.provider.starts_with(prefix);
-        let kind = match it.kind {
+    let row = |provider: &ProviderView| {
+        let begins_with = |prefix| provider.provider.starts_with(prefix);
+        let kind = match provider.kind {
             ProviderKind::Model => "model",
-            ProviderKind::Execution if of(MCP_PREFIX) => "mcp server",
-            ProviderKind::Execution if of(PLUGIN_PREFIX) => "plugin",
-            ProviderKind::Execution if of(HOOK_PREFIX) => "hook",
+            ProviderKind::Execution if begins_with(MCP_PREFIX) => "mcp server",
+            ProviderKind::Execution if begins_with(PLUGIN_PREFIX) => "plugin",
+            ProviderKind::Execution if begins_with(HOOK_PREFIX) => "hook",
             ProviderKind::Execution => "execution",
         };
         let latency = |ms: Option<u32>| ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms} ms"));
         let mut row = vec![
-            it.provider.clone(),
+            provider.provider.clone(),
             kind.to_owned(),
-            it.node.to_string(),
-            it.status.as_str().to_owned(),
-            in_hand(it),
-            it.success_rate.map_or_else(|| "-".to_owned(), |rate| format!("{:.0}%", rate * 100.0)),
-            latency(it.latency_ms.map(|it| it.p50)),
-            latency(it.latency_ms.map(|it| it.p95)),
+            provider.node.to_string(),
+            provider.status.as_str().to_owned(),
+            in_hand(provider),
+            provider
+                .success_rate
+                .map_or_else(|| "-".to_owned(), |rate| format!("{:.0}%", rate * 100.0)),
+            latency(provider.latency_ms.map(|latency| latency.p50)),
+            latency(provider.latency_ms.map(|latency| latency.p95)),
         ];
         if out.wide {
             row.extend([
-                it.runs.to_string(),
-                it.consecutive_failures.to_string(),
-                it.last_checked.map_or_else(|| "-".to_owned(), time),
-                it.process.to_string(),
+                provider.runs.to_string(),
+                provider.consecutive_failures.to_string(),
+                provider.last_checked.map_or_else(|| "-".to_owned(), time),
+                provider.process.to_string(),
             ]);
         }
         row
     };
     let mut text = out.table(&head, view.providers.iter().map(row));
-    for it in &view.providers {
+    for provider in &view.providers {
         let line = || {
-            let why = clean(it.error.as_deref().unwrap_or("no reason given"));
-            format!("\n{} on {}: {why}", it.provider, it.node)
+            let why = clean(provider.error.as_deref().unwrap_or("no reason given"));
+            format!("\n{} on {}: {why}", provider.provider, provider.node)
         };
-        match it.status {
+        match provider.status {
             ProviderStatus::Unhealthy => text.push_str(&out.paint(Tone::Bad, &line())),
             // What is as it should be is for those who want to know.
             ProviderStatus::Standby if out.wide => text.push_str(&line()),
             ProviderStatus::Standby | ProviderStatus::Unknown | ProviderStatus::Healthy => {}
         }
-        if let Some(circuit) = &it.circuit {
+        if let Some(circuit) = &provider.circuit {
             let is_open = circuit.state != CircuitState::Closed;
             if is_open || out.wide {
-                let lines =
-                    circuit_lines(&format!("{} on {}", it.provider, it.node), circuit, out.wide);
+                let lines = circuit_lines(
+                    &format!("{} on {}", provider.provider, provider.node),
+                    circuit,
+                    out.wide,
+                );
                 let shown = if is_open { out.paint(Tone::Warn, &lines) } else { lines };
                 text.push_str(&shown);
             }
@@ -123,29 +127,39 @@ fn table(out: Output, view: &ProvidersView) -> String {
 }
 
 /// What is known of a circuit: a line, and if `is_wide` its changes and the provider's limits.
-fn circuit_lines(of: &str, it: &CircuitReport, is_wide: bool) -> String {
-    let mut facts = vec![format!("{of}: circuit {} since {}", it.state.as_str(), time(it.since))];
-    facts.extend(it.next_try.map(|next| format!("next try {}", time(next))));
-    let failures: Vec<String> =
-        it.failures.iter().map(|it| format!("{} {}", it.count, it.kind.as_str())).collect();
+fn circuit_lines(subject: &str, circuit: &CircuitReport, is_wide: bool) -> String {
+    let mut facts = vec![format!(
+        "{subject}: circuit {} since {}",
+        circuit.state.as_str(),
+        time(circuit.since)
+    )];
+    facts.extend(circuit.next_try.map(|next| format!("next try {}", time(next))));
+    let failures: Vec<String> = circuit
+        .failures
+        .iter()
+        .map(|failure| format!("{} {}", failure.count, failure.kind.as_str()))
+        .collect();
     if !failures.is_empty() {
         facts.push(format!("failed attempts: {}", failures.join(", ")));
     }
-    if it.refused > 0 {
-        facts.push(format!("calls not sent: {}", it.refused));
+    if circuit.refused > 0 {
+        facts.push(format!("calls not sent: {}", circuit.refused));
     }
-    facts.extend(it.probe.map(|probe| {
+    facts.extend(circuit.probe.map(|probe| {
         let found = probe.failure.map_or("reached", CircuitFailure::as_str);
         format!("last probe {}: {found}", time(probe.at))
     }));
     let mut lines = vec![String::new(), facts.join("; ")];
     if is_wide {
-        lines.extend(it.history.iter().map(|change| {
-            let why = change.failure.map(|it| format!(" ({})", it.as_str())).unwrap_or_default();
+        lines.extend(circuit.history.iter().map(|change| {
+            let why = change
+                .failure
+                .map(|failure| format!(" ({})", failure.as_str()))
+                .unwrap_or_default();
             let by = if change.by_probe { ", by a probe" } else { "" };
             format!("  {} {}{why}{by}", time(change.at), change.state.as_str())
         }));
-        lines.extend(it.limits.iter().map(|limit| {
+        lines.extend(circuit.limits.iter().map(|limit| {
             let all = limit.limit.map(|all| format!(" of {all}")).unwrap_or_default();
             let (model, what) = (clean(&limit.model), limit.resource.as_str());
             let left = limit.remaining;
@@ -155,7 +169,6 @@ fn circuit_lines(of: &str, it: &CircuitReport, is_wide: bool) -> String {
     lines.join("\n")
 }
 
-/// `diagnose`.
 pub(super) async fn diagnose(args: DiagnoseArgs, context: &CliContext) -> Result<Exit, Failure> {
     let step = |action| StepSpec { action, ..StepSpec::default() };
     let steps = args.tools.into_iter().map(step).collect();
@@ -172,19 +185,19 @@ pub(super) async fn diagnose(args: DiagnoseArgs, context: &CliContext) -> Result
 
 fn verdict(out: Output, view: &DiagnoseView) -> String {
     let head = ["node", "score", "health", "load", "capability", "success", "latency", "why not"];
-    let row = |it: &CandidateView| {
-        let points = it.breakdown;
+    let row = |candidate: &CandidateView| {
+        let points = candidate.breakdown;
         let all = [
-            it.score,
+            candidate.score,
             points.health,
             points.load,
             points.capability,
             points.success,
             points.latency,
         ];
-        let mut row = vec![it.node.to_string()];
+        let mut row = vec![candidate.node.to_string()];
         row.extend(all.iter().map(|points| format!("{points:.2}")));
-        row.push(clean(it.reason.as_deref().unwrap_or("-")));
+        row.push(clean(candidate.reason.as_deref().unwrap_or("-")));
         row
     };
     let text = out.table(&head, view.candidates.iter().map(row));

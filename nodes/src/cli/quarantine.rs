@@ -32,7 +32,6 @@ Examples:
   clawnode quarantine replay --all --why 'without progress'
   clawnode quarantine drop default:web:site:ada --yes";
 
-/// `quarantine`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum QuarantineCommand {
@@ -182,7 +181,7 @@ fn table(out: Output, sessions: &[QuarantineRow]) -> String {
     if sessions.is_empty() {
         return out.paint(Tone::Good, "every session is in service");
     }
-    let others = kind::has_others(sessions.iter().map(|it| it.kind));
+    let others = kind::has_others(sessions.iter().map(|session| session.kind));
     let mut head = vec!["session", "state", "since", "parked", "waiting", "why"];
     if others {
         head.splice(0..1, ["entity", "kind"]);
@@ -190,18 +189,18 @@ fn table(out: Output, sessions: &[QuarantineRow]) -> String {
     if out.wide {
         head.extend(["id", "events"]);
     }
-    let row = |it: &QuarantineRow| {
-        let mut row = vec![kind::name(it.key.as_deref(), it.kind, it.id)];
-        row.extend(others.then(|| kind::text(it.kind)));
+    let row = |session: &QuarantineRow| {
+        let mut row = vec![kind::name(session.key.as_deref(), session.kind, session.id)];
+        row.extend(others.then(|| kind::text(session.kind)));
         row.extend([
-            it.state.clone(),
-            it.since.map_or_else(|| "-".to_owned(), time),
-            it.parked.to_string(),
-            it.waiting.to_string(),
-            it.reason.clone(),
+            session.state.clone(),
+            session.since.map_or_else(|| "-".to_owned(), time),
+            session.parked.to_string(),
+            session.waiting.to_string(),
+            session.reason.clone(),
         ]);
         if out.wide {
-            row.extend([it.id.to_string(), it.events.to_string()]);
+            row.extend([session.id.to_string(), session.events.to_string()]);
         }
         row
     };
@@ -210,10 +209,10 @@ fn table(out: Output, sessions: &[QuarantineRow]) -> String {
 
 fn human(out: Output, view: &QuarantineView) -> String {
     let head = table(out, std::slice::from_ref(&view.session));
-    let row = |it: &ParkedRow| {
-        let body = if it.body.is_null() { String::new() } else { it.body.to_string() };
+    let row = |parked: &ParkedRow| {
+        let body = if parked.body.is_null() { String::new() } else { parked.body.to_string() };
         let body = cut(&body, BODY_CHARS);
-        vec![parked::place(it.at).to_owned(), time(it.ts), size(it.bytes), body]
+        vec![parked::place(parked.at).to_owned(), time(parked.ts), size(parked.bytes), body]
     };
     let inputs = out.table(&["where", "sent", "size", "input"], view.inputs.iter().map(row));
     format!("{head}\n\n{inputs}")

@@ -65,7 +65,8 @@ pub fn main(args: Vec<OsString>, env: Env) -> BoxedFuture<Exit> {
 async fn performed(args: Vec<OsString>, env: Env) -> Exit {
     let parsed = shape::command().try_get_matches_from(args);
     let read = |matches: ArgMatches| {
-        let cli = Cli::from_arg_matches(&matches).map_err(|it| it.format(&mut shape::command()))?;
+        let cli =
+            Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut shape::command()))?;
         Ok((cli, shape::unused(&matches)))
     };
     let (cli, (path, unused)) = match parsed.and_then(read) {

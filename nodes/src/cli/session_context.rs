@@ -48,7 +48,7 @@ pub(super) async fn run(args: ContextArgs, context: &CliContext) -> Result<Exit,
     let params = SessionsContext { session, at: Some(at) };
     let other = source.call(calls::SessionsContext, &params).await?;
     let changes = changes(&view, &other);
-    let rows = |it: &(&'static str, String)| json!({ "change": it.0, "part": it.1 });
+    let rows = |difference: &(&'static str, String)| json!({ "change": difference.0, "part": difference.1 });
     let document = json!({
         "context": view,
         "other": other,
@@ -172,15 +172,16 @@ fn changes(view: &ContextView, other: &ContextView) -> Vec<(&'static str, String
     };
     let mut changes = Vec::new();
     for part in &view.parts {
-        let found = other.parts.iter().find(|it| is_same_part(it, part));
+        let found = other.parts.iter().find(|other| is_same_part(other, part));
         let change = match found {
             None => "only here",
-            Some(it) if is_equal(it, part) => "same",
+            Some(same) if is_equal(same, part) => "same",
             Some(_) => "differs",
         };
         changes.push((change, name(part)));
     }
-    let is_new = |it: &&ContextPart| !view.parts.iter().any(|part| is_same_part(it, part));
+    let is_new =
+        |new_part: &&ContextPart| !view.parts.iter().any(|part| is_same_part(new_part, part));
     let new = other.parts.iter().filter(is_new).map(|part| ("only there", name(part)));
     changes.extend(new);
     changes
@@ -202,7 +203,7 @@ mod tests {
     fn part(kind: ContextPartKind, number: Option<u64>, said: &str) -> ContextPart {
         ContextPart {
             kind,
-            turn: number.map(|it| TurnId::from_u128(it.into())),
+            turn: number.map(|number| TurnId::from_u128(number.into())),
             number,
             tokens: 9,
             repeated: true,

@@ -43,7 +43,6 @@ Examples:
   clawnode sessions export default:cli:local:ada --file ada.json
   clawnode sessions delete default:cli:local:ada --yes";
 
-/// `sessions`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum SessionsCommand {
@@ -96,7 +95,7 @@ pub(super) async fn run(command: SessionsCommand, context: &CliContext) -> Resul
         SessionsCommand::List(args) => listing::run(context, args).await,
         SessionsCommand::Show { session } => {
             let history = whole(&context.source().await?, &session).await?;
-            context.out.document(&history, |it| history::human(it, usize::MAX))?;
+            context.out.document(&history, |history| history::human(history, usize::MAX))?;
             Ok(Exit::Ok)
         }
         SessionsCommand::Context(args) => session_context::run(args, context).await,
@@ -149,7 +148,8 @@ async fn tail(
     }
     let mut link = Link::new(context)?;
     // Turns that have ended were shown whole; one that still runs is followed from its beginning.
-    let mut seen = last.turns.iter().rev().find(|turn| turn.outcome.is_some()).map(|it| it.turn);
+    let mut seen =
+        last.turns.iter().rev().find(|turn| turn.outcome.is_some()).map(|turn| turn.turn);
     loop {
         let history = link.history(session).await?;
         for turn in after(&history.turns, seen) {
@@ -167,20 +167,20 @@ fn after(turns: &[TurnView], seen: Option<TurnId>) -> &[TurnView] {
 }
 
 /// Prints a turn as it goes, until it ends, over as many connections as it takes.
-async fn follow_turn(link: &mut Link, session: &str, it: &TurnView) -> Result<(), Failure> {
+async fn follow_turn(link: &mut Link, session: &str, view: &TurnView) -> Result<(), Failure> {
     let out = link.out;
     if !out.json {
         // What tools have answered so far comes with the reply.
-        for (who, said) in history::messages(it).filter(|(who, _)| *who != "assistant") {
+        for (who, said) in history::messages(view).filter(|(who, _)| *who != "assistant") {
             if said.tool_replies.is_empty() {
                 out.line(&format!("\n{}", history::message(who, said)))?;
             }
         }
         out.write("assistant: ")?;
     }
-    let mut turn = ShownTurn::begun(session.to_owned(), it.turn);
+    let mut turn = ShownTurn::begun(session.to_owned(), view.turn);
     loop {
-        match follow_on(link, &mut turn, it.turn).await? {
+        match follow_on(link, &mut turn, view.turn).await? {
             None => {
                 if let (TurnStep::Anew(text), false) = (turn.rest(), out.json) {
                     out.reply(&format!("\n{text}"))?;
@@ -212,7 +212,7 @@ async fn follow_on(
     };
     loop {
         let step = match socket.next().await {
-            Ok(Incoming::Frame { id: of, event, data }) if of == request => {
+            Ok(Incoming::Frame { id: frame_of, event, data }) if frame_of == request => {
                 if event.cursor.is_some() {
                     link.found();
                 }
@@ -238,9 +238,10 @@ async fn follow_on(
                 socket.close().await;
                 return Ok(None);
             }
-            TurnStep::Ask(it) if !out.json => {
-                let cut = if it.truncated { " (cut)" } else { "" };
-                let (tool, what, call) = (exact(&it.name), exact(&it.arguments), it.id);
+            TurnStep::Ask(request) if !out.json => {
+                let cut = if request.truncated { " (cut)" } else { "" };
+                let (tool, what, call) =
+                    (exact(&request.name), exact(&request.arguments), request.id);
                 out.talk(&format!(
                     "\n[waits for a person: {tool} {what}{cut}; see \
                      `clawnode approvals show {call}`, then `approve` or `deny` it]"
@@ -269,7 +270,7 @@ async fn export(
 ) -> Result<Exit, Failure> {
     let everything = context.source().await?.call(calls::SessionsExport, &params(session)).await?;
     let Some(path) = file else {
-        context.out.document(&everything, |it| format!("{it:#}"))?;
+        context.out.document(&everything, |everything| format!("{everything:#}"))?;
         return Ok(Exit::Ok);
     };
     // `create_new`: an export never replaces a file.

@@ -74,7 +74,7 @@ fn used(path: &[&str]) -> Vec<&'static str> {
 fn shaped(takes_all: bool) -> Command {
     let root = Cli::command();
     let settings: Vec<Arg> =
-        root.get_arguments().filter(|it| it.is_global_set()).cloned().collect();
+        root.get_arguments().filter(|argument| argument.is_global_set()).cloned().collect();
     let shown = used(&[]);
     let root = root.mut_args(|arg| {
         if !arg.is_global_set() {
@@ -83,7 +83,7 @@ fn shaped(takes_all: bool) -> Command {
         let is_shown = shown.contains(&arg.get_id().as_str());
         arg.hide(!is_shown).global(takes_all)
     });
-    root.mut_subcommands(|it| below(it, &[], &settings, "", takes_all))
+    root.mut_subcommands(|subcommand| below(subcommand, &[], &settings, "", takes_all))
 }
 
 /// A command below the one at `above`, whose help ends with `examples`.
@@ -97,13 +97,13 @@ fn below(
     let name = command.get_name().to_owned();
     let path = [above, &[name.as_str()]].concat();
     let used = used(&path);
-    let taken = settings.iter().filter_map(|it| {
-        let is_used = used.contains(&it.get_id().as_str());
-        (is_used || takes_all).then(|| it.clone().hide(!is_used).global(takes_all))
+    let taken = settings.iter().filter_map(|setting| {
+        let is_used = used.contains(&setting.get_id().as_str());
+        (is_used || takes_all).then(|| setting.clone().hide(!is_used).global(takes_all))
     });
     let after = after_help(&command, &path, examples);
     let command = command.args(taken).after_help(after.clone());
-    command.mut_subcommands(|it| below(it, &path, settings, &after, takes_all))
+    command.mut_subcommands(|subcommand| below(subcommand, &path, settings, &after, takes_all))
 }
 
 /// What a command's help ends with: its own text, with the examples of its group if that has none.
@@ -151,8 +151,8 @@ pub(super) mod tests {
     fn all() -> BTreeMap<String, Command> {
         fn walk(command: &Command, path: &str, all: &mut BTreeMap<String, Command>) {
             all.insert(path.to_owned(), command.clone());
-            for it in command.get_subcommands() {
-                walk(it, format!("{path} {}", it.get_name()).trim(), all);
+            for subcommand in command.get_subcommands() {
+                walk(subcommand, format!("{path} {}", subcommand.get_name()).trim(), all);
             }
         }
         let mut all = BTreeMap::new();
@@ -227,9 +227,13 @@ pub(super) mod tests {
     #[test]
     fn a_command_shows_the_settings_that_it_uses() {
         let shown = |command: &Command| -> Vec<String> {
-            let settings =
-                command.get_arguments().filter(|it| it.get_help_heading() == Some("Settings"));
-            settings.filter(|it| !it.is_hide_set()).map(|it| it.get_id().to_string()).collect()
+            let settings = command
+                .get_arguments()
+                .filter(|argument| argument.get_help_heading() == Some("Settings"));
+            settings
+                .filter(|argument| !argument.is_hide_set())
+                .map(|argument| argument.get_id().to_string())
+                .collect()
         };
         let all = all();
         for (path, expected) in [
@@ -249,7 +253,7 @@ pub(super) mod tests {
         for (path, command) in &all {
             let starts =
                 ["up", "run", "doctor", "config"].contains(&path.split(' ').next().unwrap());
-            let serves = shown(command).iter().any(|it| NODE.contains(&it.as_str()));
+            let serves = shown(command).iter().any(|name| NODE.contains(&name.as_str()));
             assert_eq!(serves, starts, "{path}");
         }
     }
@@ -264,7 +268,7 @@ pub(super) mod tests {
         documented.build();
         let sessions = documented.find_subcommand("sessions").unwrap();
         let list = sessions.find_subcommand("list").unwrap();
-        assert!(list.get_arguments().any(|it| it.get_id() == "url"));
-        assert!(!list.get_arguments().any(|it| it.get_id() == "nats"));
+        assert!(list.get_arguments().any(|argument| argument.get_id() == "url"));
+        assert!(!list.get_arguments().any(|argument| argument.get_id() == "nats"));
     }
 }

@@ -16,7 +16,6 @@ use crate::{
     node::skills,
 };
 
-/// The file of a skill.
 const SKILL_FILE: &str = "SKILL.md";
 /// Characters of a description in a list.
 const BRIEF_CHARS: usize = 60;
@@ -33,7 +32,6 @@ Examples:
   clawnode skills check
   clawnode skills check ./pdf-forms";
 
-/// `skills`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum SkillsCommand {
@@ -52,7 +50,6 @@ pub(super) struct ShowArgs {
     pub name: String,
 }
 
-/// `skills check`.
 #[derive(Debug, Args)]
 pub(super) struct CheckSkillsArgs {
     /// A skill's folder, or a folder of skills, instead of those of the configuration
@@ -72,18 +69,18 @@ fn list(context: &CliContext) -> Result<Exit, Failure> {
         (skills::found(&context.loaded), &context.loaded.config, context.out);
     let document = json!({
         "folders": skills::folders(&context.loaded),
-        "skills": found.skills.iter().map(|it| shown(it, config)).collect::<Vec<_>>(),
+        "skills": found.skills.iter().map(|skill| shown(skill, config)).collect::<Vec<_>>(),
         "faults": found.faults.iter().map(fault).collect::<Vec<_>>(),
     });
     out.document(&document, |_| {
         if found.skills.is_empty() && found.faults.is_empty() {
             return "there are no skills".to_owned();
         }
-        let row = |it: &std::sync::Arc<Skill>| {
-            let triggers = it.head.triggers.join(", ");
-            let agents = agents(it, config).join(" ");
-            [it.head.name.clone(), it.brief(BRIEF_CHARS), agents, triggers]
-                .map(|it| clean(&it))
+        let row = |skill: &std::sync::Arc<Skill>| {
+            let triggers = skill.head.triggers.join(", ");
+            let agents = agents(skill, config).join(" ");
+            [skill.head.name.clone(), skill.brief(BRIEF_CHARS), agents, triggers]
+                .map(|cell| clean(&cell))
                 .to_vec()
         };
         let head = ["skill", "description", "agents", "triggers"];
@@ -96,8 +93,10 @@ fn list(context: &CliContext) -> Result<Exit, Failure> {
 fn show(name: &str, context: &CliContext) -> Result<Exit, Failure> {
     let found = skills::found(&context.loaded);
     let Some(skill) = found.skills.iter().find(|skill| skill.head.name == name) else {
-        let left_out =
-            found.faults.iter().find(|it| it.path.components().any(|c| c.as_os_str() == name));
+        let left_out = found
+            .faults
+            .iter()
+            .find(|fault| fault.path.components().any(|c| c.as_os_str() == name));
         let hint = match left_out {
             Some(fault) => format!("`{}`: {}", fault.path.display(), fault.what),
             None => "`clawnode skills list` lists all".to_owned(),
@@ -126,7 +125,7 @@ fn check(folder: Option<&Path>, context: &CliContext) -> Result<Exit, Failure> {
         Some(folder) if folder.join(SKILL_FILE).exists() => (one(folder), Vec::new()),
         Some(folder) => (read_folders(&[folder.to_owned()]), Vec::new()),
     };
-    let names: Vec<&str> = found.skills.iter().map(|it| it.head.name.as_str()).collect();
+    let names: Vec<&str> = found.skills.iter().map(|skill| skill.head.name.as_str()).collect();
     let document = json!({
         "ok": found.faults.is_empty(),
         "skills": names,
@@ -139,7 +138,7 @@ fn check(folder: Option<&Path>, context: &CliContext) -> Result<Exit, Failure> {
             names => format!("valid: {}", names.join(", ")),
         };
         let warnings: Vec<String> =
-            warnings.iter().map(|it| out.paint(Tone::Warn, &clean(it))).collect();
+            warnings.iter().map(|warning| out.paint(Tone::Warn, &clean(warning))).collect();
         [valid, told(out, &found.faults), warnings.join("\n")].join("\n").trim_end().to_owned()
     })?;
     Ok(if found.faults.is_empty() { Exit::Ok } else { Exit::Config })
@@ -158,11 +157,15 @@ fn agents(skill: &std::sync::Arc<Skill>, config: &Config) -> Vec<String> {
     let usual = AgentSection::default();
     let has_default = config.agents.keys().any(|name| name.as_str() == DEFAULT_AGENT);
     let default = (!has_default).then_some((DEFAULT_AGENT, &usual));
-    let named = config.agents.iter().map(|(name, it)| (name.as_str(), it));
-    let has = |it: &AgentSection| {
-        !AgentSkills::chosen(std::slice::from_ref(skill), &it.skills).is_empty()
+    let named = config.agents.iter().map(|(name, section)| (name.as_str(), section));
+    let has = |section: &AgentSection| {
+        !AgentSkills::chosen(std::slice::from_ref(skill), &section.skills).is_empty()
     };
-    named.chain(default).filter(|(_, it)| has(it)).map(|(name, _)| name.to_owned()).collect()
+    named
+        .chain(default)
+        .filter(|(_, section)| has(section))
+        .map(|(name, _)| name.to_owned())
+        .collect()
 }
 
 fn shown(skill: &std::sync::Arc<Skill>, config: &Config) -> Value {
@@ -212,13 +215,13 @@ fn clean_lines(text: &str) -> String {
     text.lines().map(clean).collect::<Vec<_>>().join("\n")
 }
 
-fn fault(it: &SkillFault) -> Value {
-    json!({ "path": it.path, "what": it.what })
+fn fault(fault: &SkillFault) -> Value {
+    json!({ "path": fault.path, "what": fault.what })
 }
 
 fn told(out: Output, faults: &[SkillFault]) -> String {
-    let told = |it: &SkillFault| {
-        let what = format!("`{}` is left out: {}", it.path.display(), it.what);
+    let told = |fault: &SkillFault| {
+        let what = format!("`{}` is left out: {}", fault.path.display(), fault.what);
         out.paint(Tone::Bad, &clean(&what))
     };
     faults.iter().map(told).collect::<Vec<_>>().join("\n")

@@ -24,42 +24,43 @@ pub(super) async fn run(context: &CliContext) -> Result<Exit, Failure> {
 }
 
 /// `address` is where the node answered.
-fn human(out: Output, it: &StatusView, address: &str) -> String {
+fn human(out: Output, view: &StatusView, address: &str) -> String {
     let mut facts = vec![
-        ("version", it.version.clone()),
+        ("version", view.version.clone()),
         ("address", address.to_owned()),
-        ("process", it.process.to_string()),
-        ("storage", it.substrate.clone()),
-        ("partitions", it.partitions.to_string()),
-        ("model", it.model.clone()),
-        ("sessions", it.sessions.to_string()),
-        ("turns", turns(it)),
-        ("quarantined", quarantined(it)),
+        ("process", view.process.to_string()),
+        ("storage", view.substrate.clone()),
+        ("partitions", view.partitions.to_string()),
+        ("model", view.model.clone()),
+        ("sessions", view.sessions.to_string()),
+        ("turns", turns(view)),
+        ("quarantined", quarantined(view)),
     ];
-    facts.extend(it.bus.as_ref().map(|bus| ("bus", bus_line(out, bus))));
+    facts.extend(view.bus.as_ref().map(|bus| ("bus", bus_line(out, bus))));
     let mut text = String::new();
     for (name, value) in facts {
         add(&mut text, &format!("{name:<12} {value}"));
     }
     add(&mut text, "");
-    let silent = it.bus.as_ref().and_then(|bus| bus.silent_ms);
-    add(&mut text, &nodes::table(out, &it.nodes, silent.map(|ago| (it.process, ago))));
-    if let (Some(bus), true) = (&it.bus, out.wide) {
+    let silent = view.bus.as_ref().and_then(|bus| bus.silent_ms);
+    add(&mut text, &nodes::table(out, &view.nodes, silent.map(|ago| (view.process, ago))));
+    if let (Some(bus), true) = (&view.bus, out.wide) {
         add(&mut text, "");
         add(&mut text, &stores(out, bus));
     }
-    let dead: Vec<_> = it.dead.iter().filter(|dead| nodes::is_shown(out, dead)).collect();
-    if it.warnings.len() + it.quarantined.len() + dead.len() > 0 {
+    let dead: Vec<_> = view.dead.iter().filter(|dead| nodes::is_shown(out, dead)).collect();
+    if view.warnings.len() + view.quarantined.len() + dead.len() > 0 {
         add(&mut text, "");
     }
-    let (fatal, others): (Vec<_>, Vec<_>) = it.warnings.iter().partition(|it| it.is_fatal());
+    let (fatal, others): (Vec<_>, Vec<_>) =
+        view.warnings.iter().partition(|warning| warning.is_fatal());
     for warning in fatal {
         warn(&mut text, out, Tone::Bad, warning);
     }
     for dead in dead {
         add(&mut text, &nodes::dead_line(out, dead));
     }
-    for session in &it.quarantined {
+    for session in &view.quarantined {
         let line = format!("quarantined {session}: see `clawnode quarantine show {session}`");
         add(&mut text, &out.paint(Tone::Bad, &line));
     }
@@ -69,9 +70,9 @@ fn human(out: Output, it: &StatusView, address: &str) -> String {
     text
 }
 
-fn warn(text: &mut String, out: Output, tone: Tone, it: &WarningView) {
-    add(text, &out.paint(tone, &format!("{}: {}", it.name, it.message)));
-    add(text, &format!("  hint: {}", it.hint));
+fn warn(text: &mut String, out: Output, tone: Tone, warning: &WarningView) {
+    add(text, &out.paint(tone, &format!("{}: {}", warning.name, warning.message)));
+    add(text, &format!("  hint: {}", warning.hint));
 }
 
 fn add(text: &mut String, line: &str) {
@@ -80,8 +81,8 @@ fn add(text: &mut String, line: &str) {
     }
 }
 
-fn turns(it: &StatusView) -> String {
-    let waiting = match it.approvals {
+fn turns(view: &StatusView) -> String {
+    let waiting = match view.approvals {
         Some(0) => "no call waits for a person".to_owned(),
         Some(calls) => {
             let verb = if calls == 1 { "waits" } else { "wait" };
@@ -90,17 +91,17 @@ fn turns(it: &StatusView) -> String {
         }
         None => "the storage backend did not list waiting calls in time".to_owned(),
     };
-    let down = it.outages.filter(|turns| *turns > 0).map(|turns| {
+    let down = view.outages.filter(|turns| *turns > 0).map(|turns| {
         let verb = if turns == 1 { "waits" } else { "wait" };
         format!("; {} {verb} for a provider: `clawnode providers`", count(turns, "turn"))
     });
-    format!("{} running; {waiting}{}", it.running, down.unwrap_or_default())
+    format!("{} running; {waiting}{}", view.running, down.unwrap_or_default())
 }
 
-fn quarantined(it: &StatusView) -> String {
-    match it.looked {
+fn quarantined(view: &StatusView) -> String {
+    match view.looked {
         Some(looked) => {
-            let (count, ago) = (it.quarantined.len(), span(looked.age_ms));
+            let (count, ago) = (view.quarantined.len(), span(looked.age_ms));
             format!("{count} (of {} sessions checked, {ago} ago)", looked.sessions)
         }
         None => "not known yet: the sessions are being checked".to_owned(),
@@ -112,10 +113,12 @@ fn bus_line(out: Output, bus: &BusView) -> String {
         let line = format!("{} has not answered for {}", bus.server, span(silent));
         return out.paint(Tone::Bad, &line);
     }
-    let replicas = bus.stores.iter().map(|it| it.replicas).filter(|it| *it > 0).min();
-    let replicas = replicas.map_or_else(|| "R?".to_owned(), |it| format!("R{it}"));
-    let lag = bus.stores.iter().map(|it| it.lag).max().unwrap_or_default();
-    let behind = bus.stores.iter().filter(|it| it.behind > 0 || it.problem.is_some()).count();
+    let replicas =
+        bus.stores.iter().map(|store| store.replicas).filter(|replicas| *replicas > 0).min();
+    let replicas = replicas.map_or_else(|| "R?".to_owned(), |replicas| format!("R{replicas}"));
+    let lag = bus.stores.iter().map(|store| store.lag).max().unwrap_or_default();
+    let behind =
+        bus.stores.iter().filter(|store| store.behind > 0 || store.problem.is_some()).count();
     let health = match (behind, lag) {
         (0, _) => "in sync".to_owned(),
         (behind, lag) => format!("not in sync: {behind} (up to {lag} operations behind)"),
@@ -129,19 +132,19 @@ fn bus_line(out: Output, bus: &BusView) -> String {
 }
 
 fn stores(out: Output, bus: &BusView) -> String {
-    let row = |it: &StoreView| {
-        let state = match (&it.problem, it.behind) {
+    let row = |store: &StoreView| {
+        let state = match (&store.problem, store.behind) {
             (Some(problem), _) => problem.clone(),
             (None, 0) => "in sync".to_owned(),
-            (None, behind) => format!("{behind} behind by {}", it.lag),
+            (None, behind) => format!("{behind} behind by {}", store.lag),
         };
         vec![
-            it.name.clone(),
-            format!("R{}", it.replicas),
-            it.leader.clone().unwrap_or_else(|| "-".to_owned()),
+            store.name.clone(),
+            format!("R{}", store.replicas),
+            store.leader.clone().unwrap_or_else(|| "-".to_owned()),
             state,
-            it.records.to_string(),
-            size(it.bytes),
+            store.records.to_string(),
+            size(store.bytes),
         ]
     };
     let head = ["store", "replicas", "leader", "state", "records", "size"];

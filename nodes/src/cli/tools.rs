@@ -27,7 +27,6 @@ Examples:
 /// Characters of a description in a table.
 const SHORT: usize = 60;
 
-/// `tools`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum ToolsCommand {
@@ -61,7 +60,7 @@ pub(super) async fn run(command: ToolsCommand, context: &CliContext) -> Result<E
         vec![agent]
     } else {
         let list = context.call(calls::AgentsList, &Nothing {}).await?;
-        list.agents.into_iter().map(|it| it.agent).collect()
+        list.agents.into_iter().map(|agent| agent.agent).collect()
     };
     let mut agents = Vec::new();
     for agent in names {
@@ -76,15 +75,15 @@ pub(super) async fn run(command: ToolsCommand, context: &CliContext) -> Result<E
 
 fn human(out: Output, agents: &[OfAgent]) -> String {
     let mut parts = Vec::new();
-    for it in agents {
-        parts.push(if it.tools.is_empty() && it.missing.is_empty() {
-            format!("`{}` has no tools", it.agent)
+    for agent in agents {
+        parts.push(if agent.tools.is_empty() && agent.missing.is_empty() {
+            format!("`{}` has no tools", agent.agent)
         } else {
-            format!("`{}`\n{}", it.agent, table(out, &it.tools, &it.missing))
+            format!("`{}`\n{}", agent.agent, table(out, &agent.tools, &agent.missing))
         });
     }
-    let tools = agents.iter().flat_map(|it| &it.tools);
-    let missing = agents.iter().flat_map(|it| &it.missing);
+    let tools = agents.iter().flat_map(|agent| &agent.tools);
+    let missing = agents.iter().flat_map(|agent| &agent.missing);
     parts.extend(reasons(out, tools, missing));
     parts.join("\n")
 }
@@ -92,20 +91,20 @@ fn human(out: Output, agents: &[OfAgent]) -> String {
 /// One row a tool, and one a tool or server whose tools the model is not given.
 pub(super) fn table(out: Output, tools: &[AgentToolView], missing: &[MissingToolView]) -> String {
     let head = ["tool", "state", "runs on", "class", "risk", "timeout", "description"];
-    let row = |it: &AgentToolView| {
-        let class = serde_json::to_value(it.class).ok();
+    let row = |tool: &AgentToolView| {
+        let class = serde_json::to_value(tool.class).ok();
         vec![
-            it.name.to_string(),
-            it.status.as_str().to_owned(),
-            it.capability.as_ref().map_or_else(|| "any worker".to_owned(), ToString::to_string),
+            tool.name.to_string(),
+            tool.status.as_str().to_owned(),
+            tool.capability.as_ref().map_or_else(|| "any worker".to_owned(), ToString::to_string),
             class.and_then(|class| Some(class.as_str()?.to_owned())).unwrap_or_default(),
-            it.risk.as_str().to_owned(),
-            span(u64::from(it.timeout_ms)),
-            brief(&it.description, SHORT),
+            tool.risk.as_str().to_owned(),
+            span(u64::from(tool.timeout_ms)),
+            brief(&tool.description, SHORT),
         ]
     };
-    let nothing = |it: &MissingToolView| {
-        let mut row = vec![clean(&it.name), "missing".to_owned()];
+    let nothing = |missing: &MissingToolView| {
+        let mut row = vec![clean(&missing.name), "missing".to_owned()];
         row.resize(head.len(), String::new());
         row
     };
@@ -118,8 +117,8 @@ pub(super) fn reasons<'a>(
     tools: impl Iterator<Item = &'a AgentToolView>,
     missing: impl Iterator<Item = &'a MissingToolView>,
 ) -> Vec<String> {
-    let bad = tools.filter(|it| it.status == ProviderStatus::Unhealthy);
-    let whys = bad.filter_map(|it| it.error.as_deref());
-    let whys: BTreeSet<&str> = whys.chain(missing.map(|it| it.error.as_str())).collect();
+    let bad = tools.filter(|tool| tool.status == ProviderStatus::Unhealthy);
+    let whys = bad.filter_map(|tool| tool.error.as_deref());
+    let whys: BTreeSet<&str> = whys.chain(missing.map(|missing| missing.error.as_str())).collect();
     whys.into_iter().map(|why| out.paint(Tone::Bad, &clean(why))).collect()
 }

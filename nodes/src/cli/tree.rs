@@ -21,7 +21,6 @@ Examples:
   clawnode tree worker-1
   clawnode tree -o json | jq '.processes[].branches[] | select(.restarts > 0)'";
 
-/// `tree`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct TreeArgs {
@@ -49,9 +48,9 @@ fn human(out: Output, view: &TreeView) -> String {
     lines.join("\n")
 }
 
-fn title(it: &ProcessTree) -> String {
-    let roles: Vec<_> = it.roles.iter().map(|&role| role_name(role)).collect();
-    format!("{} ({}) {}", it.node, roles.join(","), it.process)
+fn title(process: &ProcessTree) -> String {
+    let roles: Vec<_> = process.roles.iter().map(|&role| role_name(role)).collect();
+    format!("{} ({}) {}", process.node, roles.join(","), process.process)
 }
 
 fn draw(out: Output, lines: &mut Vec<String>, branches: &[Branch], more: u64, indent: &str) {
@@ -68,18 +67,18 @@ fn draw(out: Output, lines: &mut Vec<String>, branches: &[Branch], more: u64, in
     }
 }
 
-fn label(out: Output, it: &Branch) -> String {
-    let mut text = clean(&it.name);
-    match (it.kind.as_str(), it.state.as_str()) {
+fn label(out: Output, branch: &Branch) -> String {
+    let mut text = clean(&branch.name);
+    match (branch.kind.as_str(), branch.state.as_str()) {
         (_, "up") => {}
         ("entity", state) => text = format!("{text} {state}"),
         (_, state) => text = format!("{text} {}", out.paint(Tone::Bad, state)),
     }
-    if let Some(detail) = &it.detail {
+    if let Some(detail) = &branch.detail {
         text = format!("{text} ({})", clean(detail));
     }
-    if it.restarts > 0 {
-        let restarts = format!("restarted {}x", it.restarts);
+    if branch.restarts > 0 {
+        let restarts = format!("restarted {}x", branch.restarts);
         text = format!("{text} {}", out.paint(Tone::Warn, &restarts));
     }
     text

@@ -166,8 +166,8 @@ impl ShownTurn {
             TurnBody::Notice(notice) => TurnStep::Tell(notice.message),
             TurnBody::ToolUse(started) => TurnStep::Use(started),
             TurnBody::ApprovalRequest(request) => TurnStep::Ask(request),
-            TurnBody::ClientCalls(it) => {
-                let names: Vec<&str> = it.calls.iter().map(|call| call.name.as_str()).collect();
+            TurnBody::ClientCalls(calls) => {
+                let names: Vec<&str> = calls.calls.iter().map(|call| call.name.as_str()).collect();
                 TurnStep::Tell(format!("the turn waits for its client to run {}", names.join(", ")))
             }
             TurnBody::ToolResult(finished) => TurnStep::Used(finished),
@@ -466,7 +466,7 @@ mod tests {
                 let mut left = most;
                 if resets && next > 0 && left > 0 {
                     let so_far = {
-                        let told = pieces.get(next).map_or(whole.len(), |it| it.before);
+                        let told = pieces.get(next).map_or(whole.len(), |piece| piece.before);
                         whole.get(..told).unwrap()
                     };
                     let step = turn.take(reset(so_far, pieces[next - 1].key));

@@ -22,7 +22,6 @@ use crate::{
 /// How long the end of a node may take before its chat says what it waits for.
 const SOON: Duration = Duration::from_secs(1);
 
-/// Examples of `up`.
 const UP_EXAMPLES: &str = "\
 Examples:
   clawnode up                                    serve on 127.0.0.1:3100
@@ -30,7 +29,6 @@ Examples:
   clawnode up --model anthropic/claude-sonnet-4-5
   clawnode up --listen 127.0.0.1:0 --json        a free port, named in the `ready` line";
 
-/// Examples of `run`.
 const RUN_EXAMPLES: &str = "\
 Examples:
   clawnode run --role gateway --nats nats://127.0.0.1:4222
@@ -51,7 +49,6 @@ pub(super) struct JoinArgs {
     pub join_file: Option<PathBuf>,
 }
 
-/// `up`.
 #[derive(Debug, Args)]
 #[command(after_help = UP_EXAMPLES)]
 pub(super) struct UpArgs {
@@ -68,7 +65,6 @@ pub(super) struct UpArgs {
     pub join: JoinArgs,
 }
 
-/// `run`.
 #[derive(Debug, Args)]
 #[command(after_help = RUN_EXAMPLES)]
 pub(super) struct RunArgs {

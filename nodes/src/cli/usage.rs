@@ -37,7 +37,6 @@ Examples:
 /// Rows of one page of calls.
 const PAGE: u32 = 1_000;
 
-/// `usage`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
 pub(super) struct UsageArgs {
@@ -314,7 +313,8 @@ fn csv(view: &UsageView) -> String {
 
 fn csv_lines(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let head = head.iter().map(|name| name.replace(' ', "_")).collect();
-    let line = |cells: Vec<String>| cells.iter().map(|it| quoted(it)).collect::<Vec<_>>().join(",");
+    let line =
+        |cells: Vec<String>| cells.iter().map(|cell| quoted(cell)).collect::<Vec<_>>().join(",");
     std::iter::once(head).chain(rows).map(line).collect::<Vec<_>>().join("\n")
 }
 

@@ -13,7 +13,6 @@ const CHAOS: &str = "clawnode-chaos";
 /// Its exit code for a command line that makes no sense.
 const USAGE: i32 = 2;
 
-/// `verify`.
 #[derive(Debug, Args)]
 pub(super) struct VerifyArgs {
     /// Inject faults into real processes under load, and check the result

@@ -274,7 +274,7 @@ impl NodeClient {
             let body = ErrorBody::new(code, detail);
             return ClientError::Answered(ErrorBody { hint, ..body });
         }
-        let wrapped = serde_json::from_slice::<Wrapped>(body).map(|it| it.error);
+        let wrapped = serde_json::from_slice::<Wrapped>(body).map(|wrapped| wrapped.error);
         if let Ok(body) = wrapped.or_else(|_| serde_json::from_slice::<ErrorBody>(body)) {
             return ClientError::Answered(body);
         }

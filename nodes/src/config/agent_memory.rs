@@ -39,12 +39,12 @@ impl Default for AgentMemoryOptions {
 }
 
 impl From<&AgentMemoryOptions> for AgentMemory {
-    fn from(it: &AgentMemoryOptions) -> Self {
+    fn from(options: &AgentMemoryOptions) -> Self {
         Self {
-            layers: it.layers.iter().copied().collect(),
-            top_facts: usize::try_from(it.top_facts).unwrap_or(usize::MAX),
-            shared: it.shared.clone(),
-            recall_untrusted: it.recall_untrusted,
+            layers: options.layers.iter().copied().collect(),
+            top_facts: usize::try_from(options.top_facts).unwrap_or(usize::MAX),
+            shared: options.shared.clone(),
+            recall_untrusted: options.recall_untrusted,
         }
     }
 }

@@ -236,9 +236,9 @@ impl Default for TimeoutOptions {
 }
 
 impl From<TimeoutOptions> for TurnTime {
-    fn from(it: TimeoutOptions) -> Self {
+    fn from(options: TimeoutOptions) -> Self {
         let ms = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
-        Self { global_ms: ms(it.global), step_ms: ms(it.step) }
+        Self { global_ms: ms(options.global), step_ms: ms(options.step) }
     }
 }
 
@@ -383,11 +383,11 @@ impl LimitOptions {
 }
 
 impl From<LimitOptions> for AgentLimits {
-    fn from(it: LimitOptions) -> Self {
+    fn from(options: LimitOptions) -> Self {
         Self {
-            tool_calls_per_minute: it.tool_calls_per_minute.map(u64::from),
-            egress_bytes_per_day: it.egress_bytes_per_day.map(|size| size.0),
-            turns_per_hour: it.turns_per_hour.map(u64::from),
+            tool_calls_per_minute: options.tool_calls_per_minute.map(u64::from),
+            egress_bytes_per_day: options.egress_bytes_per_day.map(|size| size.0),
+            turns_per_hour: options.turns_per_hour.map(u64::from),
         }
     }
 }
@@ -401,22 +401,22 @@ impl AgentSection {
 }
 
 impl From<RuleOptions> for Rule {
-    fn from(it: RuleOptions) -> Self {
-        let RuleOptions { tool, risk, arguments, exact, verdict, reason } = it;
+    fn from(options: RuleOptions) -> Self {
+        let RuleOptions { tool, risk, arguments, exact, verdict, reason } = options;
         Self { tool, risk, arguments, exact, verdict, reason }
     }
 }
 
 impl From<Rule> for RuleOptions {
-    fn from(it: Rule) -> Self {
-        let Rule { tool, risk, arguments, exact, verdict, reason } = it;
+    fn from(rule: Rule) -> Self {
+        let Rule { tool, risk, arguments, exact, verdict, reason } = rule;
         Self { tool, risk, arguments, exact, verdict, reason }
     }
 }
 
 impl From<SamplingOptions> for Sampling {
-    fn from(it: SamplingOptions) -> Self {
-        let SamplingOptions { temperature, top_p, max_tokens, stop } = it;
+    fn from(options: SamplingOptions) -> Self {
+        let SamplingOptions { temperature, top_p, max_tokens, stop } = options;
         Self { temperature, top_p, max_tokens, stop, ..Self::default() }
     }
 }

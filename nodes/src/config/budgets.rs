@@ -121,7 +121,7 @@ impl BudgetsSection {
         let is_default = defaults.iter().any(|limit| limit.key.unit == BudgetUnit::Usd);
         cluster.extend(defaults);
         let agents = self.agents.iter();
-        let agents = agents.map(|(name, it)| (AccountKey::Agent(name.clone()), it.limits()));
+        let agents = agents.map(|(name, agent)| (AccountKey::Agent(name.clone()), agent.limits()));
         let all = agents.chain([(AccountKey::Cluster, cluster)]);
         let accounts = all.filter(|(_, limits)| !limits.is_empty()).collect();
         ConfiguredBudgets { accounts, each_user: limits(&self.users), is_default }
@@ -133,8 +133,9 @@ impl BudgetsSection {
         let hourly =
             BudgetLimit::new(BudgetUnit::Loops, WindowLength::Hour, DEFAULT_LOOPS_PER_HOUR);
         let all = [daily, BudgetLimit { lanes: CountedLanes::Background, ..hourly }];
-        let is_free = |it: &BudgetLimit| cluster.iter().all(|limit| limit.key.unit != it.key.unit);
-        all.into_iter().filter(|it| self.default && is_free(it)).collect()
+        let is_free =
+            |default: &BudgetLimit| cluster.iter().all(|limit| limit.key.unit != default.key.unit);
+        all.into_iter().filter(|limit| self.default && is_free(limit)).collect()
     }
 
     /// What the cluster may spend, for people. `set` are its limits if a person set them: they win.
@@ -244,10 +245,10 @@ mod tests {
         assert_eq!(budgets.holder().patience, Duration::from_secs(5));
         let configured = budgets.configured();
         assert!(!configured.is_default);
-        let of = |key: &str| configured.limits_of(&key.parse().unwrap()).to_vec();
+        let limits_of = |key: &str| configured.limits_of(&key.parse().unwrap()).to_vec();
         let limit = |unit, window, amount| BudgetLimit::new(unit, window, amount);
         assert_eq!(
-            of("cluster"),
+            limits_of("cluster"),
             [
                 limit(BudgetUnit::Usd, WindowLength::Day, 5_500_000),
                 limit(BudgetUnit::Loops, WindowLength::Hour, 50),
@@ -255,10 +256,10 @@ mod tests {
         );
         let tokens = limit(BudgetUnit::Tokens, WindowLength::Forever, 2_000_000);
         let lower = BudgetLimit { warn_at: 60, ask_at: 60, ..tokens };
-        assert_eq!(of("agent:default"), [lower], "a warning comes before the question");
-        assert_eq!(of("agent:other"), []);
+        assert_eq!(limits_of("agent:default"), [lower], "a warning comes before the question");
+        assert_eq!(limits_of("agent:other"), []);
         let cents = limit(BudgetUnit::Usd, WindowLength::Month, 1);
-        assert_eq!(of("user:web:bot:ada"), [BudgetLimit { ask_at: 100, ..cents }]);
+        assert_eq!(limits_of("user:web:bot:ada"), [BudgetLimit { ask_at: 100, ..cents }]);
         let shown = format!("{:?}", show::settings(&loaded).unwrap());
         assert!(shown.contains("5.50") && shown.contains("budgets.cluster.usd_per_day"), "{shown}");
         assert_eq!(budgets.banner(None), "budget $5.50 per day, 50 loops per hour");
@@ -268,7 +269,8 @@ mod tests {
     fn what_the_cluster_does_not_limit_has_a_default() {
         let configured = |text: &str| read(text).unwrap().config.budgets.configured();
         let daily = BudgetLimit::new(BudgetUnit::Usd, WindowLength::Day, 5_000_000);
-        let of_cluster = |it: &ConfiguredBudgets| it.limits_of(&AccountKey::Cluster).to_vec();
+        let of_cluster =
+            |budgets: &ConfiguredBudgets| budgets.limits_of(&AccountKey::Cluster).to_vec();
         let background = BudgetLimit {
             lanes: CountedLanes::Background,
             ..BudgetLimit::new(BudgetUnit::Loops, WindowLength::Hour, 50)

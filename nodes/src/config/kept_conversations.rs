@@ -13,7 +13,10 @@ impl Config {
     /// passages.
     pub fn kept_conversations(&self) -> BTreeSet<AgentName> {
         let reminded = self.agents.iter().filter(|(_, agent)| {
-            agent.memory.as_ref().is_some_and(|it| it.layers.contains(&MemoryLayer::Episode))
+            agent
+                .memory
+                .as_ref()
+                .is_some_and(|memory| memory.layers.contains(&MemoryLayer::Episode))
         });
         let reminded = reminded.map(|(name, _)| name.clone());
         self.memory.conversations.iter().cloned().chain(reminded).collect()

@@ -143,13 +143,13 @@ pub(super) struct ServerFault {
 
 /// The first thing that is wrong with these servers, if anything is.
 pub(super) fn check(servers: &[McpServerOptions]) -> Option<ServerFault> {
-    for (at, it) in servers.iter().enumerate() {
-        if servers.iter().take(at).any(|other| other.name == it.name) {
-            let what = format!("two MCP servers are called `{}`", it.name);
+    for (at, options) in servers.iter().enumerate() {
+        if servers.iter().take(at).any(|other| other.name == options.name) {
+            let what = format!("two MCP servers are called `{}`", options.name);
             let hint = "give one of them another name";
             return Some(ServerFault { server: at, key: "name".to_owned(), what, hint });
         }
-        if let Some((key, what, hint)) = one(it) {
+        if let Some((key, what, hint)) = one(options) {
             return Some(ServerFault { server: at, key: key.to_owned(), what, hint });
         }
     }
@@ -237,8 +237,8 @@ fn service(server: &McpServerOptions) -> Option<McpSettingError> {
 }
 
 /// All of these names, in order.
-fn names<'a>(of: [&mut dyn Iterator<Item = &'a String>; 3]) -> Vec<&'a String> {
-    let mut names: Vec<&String> = of.into_iter().flatten().collect();
+fn names<'a>(lists: [&mut dyn Iterator<Item = &'a String>; 3]) -> Vec<&'a String> {
+    let mut names: Vec<&String> = lists.into_iter().flatten().collect();
     names.sort_unstable();
     names
 }

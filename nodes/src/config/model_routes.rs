@@ -35,8 +35,8 @@ pub struct RouteOptions {
 }
 
 impl From<RouteOptions> for ModelRoute {
-    fn from(it: RouteOptions) -> Self {
-        let RouteOptions { model, min_prompt_tokens, max_prompt_tokens, input, max_usd } = it;
+    fn from(options: RouteOptions) -> Self {
+        let RouteOptions { model, min_prompt_tokens, max_prompt_tokens, input, max_usd } = options;
         Self { model, min_prompt_tokens, max_prompt_tokens, input, max_usd }
     }
 }

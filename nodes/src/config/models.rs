@@ -105,7 +105,7 @@ pub(super) fn choices_fault(patterns: &[String]) -> Option<(String, &'static str
         let what = format!("{} patterns, at most {MODEL_CHOICES}", patterns.len());
         return Some((what, "combine some: patterns may contain `*` and `?`"));
     }
-    let wrong = |it: &&String| it.parse::<ModelRef>().is_err() || it.len() > RULE_CHARS;
+    let wrong = |text: &&String| text.parse::<ModelRef>().is_err() || text.len() > RULE_CHARS;
     let pattern = patterns.iter().find(wrong)?;
     let what = format!("`{pattern}` is not a pattern of `PROVIDER/MODEL`");
     Some((what, "write one such as `openai/gpt-4o` or `ollama/*`"))
@@ -122,9 +122,9 @@ pub(super) fn check(
         let hint = "combine some: patterns may contain `*` and `?`".to_owned();
         return Some(ModelFault { pattern: String::new(), key: "", what, hint });
     }
-    let fault = |(pattern, it): (&String, &ModelSection)| {
+    let fault = |(pattern, section): (&String, &ModelSection)| {
         let wrong = pattern_fault(pattern, providers).map(|(what, hint)| ("", what, hint));
-        let (key, what, hint) = wrong.or_else(|| it.fault(pattern, providers))?;
+        let (key, what, hint) = wrong.or_else(|| section.fault(pattern, providers))?;
         Some(ModelFault { pattern: pattern.clone(), key, what, hint })
     };
     models.iter().find_map(fault)

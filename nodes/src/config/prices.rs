@@ -139,14 +139,14 @@ mod tests {
         let at = |url: &'static str| {
             move |name: &str| (name == "OPENAI_BASE_URL").then(|| url.to_owned())
         };
-        let of = |url| crate::node::models::profiles(&loaded.config, &at(url)).unwrap();
-        let profiles = of("http://127.0.0.1:8000/v1");
+        let profiles_at = |url| crate::node::models::profiles(&loaded.config, &at(url)).unwrap();
+        let profiles = profiles_at("http://127.0.0.1:8000/v1");
         let price = |model: &str| profiles.call_price(&model.parse().unwrap()).known();
         assert_eq!(price("box/gpt-4o"), Some(ModelPrice::FREE));
-        assert_eq!(price("box/paid").map(|it| it.output), Some(2_000_000));
+        assert_eq!(price("box/paid").map(|price| price.output), Some(2_000_000));
         assert_eq!(price("far/unheard-of"), None);
         assert_eq!(price("openai/unheard-of"), Some(ModelPrice::FREE), "as the environment has it");
-        let vendor = of("https://api.openai.com/v1");
+        let vendor = profiles_at("https://api.openai.com/v1");
         assert_eq!(vendor.call_price(&"openai/unheard-of".parse().unwrap()).known(), None);
     }
 }

@@ -13,7 +13,6 @@ use serde_json::{Map, Value};
 /// A JSON Schema: the path of a file that has one, or the schema as a table.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SchemaSource {
-    /// A file.
     File(PathBuf),
     /// In place.
     Inline(Map<String, Value>),

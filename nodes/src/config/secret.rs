@@ -59,7 +59,9 @@ pub(super) fn shown_arguments<S: Serializer>(
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     let before = std::iter::once("").chain(arguments.iter().map(String::as_str));
-    serializer.collect_seq(before.zip(arguments).map(|(before, it)| shown_argument(before, it)))
+    serializer.collect_seq(
+        before.zip(arguments).map(|(before, argument)| shown_argument(before, argument)),
+    )
 }
 
 /// One argument as it may be shown. The one before it says whether it is a secret; an address loses

@@ -33,29 +33,29 @@ pub fn settings(loaded: &LoadedConfig) -> Result<Vec<Setting>, serde_json::Error
 
 /// The sections by name; a JSON object would put them in the order of the alphabet.
 fn sections(loaded: &LoadedConfig) -> Result<[(&'static str, Value); 21], serde_json::Error> {
-    let it = &loaded.config;
+    let config = &loaded.config;
     Ok([
-        ("node", serde_json::to_value(&it.node)?),
-        ("gateway", serde_json::to_value(&it.gateway)?),
-        ("cluster", serde_json::to_value(&it.cluster)?),
-        ("session", serde_json::to_value(&it.session)?),
-        ("telemetry", serde_json::to_value(&it.telemetry)?),
-        ("tools", serde_json::to_value(&it.tools)?),
-        ("egress", serde_json::to_value(&it.egress)?),
-        ("workspace", serde_json::to_value(&it.workspace)?),
-        ("plugins", serde_json::to_value(&it.plugins)?),
-        ("mcp_servers", serde_json::to_value(&it.mcp_servers)?),
-        ("ssh_hosts", serde_json::to_value(&it.ssh_hosts)?),
-        ("hooks", serde_json::to_value(&it.hooks)?),
-        ("sandbox", serde_json::to_value(&it.sandbox)?),
-        ("providers", serde_json::to_value(&it.providers)?),
-        ("models", serde_json::to_value(&it.models)?),
-        ("prices", serde_json::to_value(&it.prices)?),
-        ("embeddings", serde_json::to_value(&it.embeddings)?),
-        ("memory", serde_json::to_value(&it.memory)?),
-        ("budgets", serde_json::to_value(&it.budgets)?),
-        ("agents", serde_json::to_value(&it.agents)?),
-        ("bindings", serde_json::to_value(&it.bindings)?),
+        ("node", serde_json::to_value(&config.node)?),
+        ("gateway", serde_json::to_value(&config.gateway)?),
+        ("cluster", serde_json::to_value(&config.cluster)?),
+        ("session", serde_json::to_value(&config.session)?),
+        ("telemetry", serde_json::to_value(&config.telemetry)?),
+        ("tools", serde_json::to_value(&config.tools)?),
+        ("egress", serde_json::to_value(&config.egress)?),
+        ("workspace", serde_json::to_value(&config.workspace)?),
+        ("plugins", serde_json::to_value(&config.plugins)?),
+        ("mcp_servers", serde_json::to_value(&config.mcp_servers)?),
+        ("ssh_hosts", serde_json::to_value(&config.ssh_hosts)?),
+        ("hooks", serde_json::to_value(&config.hooks)?),
+        ("sandbox", serde_json::to_value(&config.sandbox)?),
+        ("providers", serde_json::to_value(&config.providers)?),
+        ("models", serde_json::to_value(&config.models)?),
+        ("prices", serde_json::to_value(&config.prices)?),
+        ("embeddings", serde_json::to_value(&config.embeddings)?),
+        ("memory", serde_json::to_value(&config.memory)?),
+        ("budgets", serde_json::to_value(&config.budgets)?),
+        ("agents", serde_json::to_value(&config.agents)?),
+        ("bindings", serde_json::to_value(&config.bindings)?),
     ])
 }
 

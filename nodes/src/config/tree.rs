@@ -29,7 +29,7 @@ pub struct ConfigNode {
     pub value: Value,
 }
 
-/// An entry of a table.
+/// A key that is set, with its value or the keys below it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableEntry {
     /// Where its key is.

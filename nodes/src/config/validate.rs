@@ -146,9 +146,9 @@ impl Checks<'_> {
     }
 
     fn gateway(&self) -> Result<(), ConfigError> {
-        let it = &self.config.gateway;
-        let listen = it.listen;
-        let tls = match (&it.tls_cert, &it.tls_key) {
+        let gateway = &self.config.gateway;
+        let listen = gateway.listen;
+        let tls = match (&gateway.tls_cert, &gateway.tls_key) {
             (Some(_), Some(_)) => true,
             (None, None) => false,
             (Some(_), None) => {
@@ -160,18 +160,18 @@ impl Checks<'_> {
                 return self.fail(&["gateway", "tls_key"], what, "set `gateway.tls_cert` as well");
             }
         };
-        if it.no_auth && !listen.ip().is_loopback() {
+        if gateway.no_auth && !listen.ip().is_loopback() {
             let what = format!("`{listen}` is not loopback, so a token is needed");
             let hint = "leave out `--no-auth`, or listen on 127.0.0.1";
             return self.fail(&["gateway", "no_auth"], what, hint);
         }
-        if !listen.ip().is_loopback() && !tls && !it.plain_http {
+        if !listen.ip().is_loopback() && !tls && !gateway.plain_http {
             let what = format!("`{listen}` is not loopback, so it needs TLS");
             let hint = "set `--tls-cert FILE --tls-key FILE`, or `--plain-http` behind a proxy \
                         that has TLS";
             return self.fail(&["gateway", "listen"], what, hint);
         }
-        if let Some(url) = &it.advertise
+        if let Some(url) = &gateway.advertise
             && !is_http(url)
         {
             let what = format!("`{url}` is not an address that clients can use");
@@ -179,48 +179,48 @@ impl Checks<'_> {
             return self.fail(&["gateway", "advertise"], what, hint);
         }
         let most = limits::MESSAGE_BYTES as u64;
-        if it.message_size.0 == 0 || it.message_size.0 > most {
-            let what = format!("`{}` is not between 1B and 1MiB", it.message_size);
+        if gateway.message_size.0 == 0 || gateway.message_size.0 > most {
+            let what = format!("`{}` is not between 1B and 1MiB", gateway.message_size);
             return self.fail(&["gateway", "message_size"], what, "write a size in this range");
         }
-        if it.max_unread.0 < UNREAD_LEAST {
-            let what = format!("`{}` is less than 64KiB", it.max_unread);
+        if gateway.max_unread.0 < UNREAD_LEAST {
+            let what = format!("`{}` is less than 64KiB", gateway.max_unread);
             return self.fail(&["gateway", "max_unread"], what, "write 64KiB or more");
         }
-        self.at_least_one(&["gateway", "max_connections"], it.max_connections)
+        self.at_least_one(&["gateway", "max_connections"], gateway.max_connections)
     }
 
     fn cluster(&self) -> Result<(), ConfigError> {
-        let it = &self.config.cluster;
-        if let Some(count) = it.partitions
+        let cluster = &self.config.cluster;
+        if let Some(count) = cluster.partitions
             && !(1..=limits::PARTITIONS_MAX).contains(&count)
         {
             let what = format!("{count} is not in the range 1 to {}", limits::PARTITIONS_MAX);
             return self.fail(&["cluster", "partitions"], what, "write a number in this range");
         }
-        if let Some(count) = it.replicas
+        if let Some(count) = cluster.replicas
             && ![1, 3, 5].contains(&count)
         {
             let what = format!("{count} replicas are not supported: use 1, 3 or 5");
             return self.fail(&["cluster", "replicas"], what, "write 1, 3 or 5");
         }
         for (key, value) in [
-            ("heartbeat", it.heartbeat),
-            ("probe_every", it.probe_every),
-            ("probe_again", it.probe_again),
+            ("heartbeat", cluster.heartbeat),
+            ("probe_every", cluster.probe_every),
+            ("probe_again", cluster.probe_again),
         ] {
             self.some_time(&["cluster", key], value)?;
         }
-        if it.dead_after < it.heartbeat.saturating_mul(3) {
+        if cluster.dead_after < cluster.heartbeat.saturating_mul(3) {
             let what = "it is shorter than three heartbeats: live nodes would seem dead";
             let hint = "write three times `cluster.heartbeat` or more";
             return self.fail(&["cluster", "dead_after"], what, hint);
         }
-        if it.lost_after < LOST_AFTER_LEAST {
+        if cluster.lost_after < LOST_AFTER_LEAST {
             let what = "it is too short: an election of the NATS servers would stop all work";
             return self.fail(&["cluster", "lost_after"], what, "write two seconds or more");
         }
-        if it.sys_credentials.is_some() && it.nats.is_none() {
+        if cluster.sys_credentials.is_some() && cluster.nats.is_none() {
             let what = "a system account needs NATS servers";
             return self.fail(&["cluster", "sys_credentials"], what, "set `cluster.nats` as well");
         }
@@ -228,36 +228,36 @@ impl Checks<'_> {
     }
 
     fn session(&self) -> Result<(), ConfigError> {
-        let it = &self.config.session;
-        self.some_time(&["session", "passivate_after"], it.passivate_after)?;
-        self.at_least_one(&["session", "snapshot_every"], it.snapshot_every)?;
-        self.at_least_one(&["session", "max_active"], it.max_active)?;
-        match it.keep_stateless {
+        let session = &self.config.session;
+        self.some_time(&["session", "passivate_after"], session.passivate_after)?;
+        self.at_least_one(&["session", "snapshot_every"], session.snapshot_every)?;
+        self.at_least_one(&["session", "max_active"], session.max_active)?;
+        match session.keep_stateless {
             Some(keep) => self.some_time(&["session", "keep_stateless"], keep),
             None => Ok(()),
         }
     }
 
     fn providers(&self) -> Result<(), ConfigError> {
-        for (name, it) in &self.config.providers {
+        for (name, provider) in &self.config.providers {
             if name.is_empty() || name.contains('/') {
                 let what = format!("`{name}` is not a provider name");
                 return self.fail(&["providers", name], what, "use letters, digits, `-`, `_`");
             }
-            if it.wire_of(name).is_none() {
+            if provider.wire_of(name).is_none() {
                 let what = format!("provider `{name}` does not say which protocol it speaks");
                 let hint = "add `wire = \"openai\"` (for every compatible server) or \
                             `wire = \"anthropic\"`";
                 return self.fail(&["providers", name], what, hint);
             }
             for (key, value) in [
-                ("connect_timeout", it.connect_timeout),
-                ("idle_timeout", it.idle_timeout),
-                ("total_timeout", it.total_timeout),
+                ("connect_timeout", provider.connect_timeout),
+                ("idle_timeout", provider.idle_timeout),
+                ("total_timeout", provider.total_timeout),
             ] {
                 self.some_time(&["providers", name, key], value)?;
             }
-            self.at_least_one(&["providers", name, "max_calls"], it.max_calls)?;
+            self.at_least_one(&["providers", name, "max_calls"], provider.max_calls)?;
         }
         Ok(())
     }
@@ -267,8 +267,8 @@ impl Checks<'_> {
         let mut providers: BTreeMap<&str, bool> = Wire::built_in_providers()
             .map(|name| (name, takes_num_ctx(Wire::of_provider(name, None))))
             .collect();
-        for (name, it) in &self.config.providers {
-            providers.insert(name, takes_num_ctx(it.wire_of(name)));
+        for (name, provider) in &self.config.providers {
+            providers.insert(name, takes_num_ctx(provider.wire_of(name)));
         }
         let found = [
             ("models", models::check(&self.config.models, &providers)),
@@ -284,76 +284,79 @@ impl Checks<'_> {
     }
 
     fn agents(&self) -> Result<(), ConfigError> {
-        for (name, it) in &self.config.agents {
+        for (name, agent) in &self.config.agents {
             let name = name.as_str();
-            self.models_of(name, it)?;
-            if it.system.is_some() && it.soul.is_some() {
+            self.models_of(name, agent)?;
+            if agent.system.is_some() && agent.soul.is_some() {
                 let what = "both `system` and `soul` give a system prompt";
                 return self.fail(&["agents", name, "soul"], what, "remove one of them");
             }
-            if let (Some(path), Err(error)) = (&it.soul, it.prompt()) {
+            if let (Some(path), Err(error)) = (&agent.soul, agent.prompt()) {
                 let what = format!("cannot read `{}`: {error}", path.display());
                 let hint = "correct the path, which is relative to the configuration file";
                 return self.fail(&["agents", name, "soul"], what, hint);
             }
-            if let Some((key, what, hint)) = it.context_fault().or_else(|| it.skills_fault()) {
+            if let Some((key, what, hint)) = agent.context_fault().or_else(|| agent.skills_fault())
+            {
                 return self.fail(&["agents", name, key], what, &hint);
             }
-            if let Some((key, what, hint)) = it.memory.as_ref().and_then(AgentMemoryOptions::fault)
-            {
+            let fault = agent.memory.as_ref().and_then(AgentMemoryOptions::fault);
+            if let Some((key, what, hint)) = fault {
                 return self.fail(&["agents", name, "memory", key], what, &hint);
             }
-            if let Some(Err(what)) = it.response_schema.as_ref().map(SchemaSource::read) {
+            if let Some(Err(what)) = agent.response_schema.as_ref().map(SchemaSource::read) {
                 let hint = "write a JSON Schema; a path is relative to the configuration file";
                 return self.fail(&["agents", name, "response_schema"], &what, hint);
             }
-            for (key, value, most) in
-                [("temperature", it.sampling.temperature, 2.0), ("top_p", it.sampling.top_p, 1.0)]
-            {
-                let Some(value) = value.filter(|it| !(0.0..=most).contains(it)) else { continue };
+            for (key, value, most) in [
+                ("temperature", agent.sampling.temperature, 2.0),
+                ("top_p", agent.sampling.top_p, 1.0),
+            ] {
+                let Some(value) = value.filter(|set| !(0.0..=most).contains(set)) else { continue };
                 let what = format!("{value} is not in the range 0 to {most}");
                 let hint = format!("write 0 to {most}");
                 return self.fail(&["agents", name, "sampling", key], what, &hint);
             }
             for (key, value) in [
-                ("window_tokens", it.window_tokens.unwrap_or(1)),
-                ("step_limit", it.step_limit),
-                ("max_turns", it.max_turns),
-                ("weight", it.weight),
-                ("max_parallel_tools", it.max_parallel_tools),
+                ("window_tokens", agent.window_tokens.unwrap_or(1)),
+                ("step_limit", agent.step_limit),
+                ("max_turns", agent.max_turns),
+                ("weight", agent.weight),
+                ("max_parallel_tools", agent.max_parallel_tools),
             ] {
                 self.at_least_one(&["agents", name, key], value)?;
             }
-            if it.weight > WEIGHT_MAX {
-                let what = format!("a weight of {} is more than {WEIGHT_MAX}", it.weight);
+            if agent.weight > WEIGHT_MAX {
+                let what = format!("a weight of {} is more than {WEIGHT_MAX}", agent.weight);
                 let hint = "weights are compared with each other: write smaller ones";
                 return self.fail(&["agents", name, "weight"], &what, hint);
             }
-            let guard = it.loop_guard;
+            let guard = agent.loop_guard;
             for (key, value) in [("warn", guard.warn), ("refuse", guard.refuse), ("end", guard.end)]
             {
                 self.at_least_one(&["agents", name, "loop_guard", key], value)?;
             }
-            self.limits(name, it.limits)?;
-            self.policy(name, it)?;
+            self.limits(name, agent.limits)?;
+            self.policy(name, agent)?;
         }
         Ok(())
     }
 
     /// What an agent may do in a given time. Each heartbeat has the counts of all agents with limits.
-    fn limits(&self, name: &str, it: LimitOptions) -> Result<(), ConfigError> {
+    fn limits(&self, name: &str, limits: LimitOptions) -> Result<(), ConfigError> {
         let path = |key| ["agents", name, "limits", key];
-        self.at_least_one(&path("tool_calls_per_minute"), it.tool_calls_per_minute.unwrap_or(1))?;
-        self.at_least_one(&path("turns_per_hour"), it.turns_per_hour.unwrap_or(1))?;
-        if it.egress_bytes_per_day.is_some_and(|size| size.0 == 0) {
+        let calls = limits.tool_calls_per_minute.unwrap_or(1);
+        self.at_least_one(&path("tool_calls_per_minute"), calls)?;
+        self.at_least_one(&path("turns_per_hour"), limits.turns_per_hour.unwrap_or(1))?;
+        if limits.egress_bytes_per_day.is_some_and(|size| size.0 == 0) {
             return self.fail(
                 &path("egress_bytes_per_day"),
                 "it is zero",
                 "write a size such as `50MiB`",
             );
         }
-        let limited = self.config.agents.values().filter(|it| !it.limits.is_empty()).count();
-        if limited > AGENT_COUNTS_TOLD && !it.is_empty() {
+        let limited = self.config.agents.values().filter(|agent| !agent.limits.is_empty()).count();
+        if limited > AGENT_COUNTS_TOLD && !limits.is_empty() {
             let what = format!("{limited} agents have limits");
             let hint = format!("give limits to at most {AGENT_COUNTS_TOLD} agents");
             return self.fail(&["agents", name, "limits"], what, &hint);
@@ -361,18 +364,18 @@ impl Checks<'_> {
         Ok(())
     }
 
-    fn policy(&self, name: &str, it: &AgentSection) -> Result<(), ConfigError> {
+    fn policy(&self, name: &str, agent: &AgentSection) -> Result<(), ConfigError> {
         let path = ["agents", name, "approval_wait"];
-        if it.approval_wait < APPROVAL_WAIT_MIN || it.approval_wait > APPROVAL_WAIT_MAX {
+        if agent.approval_wait < APPROVAL_WAIT_MIN || agent.approval_wait > APPROVAL_WAIT_MAX {
             let what = "it must be 1 s to 90 days".to_owned();
             return self.fail(&path, what, "write a time such as `7d` or `8h`");
         }
-        if it.step_wait > STEP_WAIT_MAX {
+        if agent.step_wait > STEP_WAIT_MAX {
             let what = "it is longer than 24 h".to_owned();
             let hint = "write a time such as `5m`, or `0s` to end such turns at once";
             return self.fail(&["agents", name, "step_wait"], what, hint);
         }
-        for (key, time) in [("global", it.timeouts.global), ("step", it.timeouts.step)] {
+        for (key, time) in [("global", agent.timeouts.global), ("step", agent.timeouts.step)] {
             if time > TURN_TIME_MAX {
                 let what = "it is longer than 7 days".to_owned();
                 let hint = "write a time such as `1h`, or `0s` for as long as it takes";
@@ -380,11 +383,11 @@ impl Checks<'_> {
             }
         }
         let path = ["agents", name, "rules"];
-        if it.rules.len() > POLICY_RULES {
-            let what = format!("{} rules, at most {POLICY_RULES}", it.rules.len());
+        if agent.rules.len() > POLICY_RULES {
+            let what = format!("{} rules, at most {POLICY_RULES}", agent.rules.len());
             return self.fail(&path, what, "combine some rules: patterns may contain `*` and `?`");
         }
-        for (number, rule) in it.rules.iter().enumerate() {
+        for (number, rule) in agent.rules.iter().enumerate() {
             let texts = rule.tool.iter().chain(&rule.reason).chain(rule.arguments.values());
             let mut texts = texts.chain(rule.arguments.keys());
             if texts.any(|text| text.is_empty() || text.chars().count() > RULE_CHARS) {
@@ -407,14 +410,14 @@ impl Checks<'_> {
             let what = format!("{} hosts, at most {SSH_HOSTS}", hosts.len());
             return self.fail(&["ssh_hosts"], what, "remove some of them");
         }
-        for (at, it) in hosts.iter().enumerate() {
+        for (at, host) in hosts.iter().enumerate() {
             let path = at.to_string();
-            if hosts.iter().take(at).any(|other| other.name == it.name) {
-                let what = format!("two hosts are called `{}`", it.name);
+            if hosts.iter().take(at).any(|other| other.name == host.name) {
+                let what = format!("two hosts are called `{}`", host.name);
                 let hint = "give one of them another name";
                 return self.fail(&["ssh_hosts", &path, "name"], what, hint);
             }
-            if let Err(wrong) = it.check() {
+            if let Err(wrong) = host.check() {
                 let exact = ["ssh_hosts", &path, wrong.key];
                 return self.fail(&exact, wrong.what, wrong.hint);
             }
@@ -447,19 +450,19 @@ impl Checks<'_> {
             let what = format!("{} plugins, at most {PLUGINS}", plugins.len());
             return self.fail(&["plugins"], what, "remove some of them");
         }
-        for (at, it) in plugins.iter().enumerate() {
+        for (at, plugin) in plugins.iter().enumerate() {
             let path = at.to_string();
-            if plugins.iter().take(at).any(|other| other.name == it.name) {
-                let what = format!("two plugins are called `{}`", it.name);
+            if plugins.iter().take(at).any(|other| other.name == plugin.name) {
+                let what = format!("two plugins are called `{}`", plugin.name);
                 return self.fail(&["plugins", &path, "name"], what, "name them differently");
             }
             let servers = &self.config.mcp_servers;
-            if servers.iter().any(|server| server.name.as_str() == it.name.as_str()) {
-                let what = format!("an MCP server is called `{}` too", it.name);
+            if servers.iter().any(|server| server.name.as_str() == plugin.name.as_str()) {
+                let what = format!("an MCP server is called `{}` too", plugin.name);
                 let hint = "name them differently: their tools would have the same names";
                 return self.fail(&["plugins", &path, "name"], what, hint);
             }
-            self.some_time(&["plugins", &path, "timeout"], it.timeout)?;
+            self.some_time(&["plugins", &path, "timeout"], plugin.timeout)?;
         }
         Ok(())
     }
@@ -474,10 +477,10 @@ impl Checks<'_> {
     }
 
     fn bindings(&self) -> Result<(), ConfigError> {
-        for (at, it) in self.config.bindings.iter().enumerate() {
+        for (at, binding) in self.config.bindings.iter().enumerate() {
             let at = at.to_string();
-            let agent = it.agent.as_str();
-            if agent != DEFAULT_AGENT && !self.config.agents.contains_key(&it.agent) {
+            let agent = binding.agent.as_str();
+            if agent != DEFAULT_AGENT && !self.config.agents.contains_key(&binding.agent) {
                 let known = self.config.agents.keys().map(clawnode_proto::AgentName::as_str);
                 let near = nearest(agent, known);
                 let meant = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
@@ -485,7 +488,7 @@ impl Checks<'_> {
                 let what = format!("no agent is called `{agent}`");
                 return self.fail(&["bindings", &at, "agent"], what, &hint);
             }
-            if it.is_anywhere() {
+            if binding.is_anywhere() {
                 let hint = "add `peer`, `guild`, `team`, `account` or `channel`; if no binding \
                             fits, the agent `default` answers";
                 return self.fail(&["bindings", &at], "the binding fits every message", hint);

@@ -19,18 +19,18 @@ impl NodeBackend {
         let warnings = count::warning(&profile).into_iter().collect();
         Ok(AgentDetail {
             view,
-            models: self.agents.options(&agent).map(|it| it.models).unwrap_or_default(),
+            models: self.agents.options(&agent).map(|options| options.models).unwrap_or_default(),
             response_schema: profile.response_schema,
             sampling: profile.sampling,
             window_tokens: profile.window_tokens,
             context: profile.context,
             time: profile.time,
-            limits: self.agents.options(&agent).map(|it| it.limits).unwrap_or_default(),
+            limits: self.agents.options(&agent).map(|options| options.limits).unwrap_or_default(),
             max_parallel_tools: profile.max_parallel_tools,
             policy: profile.policy,
             hooks: profile.hooks,
             tools: profile.tools.iter().map(|spec| health::tool(&alive, spec)).collect(),
-            missing: missing.map(|it| missing_view(&alive, it)).collect(),
+            missing: missing.map(|tool| missing_view(&alive, tool)).collect(),
             warnings,
         })
     }

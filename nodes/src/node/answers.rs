@@ -81,28 +81,32 @@ impl Answers for NodeBackend {
         self.budgets.list(page.after.as_ref(), page.limit).await
     }
 
-    async fn budget_show(&self, _: &Caller, it: BudgetParams) -> HandlerResult<AccountView> {
-        self.budgets.show(it.account).await
+    async fn budget_show(&self, _: &Caller, params: BudgetParams) -> HandlerResult<AccountView> {
+        self.budgets.show(params.account).await
     }
 
-    async fn budget_set(&self, _: &Caller, it: BudgetSetParams) -> HandlerResult<AccountView> {
-        self.budgets.set(it).await
+    async fn budget_set(&self, _: &Caller, params: BudgetSetParams) -> HandlerResult<AccountView> {
+        self.budgets.set(params).await
     }
 
-    async fn budget_reset(&self, _: &Caller, it: BudgetParams) -> HandlerResult<AccountView> {
-        self.budgets.reset(it.account).await
+    async fn budget_reset(&self, _: &Caller, params: BudgetParams) -> HandlerResult<AccountView> {
+        self.budgets.reset(params.account).await
     }
 
-    async fn budget_allow(&self, _: &Caller, it: BudgetAllowParams) -> HandlerResult<AccountView> {
-        self.budgets.allow(it).await
+    async fn budget_allow(
+        &self,
+        _: &Caller,
+        params: BudgetAllowParams,
+    ) -> HandlerResult<AccountView> {
+        self.budgets.allow(params).await
     }
 
     async fn budget_reconcile(
         &self,
         _: &Caller,
-        it: BudgetReconcileParams,
+        params: BudgetReconcileParams,
     ) -> HandlerResult<ReconcileView> {
-        self.budgets.reconcile(it).await
+        self.budgets.reconcile(params).await
     }
 
     async fn budget_explain(
@@ -136,13 +140,13 @@ impl Answers for NodeBackend {
     async fn memory_forget(
         &self,
         _: &Caller,
-        it: MemoryForgetParams,
+        params: MemoryForgetParams,
     ) -> HandlerResult<MemoryForgetView> {
-        self.memories.forget(it).await
+        self.memories.forget(params).await
     }
 
-    async fn memory_stats(&self, _: &Caller, it: MemoryParams) -> HandlerResult<MemoryStats> {
-        self.memories.stats(it.memory).await
+    async fn memory_stats(&self, _: &Caller, params: MemoryParams) -> HandlerResult<MemoryStats> {
+        self.memories.stats(params.memory).await
     }
 
     async fn memory_search(
@@ -279,12 +283,12 @@ impl Answers for NodeBackend {
         Ok(self.models().list())
     }
 
-    async fn models_show(&self, _: &Caller, it: ModelParams) -> HandlerResult<ModelView> {
-        Ok(self.models().show(&it.model))
+    async fn models_show(&self, _: &Caller, params: ModelParams) -> HandlerResult<ModelView> {
+        Ok(self.models().show(&params.model))
     }
 
-    async fn models_test(&self, _: &Caller, it: ModelParams) -> HandlerResult<ModelTest> {
-        self.models().test(&it.model).await
+    async fn models_test(&self, _: &Caller, params: ModelParams) -> HandlerResult<ModelTest> {
+        self.models().test(&params.model).await
     }
 
     async fn models_route(&self, _: &Caller, session: SessionRef) -> HandlerResult<RouteView> {
@@ -299,8 +303,8 @@ impl Answers for NodeBackend {
         self.mcp.show(&server)
     }
 
-    async fn mcp_approve(&self, _: &Caller, it: McpApproval) -> HandlerResult<McpServerView> {
-        self.mcp.approve(&it.server, it.tool.as_deref(), it.digest.as_deref()).await
+    async fn mcp_approve(&self, _: &Caller, params: McpApproval) -> HandlerResult<McpServerView> {
+        self.mcp.approve(&params.server, params.tool.as_deref(), params.digest.as_deref()).await
     }
 
     async fn nodes_drain(&self, _: &Caller, params: NodesDrain) -> HandlerResult<NodeView> {

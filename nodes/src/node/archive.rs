@@ -202,16 +202,16 @@ impl ArchiveRequests {
     /// Answers `jobs.list`.
     pub async fn list(&self, filter: &JobFilter) -> Result<JobList, ErrorBody> {
         let is_gone = |process| self.is_gone(process);
-        let fits = |it: &JobRecord| {
-            filter.session.is_none_or(|session| it.session.entity() == session)
-                && filter.agent.as_ref().is_none_or(|agent| it.session.agent == *agent)
-                && filter.tool.as_ref().is_none_or(|tool| it.tool == *tool)
-                && filter.state.is_none_or(|state| it.status(is_gone) == state)
+        let fits = |record: &JobRecord| {
+            filter.session.is_none_or(|session| record.session.entity() == session)
+                && filter.agent.as_ref().is_none_or(|agent| record.session.agent == *agent)
+                && filter.tool.as_ref().is_none_or(|tool| record.tool == *tool)
+                && filter.state.is_none_or(|state| record.status(is_gone) == state)
         };
         let mut found = self.all().await?;
         found.retain(fits);
         let (next, more) = page(&mut found, filter);
-        let jobs = found.into_iter().map(|it| it.view(is_gone)).collect();
+        let jobs = found.into_iter().map(|record| record.view(is_gone)).collect();
         Ok(JobList { jobs, next, more })
     }
 
@@ -249,11 +249,12 @@ impl ArchiveRequests {
         if let Some(number) = run {
             run_of(&record, Some(number))?;
         }
-        let runs = record.runs.iter().rev().filter(|it| run.is_none_or(|run| it.number == run));
+        let runs =
+            record.runs.iter().rev().filter(|job_run| run.is_none_or(|run| job_run.number == run));
         let found = runs.into_iter().find_map(|run| match name {
             RESULT_NAME => run.result.map(|result| (result.digest, result.bytes)),
             name => {
-                let file = run.artifacts.iter().find(|it| it.name == name)?;
+                let file = run.artifacts.iter().find(|artifact| artifact.name == name)?;
                 Some((file.digest, file.bytes))
             }
         });
@@ -300,8 +301,9 @@ impl ArchiveRequests {
                 stats.runs += 1;
                 stats.log_bytes += run.log.map_or(0, |log| log.bytes);
                 stats.artifacts += run.artifacts.len() as u64;
-                stats.artifact_bytes += run.artifacts.iter().map(|it| it.bytes).sum::<u64>();
-                stats.oldest = Some(stats.oldest.map_or(run.began, |it| it.min(run.began)));
+                stats.artifact_bytes +=
+                    run.artifacts.iter().map(|artifact| artifact.bytes).sum::<u64>();
+                stats.oldest = Some(stats.oldest.map_or(run.began, |oldest| oldest.min(run.began)));
             }
             *stats.by_tool.entry(record.tool).or_default() += 1;
         }
@@ -312,10 +314,11 @@ impl ArchiveRequests {
 /// Keeps only the jobs of one page, the newest first. Returns the cursor of the next page, and how many
 /// jobs are on later pages. A job that runs again moves to the front.
 fn page(found: &mut Vec<JobRecord>, filter: &JobFilter) -> (Option<Cursor>, u64) {
-    let place =
-        |it: &JobRecord| Pair(it.runs.last().map_or(Timestamp(0), |run| run.began).0, it.job);
-    found.retain(|it| filter.after.is_none_or(|after| place(it) < after));
-    found.sort_by_key(|it| Reverse(place(it)));
+    let place = |record: &JobRecord| {
+        Pair(record.runs.last().map_or(Timestamp(0), |run| run.began).0, record.job)
+    };
+    found.retain(|record| filter.after.is_none_or(|after| place(record) < after));
+    found.sort_by_key(|record| Reverse(place(record)));
     let more = found.len().saturating_sub(filter.limit) as u64;
     found.truncate(filter.limit);
     let last = found.last().filter(|_| more > 0);
@@ -450,12 +453,12 @@ mod tests {
             let mut found = kept.clone();
             let (next, more) = page(&mut found, &filter);
             assert_eq!(next.is_some(), more > 0);
-            shown.extend(found.iter().map(|it| it.job));
+            shown.extend(found.iter().map(|record| record.job));
             let Some(next) = next else { break };
             filter.after = Some(next.read(Method::JobsList).unwrap());
             // A new one, one less of those that were shown, and one less of those that were not.
             let gone = [found[0].job, JobId::from_u128(1 + round)];
-            kept.retain(|it| !gone.contains(&it.job));
+            kept.retain(|record| !gone.contains(&record.job));
             kept.push(record(100 + round, 1_000));
         }
         let mut once = shown.clone();
@@ -464,7 +467,7 @@ mod tests {
         assert_eq!(once.len(), shown.len(), "nothing is shown twice: {shown:?}");
         let is_new = |job: &JobId| *job >= JobId::from_u128(100);
         assert!(!shown.iter().any(is_new), "they began after the first page: {shown:?}");
-        let mut throughout = kept.iter().map(|it| it.job).filter(|job| !is_new(job));
+        let mut throughout = kept.iter().map(|record| record.job).filter(|job| !is_new(job));
         assert!(throughout.all(|job| shown.contains(&job)), "nothing is missed: {shown:?}");
     }
 

@@ -356,25 +356,25 @@ fn circuit_metrics(
         "# HELP clawnode_provider_circuit_open Whether calls of a provider are not sent.\n\
          # TYPE clawnode_provider_circuit_open gauge\n",
     )?;
-    for (name, it) in reports {
-        let (name, is_open) = (label(name), u8::from(it.state != CircuitState::Closed));
+    for (name, report) in reports {
+        let (name, is_open) = (label(name), u8::from(report.state != CircuitState::Closed));
         writeln!(out, "clawnode_provider_circuit_open{{provider=\"{name}\"}} {is_open}")?;
     }
     out.write_str(
         "# HELP clawnode_provider_refused_total Calls that were not sent.\n\
          # TYPE clawnode_provider_refused_total counter\n",
     )?;
-    for (name, it) in reports {
-        let (name, refused) = (label(name), it.refused);
+    for (name, report) in reports {
+        let (name, refused) = (label(name), report.refused);
         writeln!(out, "clawnode_provider_refused_total{{provider=\"{name}\"}} {refused}")?;
     }
     out.write_str(
         "# HELP clawnode_provider_failures_total Failed attempts of model calls.\n\
          # TYPE clawnode_provider_failures_total counter\n",
     )?;
-    for (name, it) in reports {
+    for (name, report) in reports {
         let name = label(name);
-        for CircuitFailures { kind, count, .. } in &it.failures {
+        for CircuitFailures { kind, count, .. } in &report.failures {
             let kind = kind.as_str();
             writeln!(
                 out,
@@ -465,9 +465,9 @@ fn following(sent: SentMessage, session: String) -> Following {
 /// A name for what is asked for only once of something.
 pub(super) fn idempotency_key(
     what: &str,
-    of: &dyn std::fmt::Display,
+    subject: &dyn std::fmt::Display,
 ) -> Result<IdempotencyKey, ErrorBody> {
-    format!("{what}:{of}")
+    format!("{what}:{subject}")
         .parse()
         .map_err(|error| ErrorBody::new(ErrorCode::Internal, format!("{error}")))
 }

@@ -197,9 +197,10 @@ fn chosen(allowed: &[String], name: &str) -> Result<ModelRef, ErrorBody> {
     if let Some(model) = name.parse::<ModelRef>().ok().filter(is_allowed) {
         return Ok(model);
     }
-    let listed = allowed.iter().filter(|it| !it.contains(['*', '?']));
-    let mut meant =
-        listed.filter_map(|it| it.parse::<ModelRef>().ok()).filter(|it| it.model == name);
+    let listed = allowed.iter().filter(|pattern| !pattern.contains(['*', '?']));
+    let mut meant = listed
+        .filter_map(|model| model.parse::<ModelRef>().ok())
+        .filter(|model| model.model == name);
     if let (Some(model), None) = (meant.next(), meant.next()) {
         return Ok(model);
     }

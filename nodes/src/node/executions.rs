@@ -47,10 +47,10 @@ impl Executions<'_> {
     /// Answers `execute`.
     pub(super) async fn begin(
         &self,
-        it: ExecuteRequest,
+        request: ExecuteRequest,
         trace: Option<Traceparent>,
     ) -> Result<ExecutionView, ErrorBody> {
-        let ExecuteRequest { agent, request, spec, wait } = it;
+        let ExecuteRequest { agent, request, spec, wait } = request;
         let agent = agent.map_or_else(default_agent, Ok)?;
         let plan = plan(spec)?;
         let key = SessionKey::of_execution(agent, &request);
@@ -134,7 +134,7 @@ impl Executions<'_> {
         if let Some(refusal) = self.switch.refusal() {
             return Err(refusal);
         }
-        let options = self.agents.options(agent).filter(|it| !it.tools.is_empty());
+        let options = self.agents.options(agent).filter(|options| !options.tools.is_empty());
         if let Some(options) = options.filter(|_| profile.tools.is_empty()) {
             return Err(takes_no_tools(&options.name, &options.model));
         }

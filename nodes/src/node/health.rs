@@ -45,39 +45,42 @@ pub(super) fn health(alive: &[Heartbeat], needs: &AgentNeeds, now: Timestamp) ->
         .flat_map(|node| node.providers.iter().map(move |report| view(node, report, now)))
         .collect();
     let works = |name: &str| {
-        let well = |it: &&ProviderView| it.status == ProviderStatus::Healthy && it.provider == name;
-        providers.iter().find(well).map(|it| it.node.clone())
+        let well = |provider: &&ProviderView| {
+            provider.status == ProviderStatus::Healthy && provider.provider == name
+        };
+        providers.iter().find(well).map(|provider| provider.node.clone())
     };
     let standby: Vec<Option<String>> = providers
         .iter()
-        .map(|it| {
-            let does_not = matches!(it.status, ProviderStatus::Unhealthy | ProviderStatus::Standby);
-            if it.kind != ProviderKind::Execution || !does_not {
+        .map(|other| {
+            let does_not =
+                matches!(other.status, ProviderStatus::Unhealthy | ProviderStatus::Standby);
+            if other.kind != ProviderKind::Execution || !does_not {
                 return None;
             }
-            if is_mcp(&it.provider) {
-                return works(&it.provider).map(|node| format!("it runs on {node}"));
+            if is_mcp(&other.provider) {
+                return works(&other.provider).map(|node| format!("it runs on {node}"));
             }
-            let is_own = it.provider.starts_with(PLUGIN_PREFIX)
-                || it.provider.starts_with(HOOK_PREFIX)
-                || is_needed(needs, &it.provider);
+            let is_own = other.provider.starts_with(PLUGIN_PREFIX)
+                || other.provider.starts_with(HOOK_PREFIX)
+                || is_needed(needs, &other.provider);
             (!is_own).then(|| {
-                let why = it.error.as_deref().unwrap_or_default();
+                let why = other.error.as_deref().unwrap_or_default();
                 format!("no agent has a tool that needs it ({why})")
             })
         })
         .collect();
-    for (it, why) in providers.iter_mut().zip(standby) {
+    for (provider, why) in providers.iter_mut().zip(standby) {
         if let Some(why) = why {
-            it.status = ProviderStatus::Standby;
-            it.error = Some(why);
+            provider.status = ProviderStatus::Standby;
+            provider.error = Some(why);
         }
     }
     providers.sort_by(|a, b| {
         (a.kind, &a.provider, &a.node, a.process).cmp(&(b.kind, &b.provider, &b.node, b.process))
     });
     let count = |status| {
-        let count = providers.iter().filter(|it| it.status == status).count();
+        let count = providers.iter().filter(|provider| provider.status == status).count();
         u32::try_from(count).unwrap_or(u32::MAX)
     };
     ProvidersView {
@@ -95,26 +98,29 @@ fn is_mcp(provider: &str) -> bool {
 
 fn is_needed(needs: &AgentNeeds, provider: &str) -> bool {
     let mut tools = needs.iter().flat_map(|(_, tools)| tools);
-    tools.any(|tool| tool.capability.as_ref().is_some_and(|it| it.as_str() == provider))
+    tools.any(|tool| {
+        tool.capability.as_ref().is_some_and(|capability| capability.as_str() == provider)
+    })
 }
 
-fn view(node: &Heartbeat, it: &ProviderReport, now: Timestamp) -> ProviderView {
-    let LatencyView { p50, p95 } = LatencyView { p50: it.recent.p50_ms, p95: it.recent.p95_ms };
+fn view(node: &Heartbeat, report: &ProviderReport, now: Timestamp) -> ProviderView {
+    let LatencyView { p50, p95 } =
+        LatencyView { p50: report.recent.p50_ms, p95: report.recent.p95_ms };
     ProviderView {
-        provider: it.name.clone(),
-        kind: it.kind,
+        provider: report.name.clone(),
+        kind: report.kind,
         node: node.node.clone(),
         process: node.process,
-        status: it.status(),
-        error: it.problem.clone(),
-        last_checked: it.checked_ago_ms.map(|ago| Timestamp(now.0.saturating_sub(ago))),
-        consecutive_failures: it.failures,
-        in_hand: it.in_hand,
-        waiting: it.waiting,
-        runs: it.recent.runs,
-        success_rate: it.recent.success().map(rounded),
-        latency_ms: (it.recent.runs > 0).then_some(LatencyView { p50, p95 }),
-        circuit: it.circuit.clone(),
+        status: report.status(),
+        error: report.problem.clone(),
+        last_checked: report.checked_ago_ms.map(|ago| Timestamp(now.0.saturating_sub(ago))),
+        consecutive_failures: report.failures,
+        in_hand: report.in_hand,
+        waiting: report.waiting,
+        runs: report.recent.runs,
+        success_rate: report.recent.success().map(rounded),
+        latency_ms: (report.recent.runs > 0).then_some(LatencyView { p50, p95 }),
+        circuit: report.circuit.clone(),
     }
 }
 
@@ -126,8 +132,9 @@ pub(super) fn of_mcp(
 ) -> Option<(ProviderStatus, Option<String>)> {
     let name = Capability::of_mcp(server).to_string();
     let reports = alive.iter().flat_map(|node| &node.providers);
-    let of_it = reports.filter(|it| it.kind == ProviderKind::Execution && it.name == name);
-    let best = of_it.max_by_key(|it| it.status())?;
+    let of_it =
+        reports.filter(|report| report.kind == ProviderKind::Execution && report.name == name);
+    let best = of_it.max_by_key(|report| report.status())?;
     Some((best.status(), best.problem.clone()))
 }
 
@@ -159,8 +166,8 @@ pub(super) fn warnings(alive: &[Heartbeat], needs: &AgentNeeds) -> Vec<WarningVi
     let lacking = unserved(alive, needs);
     let named: BTreeSet<&str> = lacking.keys().map(Capability::as_str).collect();
     let view = health(alive, needs, Timestamp(0));
-    let bad = view.providers.iter().filter(|it| {
-        it.status == ProviderStatus::Unhealthy && !named.contains(it.provider.as_str())
+    let bad = view.providers.iter().filter(|provider| {
+        provider.status == ProviderStatus::Unhealthy && !named.contains(provider.provider.as_str())
     });
     let bad = bad.filter_map(warning).take(WARNINGS_TOLD);
     let bad: Vec<WarningView> = bad.collect();
@@ -168,15 +175,15 @@ pub(super) fn warnings(alive: &[Heartbeat], needs: &AgentNeeds) -> Vec<WarningVi
 }
 
 /// The warning about a provider that does not work; none about those that `unserved` is for.
-fn warning(it: &ProviderView) -> Option<WarningView> {
-    let (why, node) = (it.error.as_deref().unwrap_or("no reason is known"), &it.node);
+fn warning(provider: &ProviderView) -> Option<WarningView> {
+    let (why, node) = (provider.error.as_deref().unwrap_or("no reason is known"), &provider.node);
     let told = |name: &str, what: String, hint: String| {
         let message = format!("{what} on {node}: {why}");
         Some(WarningView { name: name.to_owned(), message, hint })
     };
-    if it.kind == ProviderKind::Model {
-        let what = format!("provider `{}`", it.provider);
-        if it.circuit.as_ref().is_some_and(|it| it.state != CircuitState::Closed) {
+    if provider.kind == ProviderKind::Model {
+        let what = format!("provider `{}`", provider.provider);
+        if provider.circuit.as_ref().is_some_and(|circuit| circuit.state != CircuitState::Closed) {
             let message = format!("{what} on {node}: calls are not sent for now, because {why}");
             let hint = "clawnode tries it again by itself; `clawnode providers` shows when";
             let name = "providers.circuit_open".to_owned();
@@ -185,18 +192,18 @@ fn warning(it: &ProviderView) -> Option<WarningView> {
         let hint = "check its key and address with `clawnode doctor` and `clawnode config show`";
         return told("providers.failing", what, hint.to_owned());
     }
-    if let Some(server) = it.provider.strip_prefix(MCP_PREFIX) {
+    if let Some(server) = provider.provider.strip_prefix(MCP_PREFIX) {
         let hint = format!(
             "correct `[[mcp_servers]]` `{server}` in that node's configuration; the node keeps \
              trying"
         );
         return told("mcp.down", format!("MCP server `{server}`"), hint);
     }
-    if let Some(plugin) = it.provider.strip_prefix(PLUGIN_PREFIX) {
+    if let Some(plugin) = provider.provider.strip_prefix(PLUGIN_PREFIX) {
         let hint = format!("correct `[[plugins]]` `{plugin}`, and start that node again");
         return told("plugins.not_loaded", format!("plugin `{plugin}`"), hint);
     }
-    let hook = it.provider.strip_prefix(HOOK_PREFIX)?;
+    let hook = provider.provider.strip_prefix(HOOK_PREFIX)?;
     let hint = "`clawnode hooks list` shows where it is; its next answer ends this warning";
     told("hooks.failing", format!("hook `{hook}`"), hint.to_owned())
 }
@@ -251,7 +258,7 @@ mod tests {
             input_schema: "{}".to_owned(),
             class: EffectClass::Safe,
             risk: Risk::ReadOnly,
-            capability: capability.map(|it| it.parse().unwrap()),
+            capability: capability.map(|name| name.parse().unwrap()),
             timeout_ms: 1_000,
             pin: None,
             time: None,
@@ -291,7 +298,8 @@ mod tests {
         }
         assert!(only.hint.contains("a Docker engine"), "{only:?}");
         let states = tools.iter().map(|tool| super::tool(&[worker.clone()], tool));
-        let states: Vec<_> = states.map(|it| (it.status, it.error.is_some())).collect();
+        let states: Vec<_> =
+            states.map(|provider| (provider.status, provider.error.is_some())).collect();
         let (well, bad) = ((ProviderStatus::Healthy, false), (ProviderStatus::Unhealthy, true));
         assert_eq!(states, [bad, well, well]);
         worker.capabilities = wants(&["docker", "ssh.db"]);
@@ -322,12 +330,14 @@ mod tests {
             ("plugins.not_loaded", "plugin `echo` on w: it asks for `store:notes`"),
             ("providers.failing", "provider `openai` on w: it does not accept the key"),
         ];
-        let found: Vec<_> = told.iter().map(|it| (it.name.as_str(), it.message.as_str())).collect();
+        let found: Vec<_> =
+            told.iter().map(|warning| (warning.name.as_str(), warning.message.as_str())).collect();
         assert_eq!(found, expected);
         // A tool that needs it says the same, and more: only that is reported.
         let needs = needs(&[spec("nope__a", Some("mcp.nope"))]);
         let told = warnings(&[worker], &needs);
-        let of_it: Vec<_> = told.iter().filter(|it| it.message.contains("no such file")).collect();
+        let of_it: Vec<_> =
+            told.iter().filter(|warning| warning.message.contains("no such file")).collect();
         assert_eq!(of_it.len(), 1, "{told:?}");
         assert_eq!(of_it[0].name, "tools.unserved");
     }
@@ -337,21 +347,23 @@ mod tests {
         let mut worker = node("w", &[]);
         let model =
             ProviderReport { kind: ProviderKind::Model, ..report("lab", Some("it is slow")) };
-        let of = |state| Some(Box::new(CircuitReport { state, ..CircuitReport::default() }));
-        let closed = ProviderReport { circuit: of(CircuitState::Closed), ..model.clone() };
+        let circuit_in =
+            |state| Some(Box::new(CircuitReport { state, ..CircuitReport::default() }));
+        let closed = ProviderReport { circuit: circuit_in(CircuitState::Closed), ..model.clone() };
         for (state, name) in [
             (CircuitState::Closed, "providers.failing"),
             (CircuitState::Open, "providers.circuit_open"),
             (CircuitState::HalfOpen, "providers.circuit_open"),
         ] {
-            worker.providers = vec![ProviderReport { circuit: of(state), ..model.clone() }];
+            worker.providers = vec![ProviderReport { circuit: circuit_in(state), ..model.clone() }];
             let told = warnings(std::slice::from_ref(&worker), &[]);
             let [warning] = &told[..] else { panic!("{told:?}") };
             assert_eq!(warning.name, name, "{state:?}");
             assert!(warning.message.contains("`lab` on w") && warning.message.contains("slow"));
         }
         // Also if no session has called it.
-        let tried = ProviderReport { problem: None, circuit: of(CircuitState::Open), ..model };
+        let tried =
+            ProviderReport { problem: None, circuit: circuit_in(CircuitState::Open), ..model };
         worker.providers = vec![tried];
         let told = warnings(std::slice::from_ref(&worker), &[]);
         assert_eq!(told[0].name, "providers.circuit_open");
@@ -368,9 +380,10 @@ mod tests {
         let alive = [one, two];
         let state = |needs: &AgentNeeds, provider: &str, node: &str| {
             let view = health(&alive, needs, Timestamp(100));
-            let is_it = |it: &&ProviderView| it.provider == provider && it.node.as_str() == node;
-            let it = view.providers.iter().find(is_it).unwrap();
-            (it.status, it.error.clone().unwrap_or_default())
+            let is_it =
+                |view: &&ProviderView| view.provider == provider && view.node.as_str() == node;
+            let provider = view.providers.iter().find(is_it).unwrap();
+            (provider.status, provider.error.clone().unwrap_or_default())
         };
         let (standby, bad) = (ProviderStatus::Standby, ProviderStatus::Unhealthy);
         assert_eq!(state(&[], "mcp.files", "two"), (standby, "it runs on one".to_owned()));
@@ -400,7 +413,8 @@ mod tests {
         one.providers = vec![model, report("hook.a", Some("gone")), report("docker", None)];
         let view = health(&[one], &[], Timestamp(100));
         assert_eq!((view.healthy, view.unhealthy, view.unknown), (1, 1, 1));
-        let names: Vec<&str> = view.providers.iter().map(|it| it.provider.as_str()).collect();
+        let names: Vec<&str> =
+            view.providers.iter().map(|provider| provider.provider.as_str()).collect();
         assert_eq!(names, ["docker", "hook.a", "lab"]);
         assert_eq!(view.providers[0].last_checked, Some(Timestamp(93)));
         assert_eq!(view.providers[1].error.as_deref(), Some("gone"));

@@ -65,7 +65,7 @@ pub fn seen_file(loaded: &LoadedConfig) -> PathBuf {
 /// could not change a hook may have removed it.
 pub fn gone(loaded: &LoadedConfig) -> io::Result<Vec<String>> {
     let there = names(loaded);
-    Ok(seen(loaded)?.into_iter().filter(|it| !there.contains(it)).collect())
+    Ok(seen(loaded)?.into_iter().filter(|name| !there.contains(name)).collect())
 }
 
 /// Stores which hooks are here, and warns of those that are gone.
@@ -88,9 +88,9 @@ pub fn remember(loaded: &LoadedConfig) {
 
 /// All that is in the folder, as `POINT/NAME`, whether it may be asked or not.
 fn names(loaded: &LoadedConfig) -> BTreeSet<String> {
-    let named = |it: HookStatus| {
-        let name = it.entry.path.file_name()?.to_str()?.to_owned();
-        Some(format!("{}/{name}", it.entry.point.as_str()))
+    let named = |status: HookStatus| {
+        let name = status.entry.path.file_name()?.to_str()?.to_owned();
+        Some(format!("{}/{name}", status.entry.point.as_str()))
     };
     found(loaded).into_iter().filter_map(named).collect()
 }
@@ -100,14 +100,15 @@ fn seen(loaded: &LoadedConfig) -> io::Result<BTreeSet<String>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
         read => read?,
     };
-    let lines = text.lines().map(str::trim).filter(|it| !it.is_empty() && !it.starts_with('#'));
+    let lines =
+        text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     Ok(lines.map(str::to_owned).collect())
 }
 
 fn write(loaded: &LoadedConfig, seen: &BTreeSet<String>) -> io::Result<()> {
     let dir = &loaded.config.node.data_dir;
     files::directory(dir)?;
-    let lines: String = seen.iter().flat_map(|it| [it.as_str(), "\n"]).collect();
+    let lines: String = seen.iter().flat_map(|name| [name.as_str(), "\n"]).collect();
     // In one step: a file that is cut off would forget.
     files::replace(&seen_file(loaded), &format!("{ABOUT}{lines}"), files::PRIVATE)
 }

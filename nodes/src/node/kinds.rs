@@ -31,7 +31,7 @@ macro_rules! kinds {
             use clawnode_proto::Grammar as _;
 
             let mut all = Vec::new();
-            $( all.extend(<$kind as EntityKind>::Event::KINDS.iter().map(|it| (*it, <$kind>::KIND))); )*
+            $( all.extend(<$kind as EntityKind>::Event::KINDS.iter().map(|event| (*event, <$kind>::KIND))); )*
             all
         }
 

@@ -87,7 +87,7 @@ impl McpServers {
         let pins = watch::Sender::new(known);
         let mut servers = Vec::new();
         if base.is_worker() {
-            for it in &config.mcp_servers {
+            for server in &config.mcp_servers {
                 let context = McpContext {
                     bucket: Arc::clone(&storage.bucket),
                     clock: Arc::clone(&base.clock),
@@ -98,7 +98,7 @@ impl McpServers {
                     pins: pins.subscribe(),
                     switch_gate: base.switch_gate.clone(),
                 };
-                servers.push(McpServer::new(options(it, config, env)?, context));
+                servers.push(McpServer::new(options(server, config, env)?, context));
             }
         }
         Ok(Self { servers, storage: storage.clone(), pins })
@@ -316,26 +316,34 @@ const fn size(spec: &ToolSpec) -> usize {
 
 /// Refuses a server whose variables cannot be read, as the start of a worker would.
 pub fn check(config: &Config, env: &Env) -> Result<(), StartError> {
-    config.mcp_servers.iter().try_for_each(|it| options(it, config, env).map(drop))
+    config.mcp_servers.iter().try_for_each(|server| options(server, config, env).map(drop))
 }
 
 /// The settings of a server, with the values of its variables.
-fn options(it: &McpServerOptions, config: &Config, env: &Env) -> Result<McpOptions, StartError> {
-    let headers =
-        ValueSources { plain: &it.headers, variables: &it.header_vars, files: &it.header_files };
-    let variables = ValueSources { plain: &it.env, variables: &it.env_vars, files: &it.env_files };
-    let transport = match &it.url {
+fn options(
+    server: &McpServerOptions,
+    config: &Config,
+    env: &Env,
+) -> Result<McpOptions, StartError> {
+    let headers = ValueSources {
+        plain: &server.headers,
+        variables: &server.header_vars,
+        files: &server.header_files,
+    };
+    let variables =
+        ValueSources { plain: &server.env, variables: &server.env_vars, files: &server.env_files };
+    let transport = match &server.url {
         Some(url) => McpTransport::Http(HttpOptions {
             url: SecretString::from(url.expose().to_owned()),
-            headers: values(it, env, "header", headers)?,
+            headers: values(server, env, "header", headers)?,
             egress: Egress::new(config.egress.clone()),
         }),
         None => McpTransport::Stdio(StdioOptions {
-            command: it.command.clone().unwrap_or_default(),
-            args: it.args.clone(),
-            env: values(it, env, "env", variables)?,
-            cwd: it.cwd.clone().map_or_else(|| folder(it, config), Ok)?,
-            hidden: it.hide_data_dir.then(|| data_dir(config)),
+            command: server.command.clone().unwrap_or_default(),
+            args: server.args.clone(),
+            env: values(server, env, "env", variables)?,
+            cwd: server.cwd.clone().map_or_else(|| folder(server, config), Ok)?,
+            hidden: server.hide_data_dir.then(|| data_dir(config)),
             base_env: base_env(env),
             keeper: (OWN.into(), KEEPER.to_owned()),
         }),
@@ -347,16 +355,16 @@ fn options(it: &McpServerOptions, config: &Config, env: &Env) -> Result<McpOptio
         probe: tool.probe.clone(),
     };
     Ok(McpOptions {
-        pin: match it.pin {
+        pin: match server.pin {
             McpPin::FirstUse => PinPolicy::FirstUse,
             McpPin::Ask => PinPolicy::Ask,
         },
-        tools: it.tools.iter().map(|(name, tool)| (name.clone(), known(tool))).collect(),
-        start_timeout: it.start_timeout,
-        call_timeout: it.call_timeout,
-        restart_first: it.restart_first,
-        restart_most: it.restart_most,
-        ..McpOptions::new(it.name.clone(), transport)
+        tools: server.tools.iter().map(|(name, tool)| (name.clone(), known(tool))).collect(),
+        start_timeout: server.start_timeout,
+        call_timeout: server.call_timeout,
+        restart_first: server.restart_first,
+        restart_most: server.restart_most,
+        ..McpOptions::new(server.name.clone(), transport)
     })
 }
 
@@ -368,12 +376,13 @@ fn data_dir(config: &Config) -> PathBuf {
 
 /// Where a program runs for which nothing else is said: a folder of its own, so that no relative name
 /// leads to anything of the node's.
-fn folder(it: &McpServerOptions, config: &Config) -> Result<PathBuf, StartError> {
-    let folder = data_dir(config).join(FOLDER).join(it.name.as_str());
+fn folder(server: &McpServerOptions, config: &Config) -> Result<PathBuf, StartError> {
+    let folder = data_dir(config).join(FOLDER).join(server.name.as_str());
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder);
     made.map_err(|error| {
         let what = format!("cannot make `{}`: {error}", folder.display());
-        let hint = format!("set `cwd` of the MCP server `{}`, or correct the directory", it.name);
+        let hint =
+            format!("set `cwd` of the MCP server `{}`, or correct the directory", server.name);
         StartError::failed("data_dir_unusable", what).hint(hint)
     })?;
     Ok(folder)
@@ -403,13 +412,13 @@ struct ValueSources<'a> {
 
 /// Values that stand in the configuration, in variables of this node, and in files.
 fn values(
-    it: &McpServerOptions,
+    server: &McpServerOptions,
     env: &Env,
     what: &str,
     sources: ValueSources<'_>,
 ) -> Result<BTreeMap<String, SecretString>, StartError> {
     let invalid = |key: &str, why: String| {
-        let message = format!("`mcp_servers` `{}`, `{what}_{key}`: {why}", it.name);
+        let message = format!("`mcp_servers` `{}`, `{what}_{key}`: {why}", server.name);
         StartError::config("config_invalid", message)
     };
     let mut values: BTreeMap<String, SecretString> =

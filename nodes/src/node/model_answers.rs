@@ -82,10 +82,10 @@ impl ModelAnswers<'_> {
     /// The models of all agents.
     pub(super) fn list(&self) -> ModelList {
         let agents = self.options();
-        let models = agents.iter().flat_map(|it| {
-            let routed = it.routes.iter().map(|row| row.model.clone());
-            let summaries = it.compact_model.clone();
-            chosen(it).into_iter().chain(it.fallback.clone()).chain(routed).chain(summaries)
+        let models = agents.iter().flat_map(|agent| {
+            let routed = agent.routes.iter().map(|row| row.model.clone());
+            let summaries = agent.compact_model.clone();
+            chosen(agent).into_iter().chain(agent.fallback.clone()).chain(routed).chain(summaries)
         });
         let models: BTreeSet<ModelRef> = models.collect();
         ModelList { models: models.iter().map(|model| self.view(model, &agents)).collect() }
@@ -125,7 +125,7 @@ impl ModelAnswers<'_> {
     async fn asked(&self, model: &ModelRef) -> Result<ModelTest, ErrorBody> {
         let profile = self.profiles().of(model);
         let client = self.models.resolve_model(model);
-        let client = client.map_err(|it| ErrorBody::new(ErrorCode::NotFound, it.message))?;
+        let client = client.map_err(|error| ErrorBody::new(ErrorCode::NotFound, error.message))?;
         let mut result = ModelTest {
             model: model.clone(),
             answered: String::new(),
@@ -150,7 +150,8 @@ impl ModelAnswers<'_> {
                 | ModelEvent::Paced { .. } => {}
                 ModelEvent::ToolUse(call) => {
                     let arguments: Option<Value> = serde_json::from_str(&call.arguments).ok();
-                    let is_right = arguments.is_some_and(|it| it["a"] == 2 && it["b"] == 3);
+                    let is_right = arguments
+                        .is_some_and(|arguments| arguments["a"] == 2 && arguments["b"] == 3);
                     result.tool_call = Some(call.name == TEST_TOOL && is_right);
                 }
                 ModelEvent::Usage(usage) => result.usage = usage,
@@ -182,7 +183,7 @@ impl ModelAnswers<'_> {
             reasoning: known.reasoning,
             schema: client
                 .ok()
-                .and_then(|it| it.schema_style(&model.model))
+                .and_then(|client| client.schema_style(&model.model))
                 .unwrap_or(known.schema),
             cache: known.cache,
             sampling: known.sampling,
@@ -215,7 +216,7 @@ fn not_allowed(agent: &AgentOptions, model: &ModelRef) -> ErrorBody {
     let meant = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
     let own = [agent.model.to_string()];
     let allowed: Vec<String> =
-        own.iter().chain(&agent.models).map(|it| format!("`{it}`")).collect();
+        own.iter().chain(&agent.models).map(|pattern| format!("`{pattern}`")).collect();
     let what = format!("parameter `model`: agent `{}` does not allow `{model}`", agent.name);
     ErrorBody::new(ErrorCode::InvalidParams, what).hint(format!(
         "{meant}it allows {}; `models` of the agent's configuration allows more",
@@ -226,7 +227,7 @@ fn not_allowed(agent: &AgentOptions, model: &ModelRef) -> ErrorBody {
 /// The models that an agent's messages may have, as far as they are named.
 fn chosen(agent: &AgentOptions) -> Vec<ModelRef> {
     let named = agent.models.iter().filter(|pattern| !pattern.contains(['*', '?']));
-    named.filter_map(|it| it.parse().ok()).chain([agent.model.clone()]).collect()
+    named.filter_map(|model| model.parse().ok()).chain([agent.model.clone()]).collect()
 }
 
 fn request(model: &ModelRef, tools: bool) -> Result<ModelRequest, ErrorBody> {

@@ -78,20 +78,22 @@ impl Answering {
 
     /// Replaces the skills on a shelf by those of all agents.
     pub fn shelve(&self, skills: &SkillShelf) {
-        skills.replace(self.agents.iter().map(|it| (it.name.clone(), Arc::clone(&it.skills))));
+        skills.replace(
+            self.agents.iter().map(|agent| (agent.name.clone(), Arc::clone(&agent.skills))),
+        );
     }
 
     /// The agents with the tools of MCP servers too, as far as they are approved.
     pub fn agents(&self, config: &Config, pins: &Pins) -> Vec<AgentOptions> {
-        let with = |it: &AgentOptions| {
-            let choices = config.agents.get(&it.name).map(|it| it.tools.as_slice());
+        let with = |agent: &AgentOptions| {
+            let choices = config.agents.get(&agent.name).map(|section| section.tools.as_slice());
             let choices = choices.unwrap_or_default();
-            let tools = mcp::with_tools(it.tools.clone(), &it.name, choices, pins);
+            let tools = mcp::with_tools(agent.tools.clone(), &agent.name, choices, pins);
             let missing = mcp::missing(choices, &tools);
             let tools = tools.into_iter().map(|spec| config.tools.timed(spec)).collect();
             let read_only = config.tools.run_command.read_only.clone();
-            let policy = Policy { read_only, ..it.policy.clone() };
-            AgentOptions { tools, missing, policy, ..it.clone() }
+            let policy = Policy { read_only, ..agent.policy.clone() };
+            AgentOptions { tools, missing, policy, ..agent.clone() }
         };
         self.agents.iter().map(with).collect()
     }
@@ -138,7 +140,7 @@ pub fn check(loaded: &LoadedConfig) -> Result<CheckedConfig, StartError> {
     let answering = resolved(config, env, &clock, choice, parts, &circuits)?;
     mcp::check(config, env)?;
     let warnings = answering.agents.iter().flat_map(|agent| {
-        let choices = config.agents.get(&agent.name).map(|it| it.tools.as_slice());
+        let choices = config.agents.get(&agent.name).map(|section| section.tools.as_slice());
         let tools = without_tools(agent, choices.unwrap_or_default());
         tools.into_iter().chain(count::warning(&agent.profile())).chain(unpriced_route(agent))
     });
@@ -213,7 +215,7 @@ fn resolved(
         agents.push(agent(&default, &config::AgentSection::default(), &parts)?);
     }
     for agent in &agents {
-        let choices = config.agents.get(&agent.name).map(|it| it.tools.as_slice());
+        let choices = config.agents.get(&agent.name).map(|section| section.tools.as_slice());
         let tools = without_tools(agent, choices.unwrap_or_default());
         for warning in tools.into_iter().chain(unpriced_route(agent)) {
             warn!("{warning}");
@@ -242,7 +244,7 @@ fn resolved(
 }
 
 fn providers(config: &Config) -> Result<BTreeMap<String, llm::ProviderOptions>, StartError> {
-    let read = |(name, it): (&String, _)| Ok((name.clone(), provider(name, it)?));
+    let read = |(name, section): (&String, _)| Ok((name.clone(), provider(name, section)?));
     config.providers.iter().map(read).collect()
 }
 
@@ -259,7 +261,8 @@ fn profiles_of(
     providers: &BTreeMap<String, llm::ProviderOptions>,
     lookup: &(dyn Fn(&str) -> Option<String> + Sync),
 ) -> ModelProfiles {
-    let known = config.models.iter().map(|(pattern, it)| (pattern.clone(), it.to_override()));
+    let known =
+        config.models.iter().map(|(pattern, section)| (pattern.clone(), section.to_override()));
     let mut known: BTreeMap<String, ModelOverride> = known.collect();
     for (pattern, price) in &config.prices {
         known.entry(pattern.clone()).or_default().price = Some(price.to_price());
@@ -267,31 +270,35 @@ fn profiles_of(
     ModelProfiles::new(known).with_providers(llm::provider_places(providers, lookup))
 }
 
-fn provider(name: &str, it: &config::ProviderSection) -> Result<llm::ProviderOptions, StartError> {
+fn provider(
+    name: &str,
+    section: &config::ProviderSection,
+) -> Result<llm::ProviderOptions, StartError> {
     let invalid = |detail: String| {
         StartError::config("config_invalid", format!("`providers.{name}`: {detail}"))
     };
-    let Some(wire) = it.wire_of(name) else {
+    let Some(wire) = section.wire_of(name) else {
         return Err(invalid("`wire` is missing".to_owned())
             .hint("write `wire = \"openai\"` or `wire = \"anthropic\"`"));
     };
     let mut options = llm::ProviderOptions::new(wire);
-    if let Some(url) = &it.base_url {
+    if let Some(url) = &section.base_url {
         let url = url.expose().parse().map_err(|error| invalid(format!("`base_url`: {error}")))?;
         options.base_url = Some(url);
     }
-    options.api_key_env.clone_from(&it.api_key_env);
-    options.api_key_file.clone_from(&it.api_key_file);
-    options.api_key = it.api_key.as_ref().map(|key| SecretString::from(key.expose().to_owned()));
-    options.region.clone_from(&it.region);
-    options.credentials_file.clone_from(&it.credentials_file);
-    options.machine_role = it.machine_role;
-    options.connect_timeout = it.connect_timeout;
-    options.idle_timeout = it.idle_timeout;
-    options.total_timeout = it.total_timeout;
-    options.retries = it.retries;
-    options.probe = it.probe;
-    options.max_calls = it.max_calls;
+    options.api_key_env.clone_from(&section.api_key_env);
+    options.api_key_file.clone_from(&section.api_key_file);
+    options.api_key =
+        section.api_key.as_ref().map(|key| SecretString::from(key.expose().to_owned()));
+    options.region.clone_from(&section.region);
+    options.credentials_file.clone_from(&section.credentials_file);
+    options.machine_role = section.machine_role;
+    options.connect_timeout = section.connect_timeout;
+    options.idle_timeout = section.idle_timeout;
+    options.total_timeout = section.total_timeout;
+    options.retries = section.retries;
+    options.probe = section.probe;
+    options.max_calls = section.max_calls;
     options.check().map_err(|error| invalid(ErrorChain(&error).to_string()))?;
     Ok(options)
 }
@@ -312,69 +319,69 @@ struct AgentParts<'a> {
 
 fn agent(
     name: &AgentName,
-    it: &config::AgentSection,
+    section: &config::AgentSection,
     parts: &AgentParts<'_>,
 ) -> Result<AgentOptions, StartError> {
     let AgentParts { choice, profiles, catalogue, plugins, hooks, skills } = parts;
-    let model = it.model.clone().unwrap_or_else(|| choice.model.clone());
+    let model = section.model.clone().unwrap_or_else(|| choice.model.clone());
     let mut options = AgentOptions::new(name.clone(), model);
-    options.models.clone_from(&it.models);
-    options.fallback.clone_from(&it.fallback);
-    options.compact_model.clone_from(&it.compact_model);
-    options.routes = it.routes.iter().cloned().map(Into::into).collect();
-    options.outage = it.outage;
+    options.models.clone_from(&section.models);
+    options.fallback.clone_from(&section.fallback);
+    options.compact_model.clone_from(&section.compact_model);
+    options.routes = section.routes.iter().cloned().map(Into::into).collect();
+    options.outage = section.outage;
     options.profiles = (*profiles).clone();
-    options.system = it.prompt().map_err(|error| {
-        let path = it.soul.as_deref().unwrap_or(Path::new(""));
+    options.system = section.prompt().map_err(|error| {
+        let path = section.soul.as_deref().unwrap_or(Path::new(""));
         let what =
             format!("agent `{name}`: cannot read the soul file `{}`: {error}", path.display());
         StartError::config("config_invalid", what)
             .hint("write the file, or name another with `soul`")
     })?;
-    options.skills = Arc::new(AgentSkills::chosen(&skills.skills, &it.skills));
-    options.context = it.context_settings();
-    options.memory = it.memory.as_ref().map(Into::into);
-    options.sampling = Sampling { reasoning: it.reasoning, ..it.sampling.clone().into() };
+    options.skills = Arc::new(AgentSkills::chosen(&skills.skills, &section.skills));
+    options.context = section.context_settings();
+    options.memory = section.memory.as_ref().map(Into::into);
+    options.sampling = Sampling { reasoning: section.reasoning, ..section.sampling.clone().into() };
     options.response_schema =
-        it.response_schema.as_ref().map(SchemaSource::read).transpose().map_err(|what| {
+        section.response_schema.as_ref().map(SchemaSource::read).transpose().map_err(|what| {
             let what = format!("agent `{name}`: `response_schema`: {what}");
             StartError::config("config_invalid", what).hint("correct the JSON Schema")
         })?;
-    options.window_tokens = it.window_tokens;
-    options.step_limit = it.step_limit;
-    options.spend = it.spend();
-    options.max_turns = it.max_turns;
-    options.limits = it.limits.into();
-    options.weight = it.weight;
-    options.lane = it.lane;
-    let own = it.tools.iter().filter_map(ToolChoice::name);
+    options.window_tokens = section.window_tokens;
+    options.step_limit = section.step_limit;
+    options.spend = section.spend();
+    options.max_turns = section.max_turns;
+    options.limits = section.limits.into();
+    options.weight = section.weight;
+    options.lane = section.lane;
+    let own = section.tools.iter().filter_map(ToolChoice::name);
     let own = own.filter(|name| plugins.owns(name) || name.mcp_server().is_none());
     let mut own: Vec<ToolName> = own.cloned().collect();
     own.extend(
         skills::tools(&options.skills).filter(|name| !own.contains(name)).collect::<Vec<_>>(),
     );
     options.tools = tools::chosen(catalogue, name, &plugins.present(name, &own))?;
-    options.max_parallel_tools = it.max_parallel_tools;
-    options.loop_guard = it.loop_guard.into();
+    options.max_parallel_tools = section.max_parallel_tools;
+    options.loop_guard = section.loop_guard.into();
     options.policy = Policy {
-        rules: it.rules.iter().cloned().map(Into::into).collect(),
-        approval_wait_ms: u64::try_from(it.approval_wait.as_millis()).unwrap_or(u64::MAX),
+        rules: section.rules.iter().cloned().map(Into::into).collect(),
+        approval_wait_ms: u64::try_from(section.approval_wait.as_millis()).unwrap_or(u64::MAX),
         // The same for all agents: see `Answering::agents`.
         read_only: Vec::new(),
     };
-    options.step_wait = it.step_wait;
-    options.time = it.timeouts.into();
+    options.step_wait = section.step_wait;
+    options.time = section.timeouts.into();
     options.hooks = hooks.of_agent(name);
     Ok(options)
 }
 
-fn binding(it: &config::BindingSection) -> route::Binding {
+fn binding(section: &config::BindingSection) -> route::Binding {
     route::Binding {
-        agent: it.agent.clone(),
-        channel: it.channel.clone(),
-        account: it.account.clone(),
-        peer: it.peer.clone(),
-        guild: it.guild.clone(),
-        team: it.team.clone(),
+        agent: section.agent.clone(),
+        channel: section.channel.clone(),
+        account: section.account.clone(),
+        peer: section.peer.clone(),
+        guild: section.guild.clone(),
+        team: section.team.clone(),
     }
 }

@@ -256,7 +256,7 @@ mod tests {
     fn members(alive: &[Heartbeat], dead: &[u128]) -> Members {
         Members {
             alive: alive.to_vec(),
-            dead: dead.iter().map(|it| ProcessId::from_u128(*it)).collect(),
+            dead: dead.iter().map(|process| ProcessId::from_u128(*process)).collect(),
             settled: true,
             heard_all: true,
             clocks: BTreeMap::new(),

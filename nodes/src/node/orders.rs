@@ -65,7 +65,7 @@ pub async fn drop_letter(
     nodes: &[NodeView],
     letter: &str,
 ) -> Result<bool, ErrorBody> {
-    let works = |it: &&NodeView| it.roles.contains(&NodeRole::Worker) && !it.draining;
+    let works = |other: &&NodeView| other.roles.contains(&NodeRole::Worker) && !other.draining;
     let request = NodeRequest::DropLetter { letter: letter.to_owned() };
     let mut last = None;
     for node in nodes.iter().filter(works) {
@@ -109,18 +109,19 @@ fn unavailable(node: &NodeView, why: &str) -> ErrorBody {
 
 /// The node of this name or process id.
 fn find<'a>(nodes: &'a [NodeView], name: &str) -> Result<&'a NodeView, ErrorBody> {
-    let meant = |it: &&NodeView| it.node.as_str() == name || it.process.to_string() == name;
+    let meant =
+        |other: &&NodeView| other.node.as_str() == name || other.process.to_string() == name;
     let found: Vec<&NodeView> = nodes.iter().filter(meant).collect();
     match found[..] {
         [one] => Ok(one),
         [] => {
-            let names: Vec<String> = nodes.iter().map(|it| it.node.to_string()).collect();
+            let names: Vec<String> = nodes.iter().map(|other| other.node.to_string()).collect();
             let hint = format!("the nodes are: {}; a process id works too", names.join(", "));
             Err(ErrorBody::new(ErrorCode::NotFound, format!("no node is named `{name}`"))
                 .hint(hint))
         }
         _ => {
-            let ids: Vec<String> = found.iter().map(|it| it.process.to_string()).collect();
+            let ids: Vec<String> = found.iter().map(|other| other.process.to_string()).collect();
             let message = format!("{} nodes are named `{name}`", found.len());
             Err(ErrorBody::new(ErrorCode::Conflict, message)
                 .hint(format!("name one by its process id: {}", ids.join(", "))))
@@ -138,13 +139,13 @@ fn check(nodes: &[NodeView], node: &NodeView, order: NodeOrder) -> Result<(), Er
     let works = node.roles.contains(&NodeRole::Worker);
     match order {
         NodeOrder::Drain { force } => {
-            let takes = |it: &&NodeView| {
-                it.process != node.process
-                    && it.roles.contains(&NodeRole::Worker)
-                    && !it.draining
-                    && !it.cordoned
+            let takes = |other: &&NodeView| {
+                other.process != node.process
+                    && other.roles.contains(&NodeRole::Worker)
+                    && !other.draining
+                    && !other.cordoned
             };
-            if works && !force && !nodes.iter().any(|it| takes(&it)) {
+            if works && !force && !nodes.iter().any(|other| takes(&other)) {
                 return Err(conflict(format!("node `{name}` is the last worker that takes work"))
                     .hint("start another worker first; `--force` makes sessions wait for one"));
             }

@@ -128,7 +128,7 @@ impl Overview {
             let ago = self.node.events.dead_for(process);
             DeadView {
                 process,
-                ago_ms: ago.map(|it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX)),
+                ago_ms: ago.map(|ago| u64::try_from(ago.as_millis()).unwrap_or(u64::MAX)),
                 replaced: node.as_ref().is_some_and(|name| alive.contains(name)),
                 node,
             }
@@ -236,7 +236,7 @@ impl Overview {
     async fn waiting(&self) -> Option<u64> {
         let asked = tokio::time::timeout(COUNT_WITHIN, self.storage().inbox.depths()).await;
         let depths = asked.ok()?.ok()??;
-        Some(depths.iter().map(|it| it.waiting + it.in_hand).sum())
+        Some(depths.iter().map(|depth| depth.waiting + depth.in_hand).sum())
     }
 
     /// How many calls wait for a person, if the store answers in time.
@@ -290,12 +290,13 @@ impl Overview {
 
 fn bus_warnings(bus: &BusView) -> Vec<WarningView> {
     let name_of = |stores: Vec<&str>| stores.join(", ");
-    let leaderless = bus.stores.iter().filter(|it| {
-        it.problem.is_some() || (bus.cluster.is_some() && it.replicas > 0 && it.leader.is_none())
+    let leaderless = bus.stores.iter().filter(|store| {
+        store.problem.is_some()
+            || (bus.cluster.is_some() && store.replicas > 0 && store.leader.is_none())
     });
-    let leaderless: Vec<&str> = leaderless.map(|it| it.name.as_str()).collect();
-    let behind = bus.stores.iter().filter(|it| it.behind > 0);
-    let behind: Vec<&str> = behind.map(|it| it.name.as_str()).collect();
+    let leaderless: Vec<&str> = leaderless.map(|store| store.name.as_str()).collect();
+    let behind = bus.stores.iter().filter(|store| store.behind > 0);
+    let behind: Vec<&str> = behind.map(|store| store.name.as_str()).collect();
     let mut warnings = Vec::new();
     if !leaderless.is_empty() {
         warnings.push(WarningView {
@@ -317,10 +318,11 @@ fn bus_warnings(bus: &BusView) -> Vec<WarningView> {
 /// Of the dead of one name the last alone is missed: it had taken the place of the others.
 fn superseded(mut dead: Vec<DeadView>) -> Vec<DeadView> {
     // The later it was held dead the greater; who was not heard of was there long ago.
-    let when = |it: &DeadView| (std::cmp::Reverse(it.ago_ms.unwrap_or(u64::MAX)), it.process);
+    let when = |dead: &DeadView| (std::cmp::Reverse(dead.ago_ms.unwrap_or(u64::MAX)), dead.process);
     let all = dead.clone();
-    for it in dead.iter_mut().filter(|it| it.node.is_some()) {
-        it.replaced |= all.iter().any(|other| other.node == it.node && when(other) > when(it));
+    for dead in dead.iter_mut().filter(|dead| dead.node.is_some()) {
+        dead.replaced |=
+            all.iter().any(|other| other.node == dead.node && when(other) > when(dead));
     }
     dead
 }
@@ -341,7 +343,7 @@ mod tests {
     fn names(stores: Vec<StoreView>, cluster: bool) -> Vec<String> {
         let cluster = cluster.then(|| "c".to_owned());
         let bus = BusView { cluster, stores, ..BusView::default() };
-        bus_warnings(&bus).into_iter().map(|it| it.name).collect()
+        bus_warnings(&bus).into_iter().map(|warning| warning.name).collect()
     }
 
     #[test]
@@ -391,7 +393,7 @@ mod tests {
             dead(5, None, Some(1)),
             dead(6, None, Some(2)),
         ]);
-        let replaced: Vec<bool> = all.iter().map(|it| it.replaced).collect();
+        let replaced: Vec<bool> = all.iter().map(|dead| dead.replaced).collect();
         assert_eq!(replaced, [true, false, true, false, false, false]);
     }
 }

@@ -131,7 +131,7 @@ impl PanicControl {
     /// Warnings about kill switches.
     pub fn warnings(&self) -> Vec<WarningView> {
         let latches = self.switch_gate.latches();
-        let on = latches.on().map(|latch| WarningView {
+        let warnings = latches.on().map(|latch| WarningView {
             name: match latch.scope {
                 SwitchScope::All => "panic.all",
                 SwitchScope::Egress => "panic.egress",
@@ -149,7 +149,7 @@ impl PanicControl {
                 .to_owned(),
             hint: "it continues by itself once the store answers; check the servers".to_owned(),
         });
-        on.chain(lost).collect()
+        warnings.chain(lost).collect()
     }
 
     /// The kill switches in the store, or as this node saw them last.
@@ -234,9 +234,9 @@ impl PanicControl {
         format!("{credential} at {}", self.feed.teller().1)
     }
 
-    fn tell(&self, latch: &KillSwitch, on: bool, by: &str) {
+    fn tell(&self, latch: &KillSwitch, is_on: bool, by: &str) {
         let (scope, by, why) = (latch.scope.clone(), by.to_owned(), latch.why.clone());
-        self.feed.tell(EventBody::Latched { scope, on, by, why });
+        self.feed.tell(EventBody::Latched { scope, on: is_on, by, why });
     }
 }
 
@@ -291,7 +291,7 @@ impl SwitchRequest<'_> {
             })
             .collect();
         let mut acks: Vec<SwitchAck> = asked.collect().await;
-        acks.extend(nodes.dead.iter().filter(|it| !it.replaced).map(|dead| SwitchAck {
+        acks.extend(nodes.dead.iter().filter(|dead| !dead.replaced).map(|dead| SwitchAck {
             node: dead.node.clone(),
             problem: Some("its heartbeats have stopped, and it counts as dead".to_owned()),
             ..unheard(dead.process)

@@ -106,7 +106,8 @@ impl NodePlugins {
     /// The executors of their tools.
     pub fn executors(&self) -> Vec<Arc<dyn Executor>> {
         #[cfg(feature = "wasm")]
-        let executors = self.loaded.executors().map(|it| it as Arc<dyn Executor>).collect();
+        let executors =
+            self.loaded.executors().map(|executor| executor as Arc<dyn Executor>).collect();
         #[cfg(not(feature = "wasm"))]
         let executors = Vec::new();
         executors
@@ -137,5 +138,5 @@ impl NodePlugins {
 }
 
 fn names(config: &Config) -> Arc<[PluginName]> {
-    config.plugins.iter().map(|it| it.name.clone()).collect()
+    config.plugins.iter().map(|plugin| plugin.name.clone()).collect()
 }

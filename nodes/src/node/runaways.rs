@@ -134,7 +134,8 @@ mod tests {
         let pause = AgentPause { by, why, at: Timestamp(1), limit };
         let (ops, old) = ("ops".parse().unwrap(), "old".parse().unwrap());
         let told = warnings(vec![(ops, Some(pause)), (old, None)]);
-        let told: Vec<_> = told.iter().map(|it| (it.message.as_str(), it.hint.as_str())).collect();
+        let told: Vec<_> =
+            told.iter().map(|warning| (warning.message.as_str(), warning.hint.as_str())).collect();
         assert_eq!(
             told,
             [

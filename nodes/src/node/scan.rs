@@ -33,7 +33,6 @@ pub struct PartitionFollower {
     /// Where the inboxes are.
     pub storage: Storage,
     pub me: ProcessId,
-    /// The worker.
     pub worker: Worker,
     /// The gauge with the number of partitions that it serves first.
     pub gauges: Gauges,

@@ -74,14 +74,14 @@ fn chosen(
     capabilities: BTreeSet<Capability>,
     fallback: Option<&str>,
 ) -> DiagnoseView {
-    let workers = alive.iter().filter(|it| it.roles.contains(&NodeRole::Worker));
+    let workers = alive.iter().filter(|other| other.roles.contains(&NodeRole::Worker));
     let mut candidates: Vec<CandidateView> =
         workers.map(|node| candidate(node, &capabilities)).collect();
     candidates.sort_by(better_first);
-    let best = candidates.first().filter(|it| it.eligible).map(|it| it.node.clone());
-    let other = candidates.iter().find(|it| fallback == Some(it.node.as_str()));
+    let best = candidates.first().filter(|view| view.eligible).map(|view| view.node.clone());
+    let other = candidates.iter().find(|view| fallback == Some(view.node.as_str()));
     let fallback_used = best.is_none() && other.is_some();
-    let selected = best.or_else(|| other.map(|it| it.node.clone()));
+    let selected = best.or_else(|| other.map(|view| view.node.clone()));
     let weights = ScoreWeights::ALL;
     DiagnoseView { capabilities, weights, candidates, selected, fallback_used }
 }
@@ -101,15 +101,17 @@ pub(super) fn rank<'a>(
     in_hand: u32,
 ) -> u8 {
     let name = capability.to_string();
-    let is_it = |it: &&mut ProviderReport| it.kind == ProviderKind::Execution && it.name == name;
+    let is_it = |report: &&mut ProviderReport| {
+        report.kind == ProviderKind::Execution && report.name == name
+    };
     // What it said last is old by now.
-    own.providers.iter_mut().filter(is_it).for_each(|it| it.in_hand = in_hand);
+    own.providers.iter_mut().filter(is_it).for_each(|report| report.in_hand = in_hand);
     let wanted = BTreeSet::from([capability.clone()]);
     let own = candidate(&own, &wanted);
-    let others =
-        others.filter(|it| it.process != own.process && it.roles.contains(&NodeRole::Worker));
-    let others = others.map(|it| candidate(it, &wanted)).filter(|it| it.eligible);
-    let before = others.filter(|it| better_first(it, &own).is_lt()).count();
+    let others = others
+        .filter(|other| other.process != own.process && other.roles.contains(&NodeRole::Worker));
+    let others = others.map(|other| candidate(other, &wanted)).filter(|view| view.eligible);
+    let before = others.filter(|view| better_first(view, &own).is_lt()).count();
     u8::try_from(before).unwrap_or(u8::MAX).min(JOB_RANK_MAX)
 }
 
@@ -119,9 +121,9 @@ fn candidate(node: &Heartbeat, wanted: &BTreeSet<Capability>) -> CandidateView {
         (true, _, _) => Some("it is draining".to_owned()),
         (false, true, _) => Some("an operator has cordoned it".to_owned()),
         (false, false, Some(_)) => {
-            let problem = |it: &Capability| {
-                let name = it.to_string();
-                let known = report(node, &name).and_then(|it| it.problem.clone());
+            let problem = |capability: &Capability| {
+                let name = capability.to_string();
+                let known = report(node, &name).and_then(|report| report.problem.clone());
                 known
                     .map_or_else(|| format!("it has no `{name}`"), |why| format!("`{name}`: {why}"))
             };
@@ -150,7 +152,6 @@ pub(super) enum Nowhere {
     /// None of the workers has what it needs.
     #[error("no node has `{capability}` ({why})")]
     Lacks {
-        /// The capability.
         capability: Capability,
         /// The reason of each worker.
         why: String,
@@ -167,9 +168,9 @@ pub(super) fn available(
         return Ok(());
     }
     let Some(capability) = capability.cloned() else { return Err(Nowhere::NoWorker) };
-    let why = |it: &CandidateView| {
-        let reason = it.reason.as_deref().unwrap_or("no reason is known");
-        format!("{}: {reason}", it.node)
+    let why = |view: &CandidateView| {
+        let reason = view.reason.as_deref().unwrap_or("no reason is known");
+        format!("{}: {reason}", view.node)
     };
     let mut whys: Vec<String> = view.candidates.iter().take(WHYS_TOLD).map(why).collect();
     let more = view.candidates.len().saturating_sub(WHYS_TOLD);
@@ -182,7 +183,9 @@ pub(super) fn available(
 }
 
 fn report<'a>(node: &'a Heartbeat, name: &str) -> Option<&'a ProviderReport> {
-    node.providers.iter().find(|it| it.kind == ProviderKind::Execution && it.name == name)
+    node.providers
+        .iter()
+        .find(|report| report.kind == ProviderKind::Execution && report.name == name)
 }
 
 /// The points of a node for work that needs this.
@@ -197,19 +200,21 @@ fn score(node: &Heartbeat, wanted: &BTreeSet<Capability>) -> ScoreView {
         let sum: f64 = names.iter().map(|name| share(name)).sum();
         sum / f64::from(u32::try_from(names.len()).unwrap_or(u32::MAX).max(1))
     };
-    let has =
-        |name: &str| wanted.is_empty() || node.capabilities.iter().any(|it| it.to_string() == name);
+    let has = |name: &str| {
+        wanted.is_empty()
+            || node.capabilities.iter().any(|capability| capability.to_string() == name)
+    };
     // What is announced is well, also on a node that tells no more than that.
     let is_well = |name: &str| match report(node, name).map(ProviderReport::status) {
         Some(status) => status == ProviderStatus::Healthy,
         None => has(name),
     };
-    let recent = |name: &str| report(node, name).map(|it| it.recent).unwrap_or_default();
+    let recent = |name: &str| report(node, name).map(|report| report.recent).unwrap_or_default();
     let well = if node.draining { 0.0 } else { mean(&|name| f64::from(u8::from(is_well(name)))) };
     // In tenths: what an idle node uses varies, and its rank must not.
     let idle = 1.0 - f64::from(node.load.cpu_permille.min(1_000) / 100) / 10.0;
     // A node whose work waits for others uses no processor, and is busy all the same.
-    let in_hand = |name: &str| report(node, name).map_or(0, |it| it.in_hand);
+    let in_hand = |name: &str| report(node, name).map_or(0, |report| report.in_hand);
     let idle = idle * mean(&|name| 1.0 / (1.0 + f64::from(in_hand(name))));
     // Who has not worked yet is given the benefit of the doubt, as far as it can work at all.
     let doubt = |name: &str| f64::from(u8::from(is_well(name)));
@@ -256,7 +261,7 @@ pub(super) mod tests {
             config: Digest::of(b""),
             cordoned: false,
             speaks: VersionRange::default(),
-            capabilities: capabilities.iter().map(|it| it.parse().unwrap()).collect(),
+            capabilities: capabilities.iter().map(|name| name.parse().unwrap()).collect(),
             load: Load::default(),
             shed: 0,
             first_of: 0,
@@ -288,7 +293,7 @@ pub(super) mod tests {
     }
 
     pub(in crate::node) fn wants(names: &[&str]) -> BTreeSet<Capability> {
-        names.iter().map(|it| it.parse().unwrap()).collect()
+        names.iter().map(|name| name.parse().unwrap()).collect()
     }
 
     #[test]
@@ -319,7 +324,7 @@ pub(super) mod tests {
         slow.load.cpu_permille = 900;
         let all = [broken, cordoned, gateway, slow.clone(), node("well", &["docker"])];
         let view = chosen(&all, wants(&["docker"]), Some("broken"));
-        let names: Vec<&str> = view.candidates.iter().map(|it| it.node.as_str()).collect();
+        let names: Vec<&str> = view.candidates.iter().map(|view| view.node.as_str()).collect();
         assert_eq!(names, ["well", "slow", "cordoned", "broken"]);
         let chosen_one = view.selected.unwrap();
         assert_eq!((chosen_one.as_str(), view.fallback_used), ("well", false));
@@ -342,13 +347,13 @@ pub(super) mod tests {
     #[test]
     fn a_worker_ranks_itself_where_diagnose_shows_it() {
         let busy = |name: &str, process: u128, in_hand: u32, cpu: u16| {
-            let mut it = node(name, &["docker"]);
-            it.process = ProcessId::from_u128(process);
-            it.load.cpu_permille = cpu;
+            let mut heartbeat = node(name, &["docker"]);
+            heartbeat.process = ProcessId::from_u128(process);
+            heartbeat.load.cpu_permille = cpu;
             let report =
                 serde_json::json!({ "kind": "execution", "name": "docker", "in_hand": in_hand });
-            it.providers = vec![serde_json::from_value(report).unwrap()];
-            it
+            heartbeat.providers = vec![serde_json::from_value(report).unwrap()];
+            heartbeat
         };
         let mut cordoned = busy("e", 5, 0, 0);
         cordoned.cordoned = true;
@@ -363,16 +368,16 @@ pub(super) mod tests {
         let docker: Capability = "docker".parse().unwrap();
         let view = chosen(&alive, BTreeSet::from([docker.clone()]), None);
         let ranks = |in_hand: &dyn Fn(u128) -> u32| -> Vec<u8> {
-            let of = |own: &Heartbeat| {
+            let rows_of = |own: &Heartbeat| {
                 let in_hand = in_hand(own.process.as_u128());
                 rank(own.clone(), alive.iter(), &docker, in_hand)
             };
-            alive.iter().take(4).map(of).collect()
+            alive.iter().take(4).map(rows_of).collect()
         };
         let told = ranks(&|me| [2, 0, 0, 1][usize::try_from(me).unwrap() - 1]);
         assert_eq!(told, [3, 1, 0, 2]);
         for (at, one) in view.candidates.iter().enumerate().take(4) {
-            let me = alive.iter().position(|it| it.process == one.process).unwrap();
+            let me = alive.iter().position(|other| other.process == one.process).unwrap();
             assert_eq!(usize::from(told[me]), at, "{one:?}");
         }
         // The idle one has begun three jobs since it was heard.

@@ -24,24 +24,24 @@ pub fn gateway_options(
     token: Option<&Secret>,
     clock: Arc<dyn Clock>,
 ) -> GatewayOptions {
-    let it = &config.gateway;
-    let tls = match (&it.tls_cert, &it.tls_key) {
+    let gateway = &config.gateway;
+    let tls = match (&gateway.tls_cert, &gateway.tls_key) {
         (Some(cert), Some(key)) => Some(TlsFiles { cert: cert.clone(), key: key.clone() }),
         _ => None,
     };
-    let connections = connections(it.max_connections, getrlimit(Resource::Nofile).current);
+    let connections = connections(gateway.max_connections, getrlimit(Resource::Nofile).current);
     let defaults = GatewayOptions::default();
     GatewayOptions {
-        listen: it.listen,
+        listen: gateway.listen,
         token: token.map(|token| SecretString::from(token.expose().to_owned())),
         socket: Some(config.node.data_dir.join(SOCKET_FILE)),
         tls,
-        plain_http: it.plain_http,
-        allowed_hosts: it.hosts.clone(),
-        allowed_origins: it.origins.clone(),
+        plain_http: gateway.plain_http,
+        allowed_hosts: gateway.hosts.clone(),
+        allowed_origins: gateway.origins.clone(),
         connections: connections.try_into().unwrap_or(defaults.connections),
-        queue_bytes: unread(it.max_unread.0).unwrap_or(defaults.queue_bytes),
-        approval_patience: it.approval_patience,
+        queue_bytes: unread(gateway.max_unread.0).unwrap_or(defaults.queue_bytes),
+        approval_patience: gateway.approval_patience,
         drain: config.node.drain,
         clock,
         adopt_trace: telemetry::adopt,
@@ -87,9 +87,9 @@ pub fn refused(error: &ServeError) -> StartError {
 
 /// Where clients reach a gateway that serves at `url`, as far as it can tell.
 pub fn advertised(config: &Config, url: &str) -> Option<String> {
-    let it = &config.gateway;
-    let own = || (!it.listen.ip().is_unspecified()).then(|| url.to_owned());
-    it.advertise.clone().or_else(own)
+    let gateway = &config.gateway;
+    let own = || (!gateway.listen.ip().is_unspecified()).then(|| url.to_owned());
+    gateway.advertise.clone().or_else(own)
 }
 
 #[cfg(test)]

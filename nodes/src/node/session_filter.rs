@@ -19,9 +19,10 @@ const SINCE: &str =
 pub(super) fn query(page: SessionsList, now: Timestamp) -> Result<SessionQuery, ErrorBody> {
     let SessionsList { cursor, limit, agent, channel, state, since, stateless } = page;
     let after = cursor.as_ref().map(PageEnd::try_from).transpose()?;
-    let agent = agent.map(|text| text.parse()).transpose().map_err(|it| invalid("agent", &it))?;
+    let agent =
+        agent.map(|text| text.parse()).transpose().map_err(|error| invalid("agent", &error))?;
     let channel =
-        channel.map(|text| text.parse()).transpose().map_err(|it| invalid("channel", &it))?;
+        channel.map(|text| text.parse()).transpose().map_err(|error| invalid("channel", &error))?;
     if let Some(state) = state.as_deref().filter(|state| !STATES.contains(state)) {
         let state: String = state.chars().take(40).collect();
         let problem = format!("`{state}` is not one of {}", STATES.join(", "));
@@ -94,7 +95,7 @@ fn before(now: Timestamp, ago: Duration) -> Timestamp {
 }
 
 fn number(text: &str) -> Option<u64> {
-    let digits = (1..=4).contains(&text.len()) && text.bytes().all(|it| it.is_ascii_digit());
+    let digits = (1..=4).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| digits)
 }
 
@@ -122,7 +123,7 @@ mod tests {
             ("", None),
             ("2024-01-01T10:00:00+02:00", None),
         ] {
-            assert_eq!(moment(text, now).map(|it| it.0), expected, "{text}");
+            assert_eq!(moment(text, now).map(|moment| moment.0), expected, "{text}");
         }
     }
 

@@ -58,7 +58,8 @@ pub fn files(loaded: &LoadedConfig) -> Vec<PathBuf> {
 /// What is probably not meant, for people.
 pub fn warnings(loaded: &LoadedConfig, found: &FoundSkills) -> Vec<String> {
     let faults = found.faults.iter();
-    let faults = faults.map(|it| format!("skill `{}` is left out: {}", it.path.display(), it.what));
+    let faults =
+        faults.map(|fault| format!("skill `{}` is left out: {}", fault.path.display(), fault.what));
     let missing = missing(&loaded.config, found);
     let open = folders(loaded).into_iter().filter_map(|folder| open_to_agents(loaded, &folder));
     faults.chain(missing).chain(open).collect()
@@ -69,7 +70,8 @@ fn missing(config: &Config, found: &FoundSkills) -> Vec<String> {
     let is_pattern = |name: &str| name.contains(['*', '?']);
     let is_there = |name: &str| found.skills.iter().any(|skill| skill.head.name == name);
     let agents = config.agents.iter();
-    let named = agents.flat_map(|(agent, it)| it.skills.iter().map(move |name| (agent, name)));
+    let named =
+        agents.flat_map(|(agent, options)| options.skills.iter().map(move |name| (agent, name)));
     named
         .filter(|(_, name)| !is_pattern(name) && !is_there(name))
         .map(|(agent, name)| format!("agent `{agent}` has the skill `{name}`, which no folder has"))

@@ -210,14 +210,14 @@ impl TakeOrders for NodeStatus {
         embedder.embed(request).await
     }
 
-    fn cordon(&self, on: bool) {
-        info!(on, "cordoned by an operator");
-        self.cordoned.store(on, Ordering::Relaxed);
+    fn cordon(&self, is_cordoned: bool) {
+        info!(is_cordoned, "cordoned by an operator");
+        self.cordoned.store(is_cordoned, Ordering::Relaxed);
         self.changed.notify_one();
-        if let Err(error) = self.remember(on) {
+        if let Err(error) = self.remember(is_cordoned) {
             let path = self.mark.display();
             warn!(
-                %path, %error, on,
+                %path, %error, is_cordoned,
                 "cannot save whether this node is cordoned; a restart may change it"
             );
         }

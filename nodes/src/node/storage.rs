@@ -30,7 +30,7 @@ const HEAD_ROOM: &str = "CLAWNODE_TEST_HEAD_ROOM";
 #[cfg(all(feature = "test-util", feature = "nats"))]
 const ACK_WAIT: &str = "CLAWNODE_TEST_ACK_WAIT";
 
-/// The storage of a node.
+/// What a node stores in, on NATS or in a folder of its own.
 #[derive(Debug)]
 pub struct NodeStorage {
     /// The handles.
@@ -187,17 +187,17 @@ async fn nats(
     process: Option<ProcessId>,
     ack_wait: Option<Duration>,
 ) -> Result<Storage, StartError> {
-    let it = &config.cluster;
+    let section = &config.cluster;
     let data_dir = &config.node.data_dir;
     let remembered = join::remembered(data_dir)?;
-    let urls = it.nats.iter().flat_map(crate::config::secret::ServerUrl::each);
+    let urls = section.nats.iter().flat_map(crate::config::secret::ServerUrl::each);
     let defaults = NatsOptions::new(urls);
     let settings = NatsOptions {
-        partitions: it.partitions,
+        partitions: section.partitions,
         replicas: replicas(config),
         cluster: remembered.clone(),
         process,
-        sys_credentials: it.sys_credentials.clone(),
+        sys_credentials: section.sys_credentials.clone(),
         ack_wait: ack_wait.unwrap_or(defaults.ack_wait),
         ..defaults
     };
@@ -214,9 +214,9 @@ async fn nats(
             ..settings
         },
         None => NatsOptions {
-            prefix: it.prefix.clone(),
-            ca: it.ca.clone(),
-            credentials: it.credentials.clone(),
+            prefix: section.prefix.clone(),
+            ca: section.ca.clone(),
+            credentials: section.credentials.clone(),
             ..settings
         },
     };

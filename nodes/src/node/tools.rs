@@ -126,7 +126,8 @@ pub fn chosen(
         }
         specs.push(spec.clone());
     }
-    let bytes: usize = specs.iter().map(|it| it.description.len() + it.input_schema.len()).sum();
+    let bytes: usize =
+        specs.iter().map(|spec| spec.description.len() + spec.input_schema.len()).sum();
     if bytes > TOOL_SPECS_BYTES {
         let what = format!("their descriptions have {bytes} bytes, at most {TOOL_SPECS_BYTES}");
         return Err(invalid(what).hint("give the agent fewer tools"));
@@ -216,9 +217,9 @@ fn commands(config: &Config, docker: &Docker) -> impl Iterator<Item = Arc<dyn Ex
     let docker = Commands::in_docker(options, docker.clone(), root.clone());
     let has_processes = options.has_processes();
     let processes = has_processes.then(|| processes(options.process.clone()).in_groups());
-    let processes = processes.map(|it| Commands::in_processes(options, it, root));
+    let processes = processes.map(|limits| Commands::in_processes(options, limits, root));
     let found = [Some(docker), processes].into_iter().flatten();
-    found.map(|it| Arc::new(it) as Arc<dyn Executor>)
+    found.map(|commands| Arc::new(commands) as Arc<dyn Executor>)
 }
 
 /// Commands as processes of this host, which this program shuts in.
@@ -244,7 +245,7 @@ fn hosts(config: &Config, base: &NodeBase) -> Vec<Arc<dyn Executor>> {
     let (bucket, node) = (Arc::clone(&base.storage.bucket), config.node.name.clone());
     let context = ssh::SshContext::new(bucket, node, Arc::clone(&base.clock));
     let hosts = config.ssh_hosts.iter();
-    hosts.map(|it| Arc::new(ssh::SshHost::new(it.clone(), context.clone())) as _).collect()
+    hosts.map(|host| Arc::new(ssh::SshHost::new(host.clone(), context.clone())) as _).collect()
 }
 
 /// Without SSH commands on other hosts are left to nodes that have it.
@@ -268,7 +269,7 @@ pub fn ranked(
             return 0;
         }
         let own = heartbeat_source();
-        members.peek(|it| scheduler::rank(own, it.alive.iter(), capability, in_hand))
+        members.peek(|members| scheduler::rank(own, members.alive.iter(), capability, in_hand))
     })
 }
 
@@ -299,7 +300,7 @@ pub fn runner(
 /// Runs the jobs that this node can, until it is drained; the handle to the runner that is at work is
 /// in `current`.
 pub async fn run(context: RunnerContext, current: watch::Sender<Option<JobRunner>>) {
-    let capabilities = context.available.peek(|it| it.capabilities.clone());
+    let capabilities = context.available.peek(|available| available.capabilities.clone());
     debug!(?capabilities, "this node takes tool calls of these kinds");
     let (runner, work) = JobRunner::new(context);
     current.send_replace(Some(runner.clone()));

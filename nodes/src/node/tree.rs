@@ -84,12 +84,12 @@ impl Roots {
 
     async fn dispatchers(&self, children: &[ChildView]) -> Option<Branch> {
         let worker = self.worker.get()?;
-        let dispatchers = children.iter().filter(|it| it.kind == ChildKind::Dispatcher);
+        let dispatchers = children.iter().filter(|child| child.kind == ChildKind::Dispatcher);
         let mut looked = join_all(dispatchers.map(|child| async move {
-            let partition = child.name.rsplit('.').next().and_then(|it| it.parse().ok());
-            let dispatcher = partition.and_then(|it| worker.dispatcher(Partition(it)));
+            let partition = child.name.rsplit('.').next().and_then(|text| text.parse().ok());
+            let dispatcher = partition.and_then(|number| worker.dispatcher(Partition(number)));
             let view = match dispatcher {
-                Some(it) => tokio::time::timeout(LOOK_WITHIN, it.view(NAMED_MAX)).await,
+                Some(handle) => tokio::time::timeout(LOOK_WITHIN, handle.view(NAMED_MAX)).await,
                 None => Ok(None),
             };
             (partition.unwrap_or(u16::MAX), child, view.ok().flatten())
@@ -152,7 +152,9 @@ impl Roots {
         alive.retain(|one| one.process != own.process);
         alive.push(own.clone());
         if let Some(node) = node {
-            alive.retain(|it| it.node.as_str() == node || it.process.to_string() == node);
+            alive.retain(|process| {
+                process.node.as_str() == node || process.process.to_string() == node
+            });
             if alive.is_empty() {
                 let what = format!("no node is called `{node}`");
                 return Err(ErrorBody::new(ErrorCode::NotFound, what)

@@ -132,7 +132,7 @@ fn providers(
     let mut circuits = models.circuits().reports();
     let named = named.iter().chain(circuits.keys()).map(String::as_str);
     let mut reports = available.providers.reports(named);
-    for report in reports.iter_mut().filter(|it| it.kind == ProviderKind::Model) {
+    for report in reports.iter_mut().filter(|report| report.kind == ProviderKind::Model) {
         report.circuit = circuits.remove(&report.name).map(Box::new);
         // The tracker counts a call from when it is made, and one that waits is not with its provider yet.
         report.waiting = agents.slots().waiting(&report.name);

@@ -21,23 +21,23 @@ pub fn alive(own: Heartbeat, members: &Members) -> Vec<Heartbeat> {
 }
 
 /// One process as a document.
-pub fn node(it: Heartbeat) -> NodeView {
+pub fn node(heartbeat: Heartbeat) -> NodeView {
     NodeView {
-        node: it.node,
-        process: it.process,
-        version: it.version,
-        roles: it.roles,
-        started: it.started,
-        draining: it.draining,
-        entities: it.entities,
-        config: it.config,
-        cordoned: it.cordoned,
-        speaks: it.speaks,
-        capabilities: it.capabilities,
-        load: it.load,
-        shed: it.shed,
-        first_of: it.first_of,
-        url: it.url,
+        node: heartbeat.node,
+        process: heartbeat.process,
+        version: heartbeat.version,
+        roles: heartbeat.roles,
+        started: heartbeat.started,
+        draining: heartbeat.draining,
+        entities: heartbeat.entities,
+        config: heartbeat.config,
+        cordoned: heartbeat.cordoned,
+        speaks: heartbeat.speaks,
+        capabilities: heartbeat.capabilities,
+        load: heartbeat.load,
+        shed: heartbeat.shed,
+        first_of: heartbeat.first_of,
+        url: heartbeat.url,
     }
 }
 
@@ -57,8 +57,8 @@ pub fn partitions(count: u16, nodes: &[Heartbeat], depths: Option<&[Depth]>) -> 
         PartitionView {
             partition,
             serve,
-            waiting: depth.map(|it| it.waiting),
-            in_hand: depth.map(|it| it.in_hand),
+            waiting: depth.map(|depth| depth.waiting),
+            in_hand: depth.map(|depth| depth.in_hand),
         }
     };
     let mut names = names(nodes);

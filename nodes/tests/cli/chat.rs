@@ -31,10 +31,13 @@ async fn a_line_is_a_turn_and_a_reply_is_a_line() {
     assert_eq!((ended.code, ended.out.as_str()), (0, "Hello\nGoodbye\n"), "{}", ended.err);
     assert_eq!(ended.err, format!("ready {}\n", node.url));
     let sent = node.seen("chat.send");
-    let said: Vec<_> = sent.iter().map(|it| it["content"].as_str().unwrap()).collect();
+    let said: Vec<_> = sent.iter().map(|message| message["content"].as_str().unwrap()).collect();
     assert_eq!(said, ["hi there", "bye"]);
-    for it in &sent {
-        assert_eq!([&it["channel"], &it["account"], &it["peer"]], ["cli", "local", "ada"]);
+    for message in &sent {
+        assert_eq!(
+            [&message["channel"], &message["account"], &message["peer"]],
+            ["cli", "local", "ada"]
+        );
     }
     assert_ne!(sent[0]["idempotency_key"], sent[1]["idempotency_key"]);
     // Bindings choose the agent of a new conversation once.
@@ -187,7 +190,7 @@ async fn json_is_a_frame_a_line() {
     let ended = home.run_with(&["chat", "--json"], &[], "hi\n").await;
     let frames: Vec<Value> =
         ended.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let events: Vec<_> = frames.iter().map(|it| it["event"].as_str().unwrap()).collect();
+    let events: Vec<_> = frames.iter().map(|frame| frame["event"].as_str().unwrap()).collect();
     assert_eq!(events, ["accepted", "text", "done"]);
     assert_eq!(frames[1]["data"], "hello");
 }
@@ -245,11 +248,11 @@ fn long_call() -> Approval {
 }
 
 /// What a frame tells of it.
-fn cut(of: &Approval) -> Act {
-    let arguments: String = of.action.arguments.chars().take(4_000).collect();
+fn cut(approval: &Approval) -> Act {
+    let arguments: String = approval.action.arguments.chars().take(4_000).collect();
     let data = json!({
-        "id": of.action.call, "name": of.action.tool, "arguments": format!("{arguments}…"),
-        "action": of.digest, "risk": of.risk, "expires": of.expires,
+        "id": approval.action.call, "name": approval.action.tool, "arguments": format!("{arguments}…"),
+        "action": approval.digest, "risk": approval.risk, "expires": approval.expires,
     });
     Act::Frame("approval_request", data, Some(1))
 }

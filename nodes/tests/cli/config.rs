@@ -91,7 +91,7 @@ async fn show_says_where_from_and_keeps_secrets() {
     assert!(!ended.out.contains("hunter2"), "{}", ended.out);
     let document: Value = serde_json::from_str(&ended.out).unwrap();
     let settings = document["settings"].as_array().unwrap();
-    let find = |key: &str| settings.iter().find(|it| it["key"] == key).unwrap();
+    let find = |key: &str| settings.iter().find(|setting| setting["key"] == key).unwrap();
     assert_eq!(find("gateway.listen")["origin"], "[home]/config.toml:2:10");
     assert_eq!(find("agents.default.model")["origin"], "flag `--model`");
     assert_eq!(find("session.snapshot_every")["value"], 9);
@@ -124,7 +124,7 @@ async fn an_agent_whose_model_takes_no_tools_is_warned_of() {
         let document: Value = serde_json::from_str(&checked.out).unwrap();
         let warnings = document["warnings"].as_array().unwrap();
         assert_eq!(warnings.len(), usize::from(is_warned), "{settings}: {warnings:?}");
-        let names = |it: &Value| it.as_str().unwrap().contains("`demo/slow` takes none");
+        let names = |text: &Value| text.as_str().unwrap().contains("`demo/slow` takes none");
         assert!(warnings.iter().all(names), "{warnings:?}");
         let shown = home.run(&["config", "check", &path]).await.out;
         assert_eq!(shown.lines().count(), 1 + usize::from(is_warned), "{shown}");
@@ -216,7 +216,7 @@ async fn doctor_tells_a_broken_configuration_from_a_broken_machine() {
     assert_eq!(ended.code, 1, "{}", ended.out);
     let report: Value = serde_json::from_str(&ended.out).unwrap();
     let checks = report["checks"].as_array().unwrap();
-    let red: Vec<_> = checks.iter().filter(|it| it["verdict"] == "red").collect();
+    let red: Vec<_> = checks.iter().filter(|check| check["verdict"] == "red").collect();
     assert_eq!(red.len(), 1, "{}", ended.out);
     assert_eq!(red[0]["name"], "gateway.port");
     assert!(red[0]["fix"].as_str().unwrap().contains("--listen"));

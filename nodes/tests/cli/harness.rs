@@ -198,7 +198,10 @@ impl Node {
     /// The parameters of all requests of this method so far.
     pub(crate) fn seen(&self, method: &str) -> Vec<Value> {
         let seen = self.seen.lock().unwrap();
-        seen.iter().filter(|it| it["method"] == method).map(|it| it["params"].clone()).collect()
+        seen.iter()
+            .filter(|request| request["method"] == method)
+            .map(|request| request["params"].clone())
+            .collect()
     }
 
     /// Connections that were never made.
@@ -208,7 +211,7 @@ impl Node {
 }
 
 fn may(headers: &HeaderMap) -> bool {
-    headers.get("authorization").is_some_and(|it| it == &format!("Bearer {TOKEN}"))
+    headers.get("authorization").is_some_and(|header| header == &format!("Bearer {TOKEN}"))
 }
 
 fn refusal() -> Response {
@@ -217,16 +220,16 @@ fn refusal() -> Response {
     (StatusCode::UNAUTHORIZED, Json(json!({ "id": null, "error": error }))).into_response()
 }
 
-async fn rpc(State(node): State<Node>, headers: HeaderMap, Json(it): Json<Value>) -> Response {
+async fn rpc(State(node): State<Node>, headers: HeaderMap, Json(request): Json<Value>) -> Response {
     if !may(&headers) {
         return refusal();
     }
-    node.seen.lock().unwrap().push(it.clone());
-    match (node.answers)(it["method"].as_str().unwrap(), &it["params"]) {
-        Ok(result) => Json(json!({ "id": it["id"], "result": result })).into_response(),
+    node.seen.lock().unwrap().push(request.clone());
+    match (node.answers)(request["method"].as_str().unwrap(), &request["params"]) {
+        Ok(result) => Json(json!({ "id": request["id"], "result": result })).into_response(),
         Err(data) => {
             let error = json!({ "code": -32000, "message": data["message"], "data": data });
-            Json(json!({ "id": it["id"], "error": error })).into_response()
+            Json(json!({ "id": request["id"], "error": error })).into_response()
         }
     }
 }
@@ -248,13 +251,13 @@ async fn play(node: Node, mut socket: WebSocket, acts: Vec<Act>) {
         match act {
             Act::Expect(method) => id = request(&node, &mut socket, method).await["id"].clone(),
             Act::Aside(method) => {
-                let it = request(&node, &mut socket, method).await;
-                let answer = json!({ "id": it["id"], "result": {} }).to_string();
+                let call = request(&node, &mut socket, method).await;
+                let answer = json!({ "id": call["id"], "result": {} }).to_string();
                 socket.send(Message::text(answer)).await.unwrap();
             }
             Act::Answer(method, result) => {
-                let it = request(&node, &mut socket, method).await;
-                let answer = json!({ "id": it["id"], "result": result }).to_string();
+                let call = request(&node, &mut socket, method).await;
+                let answer = json!({ "id": call["id"], "result": result }).to_string();
                 socket.send(Message::text(answer)).await.unwrap();
             }
             Act::Frame(event, data, index) => {
@@ -275,10 +278,10 @@ async fn request(node: &Node, socket: &mut WebSocket, method: &str) -> Value {
     loop {
         let message = socket.recv().await.expect("the client is there").unwrap();
         if let Message::Text(text) = message {
-            let it: Value = serde_json::from_str(&text).unwrap();
-            assert_eq!(it["method"], method);
-            node.seen.lock().unwrap().push(it.clone());
-            return it;
+            let message: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(message["method"], method);
+            node.seen.lock().unwrap().push(message.clone());
+            return message;
         }
     }
 }

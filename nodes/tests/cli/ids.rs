@@ -99,7 +99,8 @@ async fn a_list_of_jobs_says_what_each_was() {
         let ended = home.run(&["jobs", "show", short]).await;
         assert_eq!(ended.code, 0, "{short}: {}", ended.err);
     }
-    let asked: Vec<Value> = node.seen("jobs.show").iter().map(|it| it["job"].clone()).collect();
+    let asked: Vec<Value> =
+        node.seen("jobs.show").iter().map(|params| params["job"].clone()).collect();
     let (job, call) = ("job_10000000000000000000000001", "call_10000000000000000000000002");
     assert_eq!(asked, [json!(job), json!(job), json!(call)]);
 }

@@ -47,7 +47,7 @@ impl Page {
         if !is_group {
             self.chapter(command);
         }
-        for below in command.get_subcommands_mut().filter(|it| !it.is_hide_set()) {
+        for below in command.get_subcommands_mut().filter(|subcommand| !subcommand.is_hide_set()) {
             let path = format!("{path} {}", below.get_name());
             self.add(below, &path);
         }
@@ -72,7 +72,7 @@ impl Page {
             self.commands += &format!("[Settings](#settings): {}\n\n", names.join(", "));
         }
         for arg in settings {
-            if !self.settings.iter().any(|it| it.get_id() == arg.get_id()) {
+            if !self.settings.iter().any(|argument| argument.get_id() == arg.get_id()) {
                 self.settings.push(arg.clone());
             }
         }
@@ -98,9 +98,9 @@ fn row(arg: &Arg) -> [String; 3] {
         _ => values,
     };
     let defaults: Vec<_> =
-        arg.get_default_values().iter().map(|it| page::code(&it.to_string_lossy())).collect();
+        arg.get_default_values().iter().map(|value| page::code(&value.to_string_lossy())).collect();
     let possible = if takes { arg.get_possible_values() } else { Vec::new() };
-    let possible: Vec<_> = possible.iter().map(|it| page::code(it.get_name())).collect();
+    let possible: Vec<_> = possible.iter().map(|value| page::code(value.get_name())).collect();
     let mut about = arg.get_help().map(ToString::to_string).unwrap_or_default();
     if !possible.is_empty() {
         about = format!("{about}. One of {}", possible.join(", "));

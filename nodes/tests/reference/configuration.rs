@@ -68,7 +68,7 @@ fn example(text: &str) -> (String, Vec<Table>) {
             let about = [prose.join(" "), about].concat();
             tables.push(Table { header, about, keys: Vec::new() });
             prose.clear();
-        } else if let Some((name, value)) = bare.split_once(" = ").filter(|it| is_key(it.0)) {
+        } else if let Some((name, value)) = bare.split_once(" = ").filter(|pair| is_key(pair.0)) {
             let (value, about) = commented(value);
             let about = [prose.join(" "), about].concat();
             assert!(!about.is_empty(), "`{name}` says nothing");
@@ -99,8 +99,8 @@ fn opening(tables: &[Table]) -> Vec<&Table> {
     let table = tables.last().unwrap();
     let path = path(&table.header);
     let outer = |at: usize| {
-        let is_it = |it: &&Table| path[..at] == self::path(&it.header);
-        tables.iter().rev().find(|it| it.header.starts_with("[[") && is_it(it))
+        let is_it = |table: &&Table| path[..at] == self::path(&table.header);
+        tables.iter().rev().find(|table| table.header.starts_with("[[") && is_it(table))
     };
     (1..path.len()).filter_map(outer).chain([table]).collect()
 }
@@ -128,18 +128,18 @@ fn defaults(opening: &[&Table], key: &Key) -> (String, String) {
             return (String::new(), example);
         }
     };
-    let of = |values: &BTreeMap<String, Value>| -> Vec<Value> {
+    let values_of = |values: &BTreeMap<String, Value>| -> Vec<Value> {
         let inside = format!("{place}.");
-        let is_it = |it: &&String| **it == place || it.starts_with(&inside);
-        values.keys().filter(is_it).map(|it| values[it].clone()).collect()
+        let is_it = |text: &&String| **text == place || text.starts_with(&inside);
+        values.keys().filter(is_it).map(|key| values[key].clone()).collect()
     };
-    if of(&before) == of(&with) {
+    if values_of(&before) == values_of(&with) {
         return (page::code(&key.value), key.about.clone());
     }
     // An empty list is no default worth stating instead of an example.
-    let is_empty = [vec![], vec![Value::Array(Vec::new())]].contains(&of(&before));
+    let is_empty = [vec![], vec![Value::Array(Vec::new())]].contains(&values_of(&before));
     let is_said = is_empty || key.about.contains("Default:");
-    assert!(is_said, "`{place}` is {:?}, not {}", of(&before), key.value);
+    assert!(is_said, "`{place}` is {:?}, not {}", values_of(&before), key.value);
     (String::new(), example)
 }
 
@@ -151,7 +151,7 @@ fn least(opening: &[&Table]) -> (String, Vec<String>) {
         text += &format!("{}\n", table.header);
         let mut rest: Vec<&Key> = table.keys.iter().collect();
         while let Err(error) = values(&text) {
-            let missing = |it: &&Key| error.contains(&format!("`{}` is missing", it.name));
+            let missing = |key: &&Key| error.contains(&format!("`{}` is missing", key.name));
             let at = rest.iter().position(missing);
             if rest.is_empty() {
                 break;
@@ -188,7 +188,7 @@ fn values(text: &str) -> Result<BTreeMap<String, Value>, String> {
     let sources = Sources { env: Env::from([("HOME", home)]), file: Some(file), flags: Vec::new() };
     let loaded = load(&sources).map_err(|error| format!("{error} ({})", error.hint))?;
     let settings = show::settings(&loaded).unwrap();
-    Ok(settings.into_iter().map(|it| (it.key, it.value)).collect())
+    Ok(settings.into_iter().map(|setting| (setting.key, setting.value)).collect())
 }
 
 /// The keys of a table that the program knows.
@@ -210,7 +210,7 @@ fn all(header: &str, path: &[&str], found: &mut Vec<String>) {
             (format!("{above}[[{dotted}]]"), None),
             (format!("{above}[{dotted}.default]"), Some(NAME)),
         ];
-        let is_table = |it: &&(String, _)| known(&it.0).is_some();
+        let is_table = |pair: &&(String, _)| known(&pair.0).is_some();
         let path: Vec<&str> = path.iter().copied().chain([key.as_str()]).collect();
         match inner.iter().find(is_table) {
             Some((header, name)) => {
@@ -242,6 +242,6 @@ fn reference_of_the_configuration_has_every_setting() {
         stated.push(path);
     }
     let missing: Vec<_> =
-        known.iter().filter(|known| !stated.iter().any(|it| fits(known, it))).collect();
+        known.iter().filter(|known| !stated.iter().any(|key| fits(known, key))).collect();
     assert!(missing.is_empty(), "`{FILE}` does not have {missing:?}");
 }

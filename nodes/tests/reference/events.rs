@@ -87,7 +87,8 @@ fn fields<T: JsonSchema>() -> String {
 }
 
 fn rows(schema: &Schema, body: &Value) -> String {
-    let fields = schema.fields(body, 1).into_iter().filter(|it| it.name != "type");
-    let rows: Vec<_> = fields.map(|it| [page::code(&it.name), it.kind, it.about]).collect();
+    let fields = schema.fields(body, 1).into_iter().filter(|field| field.name != "type");
+    let rows: Vec<_> =
+        fields.map(|field| [page::code(&field.name), field.kind, field.about]).collect();
     page::table(["field", "type", "meaning"], &rows)
 }

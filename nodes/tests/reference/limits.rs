@@ -16,11 +16,11 @@ fn reference_of_limits() {
     let mut text = format!("{INTRO}\n\n");
     let mut left = limits::ALL;
     while let Some(first) = left.first() {
-        let end = left.iter().position(|it| it.group != first.group).unwrap_or(left.len());
+        let end = left.iter().position(|limit| limit.group != first.group).unwrap_or(left.len());
         let (group, rest) = left.split_at(end);
         let rows: Vec<_> = group
             .iter()
-            .map(|it| [page::code(it.name), shown(it.amount), page::plain(it.about)])
+            .map(|limit| [page::code(limit.name), shown(limit.amount), page::plain(limit.about)])
             .collect();
         text += &format!(
             "## {}\n\n{}",

@@ -60,8 +60,10 @@ fn reference_of_methods() {
 fn parameters(operation: &Value) -> String {
     let all = operation["parameters"].as_array().unwrap();
     let named = |place: &str| {
-        let names =
-            all.iter().filter(|it| it["in"] == place).map(|it| it["name"].as_str().unwrap());
+        let names = all
+            .iter()
+            .filter(|parameter| parameter["in"] == place)
+            .map(|parameter| parameter["name"].as_str().unwrap());
         names.map(page::code).collect::<Vec<_>>().join(", ")
     };
     let said = |what: &str, names: String| {
@@ -95,14 +97,15 @@ fn chapter(method: Method, routes: &[(String, &Value)], document: &Value) -> Str
         text += &format!("- {route}{}{body}\n", parameters(operation));
     }
     text += "\n";
-    let required = |it: Field| {
-        let mark = if it.is_required { "Required. " } else { "" };
-        [page::code(&it.name), it.kind, format!("{mark}{}", it.about)]
+    let required = |field: Field| {
+        let mark = if field.is_required { "Required. " } else { "" };
+        [page::code(&field.name), field.kind, format!("{mark}{}", field.about)]
     };
     let params: Vec<_> = fields.into_iter().map(required).collect();
     text += &page::table(["parameter", "type", "meaning"], &params);
     let fields = answers.fields(&answers.root, 2).into_iter();
-    let rows: Vec<_> = fields.map(|it| [page::code(&it.name), it.kind, it.about]).collect();
+    let rows: Vec<_> =
+        fields.map(|field| [page::code(&field.name), field.kind, field.about]).collect();
     if rows.is_empty() {
         text += &format!("Answer: {}.\n\n", answers.kind(&answers.root));
     }

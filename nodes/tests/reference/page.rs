@@ -18,7 +18,7 @@ pub(crate) fn compare(name: &str, title: &str, text: &str) {
         text.trim()
     );
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(&path);
-    if env::var("INSTA_UPDATE").is_ok_and(|it| it == "always") {
+    if env::var("INSTA_UPDATE").is_ok_and(|value| value == "always") {
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(&file, &made).unwrap();
     }

@@ -38,12 +38,14 @@ impl Schema {
 
     /// The type of a schema, without its being optional.
     pub(crate) fn resolved<'a>(&'a self, schema: &'a Value) -> &'a Value {
-        if let Some(name) = schema["$ref"].as_str().and_then(|it| it.rsplit('/').next()) {
+        if let Some(name) =
+            schema["$ref"].as_str().and_then(|reference| reference.rsplit('/').next())
+        {
             return self.resolved(&self.types[name]);
         }
         match schema["anyOf"].as_array() {
-            Some(any) if any.iter().any(|it| it["type"] == "null") => {
-                self.resolved(any.iter().find(|it| it["type"] != "null").unwrap())
+            Some(any) if any.iter().any(|one| one["type"] == "null") => {
+                self.resolved(any.iter().find(|one| one["type"] != "null").unwrap())
             }
             _ => schema,
         }
@@ -66,7 +68,7 @@ impl Schema {
             if !texts.is_empty() {
                 return words(texts.into_iter());
             }
-            let tags = all.iter().filter_map(|it| it["properties"]["type"]["const"].as_str());
+            let tags = all.iter().filter_map(|one| one["properties"]["type"]["const"].as_str());
             return format!("object, `type` is {}", words(tags));
         }
         let types = &schema["type"];
@@ -94,11 +96,11 @@ impl Schema {
         let required = schema["required"].as_array().map_or(&[][..], Vec::as_slice);
         for (key, field) in schema["properties"].as_object().into_iter().flatten() {
             let inner = self.resolved(field);
-            let about = [field, inner].iter().find_map(|it| it["description"].as_str());
+            let about = [field, inner].iter().find_map(|one| one["description"].as_str());
             let name = format!("{prefix}{key}");
             found.push(Field {
                 kind: self.kind(field),
-                is_required: required.iter().any(|it| it == key.as_str()),
+                is_required: required.iter().any(|name| name == key.as_str()),
                 about: page::plain(about.unwrap_or_default()),
                 name: name.clone(),
             });
@@ -120,5 +122,5 @@ fn consts(variant: &Value) -> Vec<&str> {
 }
 
 fn words<'a>(all: impl Iterator<Item = &'a str>) -> String {
-    all.map(|it| format!("`{it}`")).collect::<Vec<_>>().join(", ")
+    all.map(|one| format!("`{one}`")).collect::<Vec<_>>().join(", ")
 }

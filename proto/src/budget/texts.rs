@@ -77,7 +77,7 @@ pub fn exceeded(
     used: u64,
     limit: u64,
 ) -> String {
-    let of = if account == "cluster" { String::new() } else { format!(" of {account}") };
+    let suffix = if account == "cluster" { String::new() } else { format!(" of {account}") };
     let (used_text, limit_text) = (amount_text(unit, used), amount_text(unit, limit));
     let each = match window {
         Some(WindowLength::Hour) => "hourly ",
@@ -87,7 +87,7 @@ pub fn exceeded(
     };
     match (unit, window) {
         (BudgetUnit::Usd, _) => {
-            format!("Exceeded max {each}spend{of}: {used_text} >= {limit_text}")
+            format!("Exceeded max {each}spend{suffix}: {used_text} >= {limit_text}")
         }
         (BudgetUnit::Tokens, None) => {
             format!("token budget exceeded ({account}: {used_text}/{limit_text})")
@@ -96,9 +96,11 @@ pub fn exceeded(
             format!("{each}token budget exceeded ({account}: {used_text}/{limit_text})")
         }
         (BudgetUnit::Loops, Some(window)) if window != WindowLength::Forever => {
-            format!("Exceeded max loops per {window}{of}: {used_text} >= {limit_text}")
+            format!("Exceeded max loops per {window}{suffix}: {used_text} >= {limit_text}")
         }
-        (BudgetUnit::Loops, _) => format!("Exceeded max loops{of}: {used_text} >= {limit_text}"),
+        (BudgetUnit::Loops, _) => {
+            format!("Exceeded max loops{suffix}: {used_text} >= {limit_text}")
+        }
     }
 }
 

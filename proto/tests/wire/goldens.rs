@@ -138,7 +138,7 @@ fn blocks() {
     golden.push_str(&all(&[FrameBody::Thought { delta: "hm".to_owned() }]));
     golden.push_str(&all(&[TurnEvent::from(TurnBody::Thought("hm".to_owned()))]));
     let amounts = [Reasoning::Off, Reasoning::High, Reasoning::Tokens(2_000)];
-    let sampling = |it| Sampling { reasoning: Some(it), ..Sampling::default() };
+    let sampling = |effort| Sampling { reasoning: Some(effort), ..Sampling::default() };
     golden.push_str(&all(&amounts.map(sampling)));
     golden.push_str(&all(&[Usage { reasoning_tokens: 7, ..Usage::default() }]));
     insta::assert_snapshot!(golden);

@@ -551,14 +551,14 @@ pub(crate) fn profile() -> Profile {
 
 /// What is journaled of the rules of a session's requests.
 pub(crate) fn context_events() -> Vec<SessionEvent> {
-    let of = |rules, mode| {
+    let configured = |rules, mode| {
         let context = Some(ContextSettings { rules, mode, tokens: 5_000, recent_turns: 5 });
         Profile { context, ..profile() }.into()
     };
     vec![
-        of(ContextRules::V2, ContextMode::Auto),
-        of(ContextRules::V2, ContextMode::Bounded),
-        of(ContextRules::V3, ContextMode::Auto),
+        configured(ContextRules::V2, ContextMode::Auto),
+        configured(ContextRules::V2, ContextMode::Bounded),
+        configured(ContextRules::V3, ContextMode::Auto),
     ]
 }
 
@@ -609,8 +609,8 @@ pub(crate) fn kept_choices() -> [UserMessage; 2] {
 
 /// A message whose turn can wait, and one that says that a person waits for it.
 pub(crate) fn lanes() -> [UserMessage; 2] {
-    let of = |lane| UserMessage { lane: Some(lane), ..UserMessage::text("hello") };
-    [of(Lane::Background), of(Lane::Interactive)]
+    let message = |lane| UserMessage { lane: Some(lane), ..UserMessage::text("hello") };
+    [message(Lane::Background), message(Lane::Interactive)]
 }
 
 /// The routes of an agent, and what they decide about a call.
@@ -743,7 +743,6 @@ fn profiles() -> Vec<SessionEvent> {
     ]
 }
 
-/// How turns end.
 fn turn_ends() -> impl Iterator<Item = TurnOutcome> {
     [
         TurnOutcome::Completed { stop: StopReason::EndTurn },
@@ -902,7 +901,7 @@ fn hooks() -> Vec<HookSpec> {
         modifies: !required,
         tools: if required { vec!["sandbox_*".to_owned()] } else { Vec::new() },
     };
-    HookPoint::ALL.into_iter().flat_map(|it| [spec(it, true), spec(it, false)]).collect()
+    HookPoint::ALL.into_iter().flat_map(|point| [spec(point, true), spec(point, false)]).collect()
 }
 
 fn hook_events() -> Vec<SessionEvent> {
@@ -1258,7 +1257,7 @@ fn tree() -> ProcessTree {
 
 pub(crate) fn cluster_events() -> EventBatch {
     let (session, turn) = (entity(), turn());
-    let of = LimitKey { unit: BudgetUnit::Usd, window: WindowLength::Day };
+    let limit_key = LimitKey { unit: BudgetUnit::Usd, window: WindowLength::Day };
     let bodies = vec![
         EventBody::NodeJoined { version: "1.2.3".to_owned(), roles: vec![NodeRole::Gateway] },
         EventBody::NodeCordoned { on: true },
@@ -1273,17 +1272,17 @@ pub(crate) fn cluster_events() -> EventBatch {
         EventBody::Quarantined { session, reason: "5 claims without progress".to_owned() },
         EventBody::BudgetWarned {
             account: name("cluster"),
-            of,
+            of: limit_key,
             spent: 3_750_000,
             limit: 5_000_000,
         },
         EventBody::BudgetAsked {
             account: name("agent:research"),
-            of,
+            of: limit_key,
             spent: 4_500_000,
             limit: 5_000_000,
         },
-        EventBody::BudgetOver { account: name("cluster"), of, excess: 12 },
+        EventBody::BudgetOver { account: name("cluster"), of: limit_key, excess: 12 },
         EventBody::Discarded { session, by: "token at gateway-1".to_owned() },
         EventBody::Latched {
             scope: SwitchScope::Agent(name("default")),

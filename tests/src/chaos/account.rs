@@ -48,23 +48,28 @@ struct Call {
 impl Account {
     /// Holds the errands against the count.
     pub fn of(evidence: &Evidence) -> Self {
-        let mut it = Self::default();
+        let mut account = Self::default();
         let mut sessions: BTreeMap<&str, Vec<&Errand>> = BTreeMap::new();
         for errand in &evidence.errands {
             sessions.entry(&errand.session).or_default().push(errand);
-            it.heard(errand);
+            account.heard(errand);
         }
         let mut known = BTreeSet::new();
         for (key, errands) in &sessions {
             match evidence.sessions.get(*key) {
-                Some(stored) => it.session((key, errands), stored, &evidence.effects, &mut known),
-                None => it.blame(Breach::Lost, format!("`{key}` is gone, with its errands")),
+                Some(stored) => {
+                    account.session((key, errands), stored, &evidence.effects, &mut known)
+                }
+                None => account.blame(Breach::Lost, format!("`{key}` is gone, with its errands")),
             }
         }
         for stray in evidence.effects.keys().filter(|key| !known.contains(*key)) {
-            it.blame(Breach::Invariant, format!("an effect of `{stray}`, which no call asked for"));
+            account.blame(
+                Breach::Invariant,
+                format!("an effect of `{stray}`, which no call asked for"),
+            );
         }
-        it
+        account
     }
 
     fn blame(&mut self, breach: Breach, what: String) {

@@ -95,7 +95,9 @@ impl Client {
             match self.attempt(told).await {
                 Ok(()) => return true,
                 Err(Broken::Refused(body)) => {
-                    told.with(|it| it.refusals.push(format!("{}: {}", body.code, body.message)));
+                    told.with(|transcript| {
+                        transcript.refusals.push(format!("{}: {}", body.code, body.message))
+                    });
                     // No other gateway knows better.
                     if body.code == ErrorCode::Quarantined {
                         return false;
@@ -117,7 +119,7 @@ impl Client {
         self.connect().await?;
         self.requests += 1;
         let id = self.requests;
-        let (method, params) = told.with(|it| it.request());
+        let (method, params) = told.with(|transcript| transcript.request());
         let request = json!({ "id": id, "method": method, "params": params }).to_string();
         let connection = self.connections;
         let socket = self.socket()?;
@@ -137,7 +139,7 @@ impl Client {
                 self.silence = SILENCE;
             }
             let seen = Seen { at: Instant::now(), connection, cursor: frame.cursor, sight };
-            told.with(|it| it.see(seen));
+            told.with(|transcript| transcript.see(seen));
             if ended {
                 return Ok(());
             }

@@ -188,15 +188,15 @@ async fn run(
         while Instant::now() < deadline {
             match attempt(&entrance, gateway, kind, &message).await {
                 Ok(()) => {
-                    tell(&|it| it.ended = Some(Ok(())));
+                    tell(&|transcript| transcript.ended = Some(Ok(())));
                     break;
                 }
                 // A bad end is an end.
                 Err(ProcessError::Broken(how)) => {
-                    tell(&|it| it.ended = Some(Err(how.clone())));
+                    tell(&|transcript| transcript.ended = Some(Err(how.clone())));
                     break;
                 }
-                Err(error) => tell(&|it| it.refusals.push(error.to_string())),
+                Err(error) => tell(&|transcript| transcript.refusals.push(error.to_string())),
             }
             gateway += 1;
             pass(LOOKS_AGAIN).await;

@@ -69,7 +69,7 @@ pub fn reply(content: &str, tokens: u32) -> String {
     std::iter::once(format!("reply to: {content}")).chain(more).collect()
 }
 
-/// Judges.
+/// Holds what happened against what is promised.
 pub fn judge(evidence: &Evidence) -> Verdict {
     let mut verdict = Verdict::default();
     let mut sessions: BTreeMap<String, Vec<&Transcript>> = BTreeMap::new();
@@ -472,103 +472,106 @@ mod tests {
     /// A harm done to sound evidence.
     type Plant = fn(&mut Evidence);
 
-    fn stored(it: &mut Evidence) -> &mut Stored {
-        it.sessions.values_mut().next().unwrap()
+    fn stored(evidence: &mut Evidence) -> &mut Stored {
+        evidence.sessions.values_mut().next().unwrap()
     }
 
     /// Each is found, as what it is, and with these words.
     const PLANTED: &[(&str, Breach, &str, Plant)] = &[
-        ("a message that is not stored", Breach::Lost, "is not stored", |it| {
-            stored(it).history.turns.pop();
+        ("a message that is not stored", Breach::Lost, "is not stored", |evidence| {
+            stored(evidence).history.turns.pop();
         }),
-        ("a session that is gone", Breach::Lost, "is gone", |it| it.sessions.clear()),
-        ("a turn without an end", Breach::Orphan, "has not ended", |it| {
-            stored(it).history.turns[1].outcome = None;
+        ("a session that is gone", Breach::Lost, "is gone", |evidence| evidence.sessions.clear()),
+        ("a turn without an end", Breach::Orphan, "has not ended", |evidence| {
+            stored(evidence).history.turns[1].outcome = None;
         }),
-        ("a turn that failed", Breach::Lost, "ended Cancelled", |it| {
-            stored(it).history.turns[1].outcome = Some(TurnOutcome::Cancelled);
+        ("a turn that failed", Breach::Lost, "ended Cancelled", |evidence| {
+            stored(evidence).history.turns[1].outcome = Some(TurnOutcome::Cancelled);
         }),
-        ("a reply that is cut short", Breach::Lost, "is answered", |it| {
-            stored(it).history.turns[0].messages[1].content = Text::from("reply to: m1".to_owned());
+        ("a reply that is cut short", Breach::Lost, "is answered", |evidence| {
+            stored(evidence).history.turns[0].messages[1].content =
+                Text::from("reply to: m1".to_owned());
         }),
-        ("a reply that is not there", Breach::Lost, "is answered", |it| {
-            stored(it).history.turns[0].messages.pop();
+        ("a reply that is not there", Breach::Lost, "is answered", |evidence| {
+            stored(evidence).history.turns[0].messages.pop();
         }),
-        ("a reply twice", Breach::Duplicated, "is answered", |it| {
-            let turn = &mut stored(it).history.turns[0];
+        ("a reply twice", Breach::Duplicated, "is answered", |evidence| {
+            let turn = &mut stored(evidence).history.turns[0];
             let again = turn.messages[1].clone();
             turn.messages.push(again);
         }),
-        ("a message twice", Breach::Duplicated, "is stored 2 times", |it| {
-            let again = stored(it).history.turns[1].clone();
-            stored(it).history.turns.push(again);
+        ("a message twice", Breach::Duplicated, "is stored 2 times", |evidence| {
+            let again = stored(evidence).history.turns[1].clone();
+            stored(evidence).history.turns.push(again);
         }),
-        ("a message that no client sent", Breach::Invariant, "no client sent", |it| {
+        ("a message that no client sent", Breach::Invariant, "no client sent", |evidence| {
             let mut stranger = view(9);
             stranger.messages[0].content = Text::from("m9".to_owned());
-            stored(it).history.turns.push(stranger);
+            stored(evidence).history.turns.push(stranger);
         }),
-        ("another order", Breach::Invariant, "SES-2", |it| stored(it).history.turns.reverse()),
-        ("a message accepted as two turns", Breach::Duplicated, "was accepted as", |it| {
-            it.transcripts[0].turns.push(turn_of(7));
+        ("another order", Breach::Invariant, "SES-2", |evidence| {
+            stored(evidence).history.turns.reverse()
         }),
-        ("an end that its client never heard", Breach::Lost, "never heard", |it| {
-            it.transcripts[1].seen.pop();
+        ("a message accepted as two turns", Breach::Duplicated, "was accepted as", |evidence| {
+            evidence.transcripts[0].turns.push(turn_of(7));
         }),
-        ("a message that was never accepted", Breach::Lost, "never accepted", |it| {
-            it.transcripts[1] = Transcript::new("ada", "m2", Instant::now());
-            stored(it).history.turns.pop();
+        ("an end that its client never heard", Breach::Lost, "never heard", |evidence| {
+            evidence.transcripts[1].seen.pop();
         }),
-        ("a piece that its client missed", Breach::Lost, "its client reads", |it| {
-            it.transcripts[0].text = "reply to: m1 3".to_owned();
+        ("a message that was never accepted", Breach::Lost, "never accepted", |evidence| {
+            evidence.transcripts[1] = Transcript::new("ada", "m2", Instant::now());
+            stored(evidence).history.turns.pop();
         }),
-        ("a piece that its client got twice", Breach::Duplicated, "got ` 3` again", |it| {
-            let again = it.transcripts[0].seen[5].clone();
-            it.transcripts[0].seen.insert(6, again);
+        ("a piece that its client missed", Breach::Lost, "its client reads", |evidence| {
+            evidence.transcripts[0].text = "reply to: m1 3".to_owned();
         }),
-        ("a piece of an older attempt", Breach::Duplicated, "again, at", |it| {
-            let late = it.transcripts[0].seen[1].clone();
-            it.transcripts[0].seen.insert(5, late);
+        ("a piece that its client got twice", Breach::Duplicated, "got ` 3` again", |evidence| {
+            let again = evidence.transcripts[0].seen[5].clone();
+            evidence.transcripts[0].seen.insert(6, again);
         }),
-        ("a piece that a follower missed", Breach::Lost, "its client reads", |it| {
-            it.followed.push(told(1));
-            it.followed[0].text = "reply to: m1 3".to_owned();
+        ("a piece of an older attempt", Breach::Duplicated, "again, at", |evidence| {
+            let late = evidence.transcripts[0].seen[1].clone();
+            evidence.transcripts[0].seen.insert(5, late);
         }),
-        ("an end that its client heard twice", Breach::Duplicated, "ended 2 times", |it| {
-            let again = it.transcripts[0].seen[6].clone();
-            it.transcripts[0].seen.push(again);
+        ("a piece that a follower missed", Breach::Lost, "its client reads", |evidence| {
+            evidence.followed.push(told(1));
+            evidence.followed[0].text = "reply to: m1 3".to_owned();
         }),
-        ("a request sent twice", Breach::Repeated, "was sent 2 times", |it| {
-            it.asked.push(asked(1, 2));
+        ("an end that its client heard twice", Breach::Duplicated, "ended 2 times", |evidence| {
+            let again = evidence.transcripts[0].seen[6].clone();
+            evidence.transcripts[0].seen.push(again);
         }),
-        ("a recorded call made again", Breach::Repeated, "asked for again", |it| {
-            it.asked.push(asked(1, 3));
+        ("a request sent twice", Breach::Repeated, "was sent 2 times", |evidence| {
+            evidence.asked.push(asked(1, 2));
         }),
-        ("a call begun after its outcome", Breach::Repeated, "I3", |it| {
+        ("a recorded call made again", Breach::Repeated, "asked for again", |evidence| {
+            evidence.asked.push(asked(1, 3));
+        }),
+        ("a call begun after its outcome", Breach::Repeated, "I3", |evidence| {
             let again = call_event(3, "model_begun", 1, 3);
-            stored(it).events.push(again);
+            stored(evidence).events.push(again);
         }),
-        ("two outcomes of one call", Breach::Duplicated, "two outcomes", |it| {
+        ("two outcomes of one call", Breach::Duplicated, "two outcomes", |evidence| {
             let again = call_event(3, "model_done", 1, 2);
-            stored(it).events.push(again);
+            stored(evidence).events.push(again);
         }),
-        ("an outcome that no model gave", Breach::Invariant, "no model gave", |it| {
-            it.asked.retain(|one| one != &asked(2, 2));
+        ("an outcome that no model gave", Breach::Invariant, "no model gave", |evidence| {
+            evidence.asked.retain(|one| one != &asked(2, 2));
         }),
-        ("a call that no journal has begun", Breach::Invariant, "I8", |it| {
-            it.asked.push(asked(5, 1));
+        ("a call that no journal has begun", Breach::Invariant, "I8", |evidence| {
+            evidence.asked.push(asked(5, 1));
         }),
-        ("a call made again for no reason", Breach::Repeated, "begun again by", |it| {
-            stored(it).events.retain(|event| event.kind != CLAIM);
+        ("a call made again for no reason", Breach::Repeated, "begun again by", |evidence| {
+            stored(evidence).events.retain(|event| event.kind != CLAIM);
         }),
-        ("a broken journal", Breach::Invariant, "the chain", |it| {
-            it.unsound.push("the chain breaks at 3".to_owned());
+        ("a broken journal", Breach::Invariant, "the chain", |evidence| {
+            evidence.unsound.push("the chain breaks at 3".to_owned());
         }),
-        ("a process that is left", Breach::Orphan, "left", |it| {
-            it.leftovers.push("a process is left".to_owned());
+        ("a process that is left", Breach::Orphan, "left", |evidence| {
+            evidence.leftovers.push("a process is left".to_owned());
         }),
-        ("what the scenario saw", Breach::Invariant, "C16", |it| {
-            it.complaints.push("C16 does not hold".to_owned());
+        ("what the scenario saw", Breach::Invariant, "C16", |evidence| {
+            evidence.complaints.push("C16 does not hold".to_owned());
         }),
     ];
 

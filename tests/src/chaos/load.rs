@@ -110,7 +110,8 @@ impl Board {
     /// Sessions whose turn is under way, and has said something.
     pub fn speaking(&self) -> Vec<String> {
         let speaks = |one: &&Transcript| {
-            one.outcome().is_none() && one.seen.iter().any(|it| matches!(it.sight, Sight::Text(_)))
+            one.outcome().is_none()
+                && one.seen.iter().any(|seen| matches!(seen.sight, Sight::Text(_)))
         };
         self.lock().iter().filter(speaks).map(Transcript::session).collect()
     }

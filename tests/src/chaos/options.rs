@@ -98,25 +98,25 @@ impl Profile {
 impl Options {
     /// Reads the words after the program's name.
     pub fn parse(words: impl IntoIterator<Item = String>) -> Parsed {
-        let mut it = Self::default();
+        let mut options = Self::default();
         let mut words = words.into_iter();
         while let Some(word) = words.next() {
             match word.as_str() {
                 "-h" | "--help" => return Parsed::Help,
                 "--list" => return Parsed::List,
-                "--long" => it.profile = Profile::Long,
-                "--keep" => it.keep = true,
+                "--long" => options.profile = Profile::Long,
+                "--keep" => options.keep = true,
                 flag => {
                     let Some(value) = words.next() else {
                         return Parsed::Wrong(format!("`{flag}` is unknown, or needs a value"));
                     };
-                    if let Err(why) = it.set(flag, &value) {
+                    if let Err(why) = options.set(flag, &value) {
                         return Parsed::Wrong(why);
                     }
                 }
             }
         }
-        Parsed::Run(Box::new(it))
+        Parsed::Run(Box::new(options))
     }
 
     /// How many scenarios play at a time. A long run is measured, and so they play one by one.

@@ -207,40 +207,43 @@ pub fn table(scores: &[Score]) -> String {
     out.push_str(
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
-    for it in scores {
-        if let Some(why) = &it.left_out {
+    for score in scores {
+        if let Some(why) = &score.left_out {
             let blanks = "| ".repeat(17);
             push(
                 &mut out,
-                format_args!("| {} | {} {blanks}| left out: {why} |\n", it.scenario, it.hosts),
+                format_args!(
+                    "| {} | {} {blanks}| left out: {why} |\n",
+                    score.scenario, score.hosts
+                ),
             );
             continue;
         }
         let ms = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |ms| ms.to_string());
-        let verdict = match it.violations.len() {
+        let verdict = match score.violations.len() {
             0 => "good".to_owned(),
             count => format!("**{count} violations**"),
         };
         let cells = [
-            it.scenario.clone(),
-            it.hosts.clone(),
-            it.iterations.to_string(),
-            it.turns.to_string(),
-            it.lost.to_string(),
-            it.duplicated.to_string(),
-            it.repeated_recorded_calls.to_string(),
-            it.remade_inflight_calls.to_string(),
-            it.takeovers.to_string(),
-            it.robbed_owners.to_string(),
-            it.fenced_writes.to_string(),
-            it.tool_calls.to_string(),
-            it.uncertain.to_string(),
-            it.effects_again.to_string(),
-            it.resumed.to_string(),
-            ms(it.resume_ms_p50),
-            ms(it.resume_ms_p99),
-            it.orphans.to_string(),
-            it.seconds.to_string(),
+            score.scenario.clone(),
+            score.hosts.clone(),
+            score.iterations.to_string(),
+            score.turns.to_string(),
+            score.lost.to_string(),
+            score.duplicated.to_string(),
+            score.repeated_recorded_calls.to_string(),
+            score.remade_inflight_calls.to_string(),
+            score.takeovers.to_string(),
+            score.robbed_owners.to_string(),
+            score.fenced_writes.to_string(),
+            score.tool_calls.to_string(),
+            score.uncertain.to_string(),
+            score.effects_again.to_string(),
+            score.resumed.to_string(),
+            ms(score.resume_ms_p50),
+            ms(score.resume_ms_p99),
+            score.orphans.to_string(),
+            score.seconds.to_string(),
             verdict,
         ];
         push(&mut out, format_args!("| {} |\n", cells.join(" | ")));

@@ -424,7 +424,8 @@ impl Play<'_> {
         // Its client got an error, and its session is out of service, with all that was sent to it.
         let heard = task.await.unwrap_or_default();
         let outcome = heard.first().and_then(Transcript::outcome);
-        let state = self.stage.gateway().await?.history(&session).await.map(|it| it.state);
+        let state =
+            self.stage.gateway().await?.history(&session).await.map(|history| history.state);
         if matches!(outcome, Some(TurnOutcome::Completed { .. }))
             || !state.as_ref().is_ok_and(|state| state == "quarantined")
         {

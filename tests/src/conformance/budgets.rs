@@ -104,7 +104,7 @@ async fn read(storage: &Storage, account: &AccountKey) -> Result<BudgetState> {
 /// What a process without slices and calls knows of an account.
 fn knows(process: &Process, account: &AccountKey) -> Vec<LimitKey> {
     let view = process.holder.accounts();
-    view.accounts.get(account).map(|it| it.limits.clone()).unwrap_or_default()
+    view.accounts.get(account).map(|view| view.limits.clone()).unwrap_or_default()
 }
 
 /// I6: two processes spend from one account, wait for each other, and end by what is spent.
@@ -156,7 +156,7 @@ pub async fn an_ask_waits_for_an_owner(ground: &dyn Ground) -> Result {
     eventually("the ask waits in the inbox", waits).await?;
     let owner = Process::start(&storage, 1, SERVED, true).await?;
     let hold = call.granted().await?;
-    same("what is held", hold.holds.iter().map(|it| it.amount).collect(), vec![60])?;
+    same("what is held", hold.holds.iter().map(|hold| hold.amount).collect(), vec![60])?;
     hold.sent();
     // It is not known what the call used: all of it.
     drop(hold);
@@ -202,7 +202,7 @@ pub async fn a_set_limit_is_known_everywhere(ground: &dyn Ground) -> Result {
     all_know(vec![USD]).await?;
     let late = HolderHandle::new(ProcessId::from_u128(3), HolderOptions::default());
     holder::read(&late, storage.bucket.as_ref()).await?;
-    let known = late.accounts().accounts.get(&account).map(|it| it.limits.clone());
+    let known = late.accounts().accounts.get(&account).map(|view| view.limits.clone());
     same("what a process reads at its start", known, Some(vec![USD]))?;
     let input: Result<_> = set("two", Vec::new());
     storage.inbox.put(&input?).await?;

@@ -33,13 +33,13 @@ pub async fn a_message_reaches_all_who_listen(ground: &dyn Ground) -> Result {
 
 pub async fn wildcards_take_in_what_they_should(ground: &dyn Ground) -> Result {
     let ground = ground.fresh().await?;
-    let of = |rest: &str| format!("{}.{rest}", ground.prefix);
-    let mut star = ground.bus.subscribe(of("hb.*")).await?;
-    let mut rest = ground.bus.subscribe(of("hb.>")).await?;
-    let mut exact = ground.bus.subscribe(of("hb.a")).await?;
+    let full = |rest: &str| format!("{}.{rest}", ground.prefix);
+    let mut star = ground.bus.subscribe(full("hb.*")).await?;
+    let mut rest = ground.bus.subscribe(full("hb.>")).await?;
+    let mut exact = ground.bus.subscribe(full("hb.a")).await?;
     for subject in ["hb", "other.a", "hb.a", "hb.a.b", "hb.c", "hb.a"] {
         let payload = Bytes::copy_from_slice(subject.as_bytes());
-        ground.bus.publish(of(subject), None, payload).await?;
+        ground.bus.publish(full(subject), None, payload).await?;
     }
     for expected in ["hb.a", "hb.c", "hb.a"] {
         same(

@@ -100,7 +100,11 @@ pub async fn a_second_kind_is_served(ground: &dyn Ground) -> Result {
     total += 3_000;
     counts(&storage, key, total).await?;
     let incarnation = read(&storage, key).await?.core.incarnation;
-    same("the last owner", incarnation.map(|it| it.process), Some(ProcessId::from_u128(2)))?;
+    same(
+        "the last owner",
+        incarnation.map(|incarnation| incarnation.process),
+        Some(ProcessId::from_u128(2)),
+    )?;
 
     tell(&storage, key, "forget", CounterInput::Forget).await?;
     eventually("it is deleted", || async {

@@ -50,8 +50,8 @@ pub async fn everything_stored_is_there_after_a_restart(ground: &dyn Ground) -> 
     same("the blob", after.blobs.get(blob).await?, Some(Bytes::from_static(b"blob")))?;
     // One of them was in hand.
     for (capability, left) in [("exec", 2), ("mcp:files.v1", 1)] {
-        let of = jobs::capability(capability)?;
-        same("jobs", after.jobs.pending(&of).await?, left)?;
+        let parsed = jobs::capability(capability)?;
+        same("jobs", after.jobs.pending(&parsed).await?, left)?;
         let mut consumer = jobs::consume(&after, capability).await?;
         for _ in 0..left {
             let delivery = jobs::next(&mut consumer).await?;

@@ -191,7 +191,7 @@ pub async fn pages_have_each_session_once(ground: &dyn Ground) -> Result {
         }
     }
     shown_once(&shown, &throughout)?;
-    same("what came in front", shown.iter().filter(|it| it.starts_with("new")).count(), 0)?;
+    same("what came in front", shown.iter().filter(|name| name.starts_with("new")).count(), 0)?;
     holds("there were pages", shown.len() > 6)
 }
 
@@ -235,7 +235,7 @@ pub async fn pages_have_each_approval_once(ground: &dyn Ground) -> Result {
     let (mut cursor, mut shown) = (None, Vec::new());
     for round in 1..=9 {
         let list = sessions.approvals(cursor.as_ref(), 3).await?;
-        shown.extend(list.approvals.iter().map(|it| it.action.call.to_string()));
+        shown.extend(list.approvals.iter().map(|approval| approval.action.call.to_string()));
         cursor = list.next;
         if cursor.is_none() {
             break;

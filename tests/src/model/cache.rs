@@ -23,7 +23,7 @@ const STEP: u64 = 128;
 /// Bytes of JSON that this server counts as one token.
 const BYTES_PER_TOKEN: u64 = 4;
 
-/// Tokens of a prompt.
+/// How a vendor counts a prompt of which it keeps the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PromptTokens {
     /// All of them.
@@ -59,13 +59,16 @@ impl PromptCache {
             .collect();
         let back = if wire == WireName::Openai { 0 } else { LOOK_BACK };
         let near = ends.iter().flat_map(|end| end.saturating_sub(back)..=*end);
-        let found = near.map(|at| &beginnings[at]).filter(|it| self.0.contains_key(&it.digest));
-        let found = found.max_by_key(|it| it.tokens);
-        let mut read = found.map_or(0, |it| it.tokens);
-        self.0.extend(found.map(|it| (it.digest, now)));
-        let long = ends.iter().map(|end| &beginnings[*end]).filter(|it| it.tokens >= LEAST);
-        let kept = long.clone().next_back().map_or(0, |it| it.tokens);
-        self.0.extend(long.map(|it| (it.digest, now)));
+        let found = near
+            .map(|at| &beginnings[at])
+            .filter(|beginning| self.0.contains_key(&beginning.digest));
+        let found = found.max_by_key(|beginning| beginning.tokens);
+        let mut read = found.map_or(0, |beginning| beginning.tokens);
+        self.0.extend(found.map(|beginning| (beginning.digest, now)));
+        let long =
+            ends.iter().map(|end| &beginnings[*end]).filter(|beginning| beginning.tokens >= LEAST);
+        let kept = long.clone().next_back().map_or(0, |beginning| beginning.tokens);
+        self.0.extend(long.map(|beginning| (beginning.digest, now)));
         if wire == WireName::Openai {
             read = read / STEP * STEP;
         }
@@ -85,15 +88,18 @@ fn beginnings(wire: WireName, prompt: &Value) -> Vec<Beginning> {
     blocks.extend(list(&prompt["tools"]).into_iter().map(|tool| (json!("tool"), tool)));
     match wire {
         WireName::Anthropic => {
-            blocks.extend(list(&prompt["system"]).into_iter().map(|it| (json!("system"), it)));
+            blocks
+                .extend(list(&prompt["system"]).into_iter().map(|block| (json!("system"), block)));
             for message in list(&prompt["messages"]) {
                 // With other thoughts, the conversation is another one.
                 let said = json!([message["role"], prompt["thinking"]]);
-                blocks.extend(list(&message["content"]).into_iter().map(|it| (said.clone(), it)));
+                blocks.extend(
+                    list(&message["content"]).into_iter().map(|block| (said.clone(), block)),
+                );
             }
         }
         WireName::Openai => {
-            blocks.extend(list(&prompt["messages"]).into_iter().map(|it| (Value::Null, it)));
+            blocks.extend(list(&prompt["messages"]).into_iter().map(|block| (Value::Null, block)));
         }
         // Their caches are not played.
         WireName::OpenaiResponses | WireName::Gemini | WireName::Ollama | WireName::Bedrock => {
@@ -102,10 +108,10 @@ fn beginnings(wire: WireName, prompt: &Value) -> Vec<Beginning> {
     }
     let seed = json!([prompt["model"], prompt["prompt_cache_key"]]).to_string();
     let (mut digest, mut tokens) = (Digest::of(seed.as_bytes()), 0);
-    let begin = |(of, mut block): (Value, Value)| {
+    let begin = |(block_of, mut block): (Value, Value)| {
         let marker = block.as_object_mut().and_then(|block| block.remove("cache_control"));
         let text = block.to_string();
-        digest = Digest::of(format!("{digest}{of}{text}").as_bytes());
+        digest = Digest::of(format!("{digest}{block_of}{text}").as_bytes());
         tokens += text.len() as u64 / BYTES_PER_TOKEN + 1;
         Beginning { digest, tokens, is_marked: marker.is_some() }
     };

@@ -26,13 +26,11 @@ pub(super) fn message(headers: &[(&str, &str)], payload: &[u8]) -> Vec<u8> {
     message
 }
 
-/// An event.
 pub(super) fn event(name: &str, payload: &[u8]) -> Vec<u8> {
     let kind = (":content-type", "application/json");
     message(&[(":event-type", name), kind, (":message-type", "event")], payload)
 }
 
-/// An exception.
 pub(super) fn exception(name: &str, payload: &[u8]) -> Vec<u8> {
     let kind = (":content-type", "application/json");
     message(&[(":exception-type", name), kind, (":message-type", "exception")], payload)

@@ -62,7 +62,7 @@ pub(super) fn play(content_type: &str, playing: Playing) -> Response {
 fn timed(mut bytes: Vec<u8>) -> Vec<u8> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = format!("{:0width$}", now.as_nanos(), width = NO_TIME.len());
-    let place = bytes.windows(NO_TIME.len()).position(|it| it == NO_TIME.as_bytes());
+    let place = bytes.windows(NO_TIME.len()).position(|window| window == NO_TIME.as_bytes());
     if let Some(room) = place.and_then(|at| bytes.get_mut(at..at + NO_TIME.len())) {
         room.copy_from_slice(now.as_bytes());
     }

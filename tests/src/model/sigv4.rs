@@ -87,7 +87,8 @@ pub(super) fn check(
 /// Holds a time (`20260101T000000Z`) to the clock.
 #[expect(clippy::disallowed_methods, reason = "a service compares it with its own clock")]
 fn check_time(text: &str) -> Result<(), Unsigned> {
-    let number = |from: usize, to: usize| text.get(from..to).and_then(|it| it.parse::<u64>().ok());
+    let number =
+        |from: usize, to: usize| text.get(from..to).and_then(|digits| digits.parse::<u64>().ok());
     let seconds = || {
         let (year, month, day) = (number(0, 4)?, number(4, 6)?, number(6, 8)?);
         let (hour, minute, second) = (number(9, 11)?, number(11, 13)?, number(13, 15)?);

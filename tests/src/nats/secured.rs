@@ -52,14 +52,14 @@ impl SecuredNats {
     pub async fn start(folders: Vec<(PathBuf, u16)>) -> Result<Self, HarnessError> {
         let servers =
             folders.into_iter().map(|(folder, port)| Server { folder, port, child: None });
-        let mut it = Self { servers: servers.collect() };
-        for server in &mut it.servers {
+        let mut secured = Self { servers: servers.collect() };
+        for server in &mut secured.servers {
             server.spawn()?;
         }
-        for server in &mut it.servers {
+        for server in &mut secured.servers {
             server.serving().await?;
         }
-        Ok(it)
+        Ok(secured)
     }
 
     /// Kills one, starts it again and waits until it serves.

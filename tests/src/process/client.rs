@@ -311,9 +311,9 @@ impl Client {
     }
 
     /// The same over HTTP, as server-sent events, from after `last`.
-    pub async fn events(&self, it: &Turn, last: Option<&str>) -> Result<Events, ProcessError> {
+    pub async fn events(&self, turn: &Turn, last: Option<&str>) -> Result<Events, ProcessError> {
         let broken = |error: reqwest::Error| ProcessError::Lost(error.to_string());
-        let url = format!("{}/v1/sessions/{}/events?turn={}", self.url, it.session, it.turn);
+        let url = format!("{}/v1/sessions/{}/events?turn={}", self.url, turn.session, turn.turn);
         let mut get = self.http.get(url).bearer_auth(&self.token);
         if let Some(last) = last {
             get = get.header("last-event-id", last);

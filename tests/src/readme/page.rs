@@ -79,7 +79,8 @@ mod tests {
     #[test]
     fn shell_blocks_are_found_with_their_lines() {
         let found = blocks(README);
-        let seen: Vec<(usize, &str)> = found.iter().map(|it| (it.line, it.text.as_str())).collect();
+        let seen: Vec<(usize, &str)> =
+            found.iter().map(|block| (block.line, block.text.as_str())).collect();
         assert_eq!(seen, [(4, "a --b\nc\n"), (17, "clawnode run\n")]);
         assert_eq!(found.first().map(Block::begins), Some("a --b"));
     }

@@ -142,7 +142,7 @@ impl Step {
 /// that fit no block.
 pub fn faults(path: &str, readme: &str, scenes: &[Scene]) -> Vec<String> {
     let found = blocks(readme);
-    let steps = || scenes.iter().filter(|scene| scene.readme == path).flat_map(|it| it.steps);
+    let steps = || scenes.iter().filter(|scene| scene.readme == path).flat_map(|scene| scene.steps);
     let mut faults = Vec::new();
     for block in &found {
         let named = steps().filter(|step| step.is(block)).count();
@@ -179,7 +179,8 @@ mod tests {
     #[test]
     fn a_block_runs_between_what_surrounds_it() {
         let script = SCENE.script("```sh\none PLACE\n```\n```sh\ntwo\n```\n").unwrap();
-        let order = ["before\n", "{\none here\n}", "shows x\n"].map(|it| script.find(it).unwrap());
+        let order =
+            ["before\n", "{\none here\n}", "shows x\n"].map(|text| script.find(text).unwrap());
         assert!(order.is_sorted() && !script.contains("two\n"), "{script}");
     }
 

@@ -42,7 +42,7 @@ printf '/tool run_command %s\n' "$WHAT" | clawnode chat >/dev/null
 JOB=$(clawnode jobs list --json | jq -r '.jobs[] | select(.tool == "run_command").job')
 "#;
 
-/// An approval.
+/// A call waits, and the page decides about it.
 pub const APPROVALS: Scene = Scene {
     readme: "docs/guide/approvals.md",
     folder: FOLDER,
@@ -54,7 +54,7 @@ pub const APPROVALS: Scene = Scene {
     .but(&[Change { written: "CALL", run: "\"$CALL\"", why: "a placeholder" }])],
 };
 
-/// A job.
+/// A command has run, and the page shows its output and its artifact.
 pub const JOBS: Scene = Scene {
     readme: "docs/guide/jobs.md",
     folder: FOLDER,

@@ -62,7 +62,7 @@ pub async fn tour(path: &str) -> Result<Vec<(Task, f64)>, ProcessError> {
         let began = Instant::now();
         for (line, act) in &task.acts {
             if let Err(error) = tour.act(act).await {
-                let shown = |it: &Seat| it.terminal.screen().trim_end().to_owned();
+                let shown = |seat: &Seat| seat.terminal.screen().trim_end().to_owned();
                 let (one, two) = (shown(&tour.first), shown(&tour.second));
                 writeln!(stderr(), "--- first terminal\n{one}\n--- second terminal\n{two}")
                     .map_err(ProcessError::io("show the terminals"))?;
@@ -222,7 +222,11 @@ impl Tour {
             Act::Answer(text) => {
                 let seat = self.seat(Place::First);
                 let asks = |screen: &str| {
-                    screen.trim_end().lines().next_back().is_some_and(|it| it.starts_with(QUESTION))
+                    screen
+                        .trim_end()
+                        .lines()
+                        .next_back()
+                        .is_some_and(|line| line.starts_with(QUESTION))
                 };
                 seat.terminal.until(QUESTION, asks).await?;
                 seat.mark();

@@ -62,7 +62,8 @@ pub fn tasks(page: &str) -> Vec<Task> {
     let mut tasks: Vec<(usize, Task)> = Vec::new();
     let blocks = fenced(page);
     for (number, line) in (1..).zip(page.lines()) {
-        let inside = |it: &Block| (it.line..it.line + it.text.lines().count()).contains(&number);
+        let inside =
+            |block: &Block| (block.line..block.line + block.text.lines().count()).contains(&number);
         let Some(title) = line.strip_prefix(HEADING) else { continue };
         if title.starts_with(|c: char| c.is_ascii_digit()) && !blocks.iter().any(inside) {
             tasks.push((number, Task { title: title.to_owned(), acts: Vec::new() }));
@@ -109,7 +110,7 @@ fn typed(line: &str) -> Option<Act> {
         return Some(Act::Command(Place::First, command.to_owned()));
     }
     if let Some(said) = line.strip_prefix("> ") {
-        let key = said.strip_prefix("Ctrl-").and_then(|it| it.chars().next());
+        let key = said.strip_prefix("Ctrl-").and_then(|key| key.chars().next());
         return Some(key.map_or_else(|| Act::Say(said.to_owned()), Act::Press));
     }
     let (_, answer) = line.strip_prefix(QUESTION)?.rsplit_once(": ")?;
@@ -132,10 +133,11 @@ fn commands<'a>(lines: impl Iterator<Item = (usize, &'a str)>, place: Place) -> 
         if ends.as_deref() == Some(line) {
             ends = None;
         } else if ends.is_none() {
-            ends = line.split_once("<<'").and_then(|(_, rest)| rest.split_once('\'')).map(|it| {
-                let (end, _) = it;
-                end.to_owned()
-            });
+            ends =
+                line.split_once("<<'").and_then(|(_, rest)| rest.split_once('\'')).map(|ending| {
+                    let (end, _) = ending;
+                    end.to_owned()
+                });
             goes_on = line.ends_with('\\');
         }
     }
@@ -154,7 +156,7 @@ mod tests {
     #[test]
     fn tasks_have_what_is_typed_and_what_is_seen() {
         let tasks = tasks(PAGE);
-        let titles: Vec<&str> = tasks.iter().map(|it| it.title.as_str()).collect();
+        let titles: Vec<&str> = tasks.iter().map(|task| task.title.as_str()).collect();
         assert_eq!(titles, ["1. Talk", "2. Do"]);
         let acts =
             |at: usize| tasks[at].acts.iter().map(|(_, act)| act.clone()).collect::<Vec<_>>();
@@ -184,7 +186,8 @@ mod tests {
 
     #[test]
     fn what_is_typed_is_counted_as_the_table_has_it() {
-        let typed: Vec<_> = tasks(PAGE).iter().map(|it| (it.title.clone(), it.typed())).collect();
+        let typed: Vec<_> =
+            tasks(PAGE).iter().map(|task| (task.title.clone(), task.typed())).collect();
         assert_eq!(counted(PAGE), typed);
     }
 }

@@ -94,9 +94,9 @@ const WORLD: &str = "one simulated world in parts: what happens in each is one e
 pub(super) const FILES_STAND_IN_NO_CIRCLE: Check = Check {
     name: "files of a crate name each other in no circle, but where a reason is written down",
     run: |tree| {
-        let mut it = Findings::default();
+        let mut findings = Findings::default();
         let files: Vec<&File> = tree.ending("rs").filter(|file| file.is_product()).collect();
-        it.scanned = files.len();
+        findings.scanned = files.len();
         let mut left = vec![0; ALLOWED.len()];
         for circle in circles(&edges(&files)) {
             let allows = |(paths, ..): &(&[&str], usize, &str)| {
@@ -104,18 +104,18 @@ pub(super) const FILES_STAND_IN_NO_CIRCLE: Check = Check {
             };
             match ALLOWED.iter().position(allows).and_then(|at| left.get_mut(at)) {
                 Some(count) => *count += circle.len(),
-                None => it.found.push(circle.join(" ")),
+                None => findings.found.push(circle.join(" ")),
             }
         }
         // A tree of samples has none of them.
         if tree.get("Cargo.toml").is_some() {
             let changed = ALLOWED.iter().zip(left).filter(|((_, count, _), left)| count != left);
-            it.found.extend(changed.map(|((paths, count, _), left)| {
+            findings.found.extend(changed.map(|((paths, count, _), left)| {
                 let paths = paths.join(" ");
                 format!("{paths}: {left} files stand in circles, and the list says {count}")
             }));
         }
-        it
+        findings
     },
     bad: &[
         ("actors/src/a.rs", "//! A.\nuse super::b::{B, c::C};\n"),
@@ -226,7 +226,7 @@ fn circles(edges: &Edges<'_>) -> Vec<Vec<String>> {
     let mut circles = BTreeSet::new();
     for (file, seen) in reached.iter().filter(|(file, seen)| seen.contains(*file)) {
         let back = |other: &&&str| reached.get(**other).is_some_and(|seen| seen.contains(file));
-        circles.insert(seen.iter().filter(back).map(|it| (*it).to_owned()).collect::<Vec<_>>());
+        circles.insert(seen.iter().filter(back).map(|file| (*file).to_owned()).collect::<Vec<_>>());
     }
     circles.into_iter().collect()
 }

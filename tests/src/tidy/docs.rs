@@ -13,15 +13,15 @@ const ARCHITECTURE: &str = "ARCHITECTURE.md";
 pub(super) const ONE_TITLE_EACH: Check = Check {
     name: "a document has one title, first of all",
     run: |tree| {
-        let mut it = Findings::default();
+        let mut findings = Findings::default();
         for file in tree.ending("md") {
-            it.scanned += 1;
+            findings.scanned += 1;
             let titles = prose(file).filter(|(_, line)| line.starts_with("# ")).count();
             if titles != 1 || !file.text.starts_with("# ") {
-                it.found.push(format!("{}: {titles} titles", file.path));
+                findings.found.push(format!("{}: {titles} titles", file.path));
             }
         }
-        it
+        findings
     },
     bad: &[("A.md", "# A\n\n# B\n")],
 };
@@ -29,7 +29,7 @@ pub(super) const ONE_TITLE_EACH: Check = Check {
 pub(super) const LINKS_LEAD_SOMEWHERE: Check = Check {
     name: "links between files lead somewhere",
     run: |tree| {
-        let mut it = Findings::default();
+        let mut findings = Findings::default();
         for file in tree.ending("md") {
             let folder = file.path.rsplit_once('/').map_or("", |(folder, _)| folder);
             for (number, line) in prose(file) {
@@ -38,23 +38,23 @@ pub(super) const LINKS_LEAD_SOMEWHERE: Check = Check {
                     if target.is_empty() || target.contains("://") || target == "LICENSE" {
                         continue;
                     }
-                    it.scanned += 1;
+                    findings.scanned += 1;
                     let path = linked(folder, target);
-                    let there = tree.files.iter().any(|it| it.path.starts_with(&path));
+                    let there = tree.files.iter().any(|other| other.path.starts_with(&path));
                     if !there {
-                        it.found.push(format!("{}:{number}: `{target}`", file.path));
+                        findings.found.push(format!("{}:{number}: `{target}`", file.path));
                     }
                 }
             }
         }
-        it
+        findings
     },
     bad: &[("A.md", "# A\n\n[b](b.md)\n"), ("a/B.md", "# B\n\n[c](../c.md)\n")],
 };
 
 /// What a link in this folder leads to, from the root of the repository.
 fn linked(folder: &str, target: &str) -> String {
-    let mut path: Vec<&str> = folder.split('/').filter(|it| !it.is_empty()).collect();
+    let mut path: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in target.split('/') {
         match part {
             "." => {}
@@ -69,18 +69,18 @@ pub(super) const INVARIANTS_ARE_WRITTEN_DOWN: Check = Check {
     name: "every invariant that the code names is in ARCHITECTURE.md",
     run: |tree| {
         let written = written(tree);
-        let mut it = Findings::default();
+        let mut findings = Findings::default();
         for file in tree.ending("rs").filter(|file| file.is_product()) {
             for (number, line) in file.code() {
                 for name in invariants(line) {
-                    it.scanned += 1;
+                    findings.scanned += 1;
                     if !written.contains(&name) {
-                        it.found.push(format!("{}:{number}: `{name}`", file.path));
+                        findings.found.push(format!("{}:{number}: `{name}`", file.path));
                     }
                 }
             }
         }
-        it
+        findings
     },
     bad: &[("proto/src/a.rs", "//! ABC-1: a rule.\n")],
 };
@@ -91,9 +91,9 @@ const UNTESTED: [&str; 1] = ["I7"];
 pub(super) const INVARIANTS_ARE_TESTED: Check = Check {
     name: "every invariant in ARCHITECTURE.md is named by the code and by a test",
     run: |tree| {
-        let mut it = Findings::default();
+        let mut findings = Findings::default();
         for name in written(tree) {
-            it.scanned += 1;
+            findings.scanned += 1;
             let lower = format!("{}_", name.to_lowercase().replace('-', "_"));
             let in_code = |(_, line): (usize, &str)| has_word(line, &name);
             let in_test = |(_, line): (usize, &str)| {
@@ -102,14 +102,14 @@ pub(super) const INVARIANTS_ARE_TESTED: Check = Check {
             let rust =
                 || tree.ending("rs").filter(|file| !file.path.starts_with("tests/src/tidy/"));
             if !rust().filter(|file| file.is_product()).any(|file| file.code().any(in_code)) {
-                it.found.push(format!("`{name}`: no code names it"));
+                findings.found.push(format!("`{name}`: no code names it"));
             }
             let tested = rust().any(|file| file.tests().any(in_test)) || is_simulated(tree, &name);
             if !tested && !UNTESTED.contains(&name.as_str()) {
-                it.found.push(format!("`{name}`: no test names it"));
+                findings.found.push(format!("`{name}`: no test names it"));
             }
         }
-        it
+        findings
     },
     bad: &[("ARCHITECTURE.md", "# A\n\n## Invariants\n\nABC-1: a rule.\n")],
 };

@@ -103,8 +103,8 @@ const ONLY: &[(&str, &[&str])] = &[
 
 /// The crate that a file is a source of.
 fn of(file: &File) -> Option<&'static Crate> {
-    let inside = |it: &&Crate| {
-        let rest = file.path.strip_prefix(it.folder);
+    let inside = |known: &&Crate| {
+        let rest = file.path.strip_prefix(known.folder);
         rest.is_some_and(|rest| rest.starts_with("/src/"))
     };
     CRATES.iter().find(inside)
@@ -113,7 +113,7 @@ fn of(file: &File) -> Option<&'static Crate> {
 pub(super) const MANIFESTS_KEEP_THE_EDGES: Check = Check {
     name: "manifests keep the edges between crates",
     run: |tree| {
-        let mut it = Findings::default();
+        let mut findings = Findings::default();
         for own in CRATES {
             let path = format!("{}/Cargo.toml", own.folder);
             let Some(file) = tree.get(&path) else { continue };
@@ -125,7 +125,7 @@ pub(super) const MANIFESTS_KEEP_THE_EDGES: Check = Check {
                 if !shipped {
                     continue;
                 }
-                it.scanned += 1;
+                findings.scanned += 1;
                 let name = line.split(['.', ' ', '=']).next().unwrap_or_default();
                 let ours = name.strip_prefix("clawnode-");
                 let above = ours.is_some_and(|ours| !own.may.contains(&ours));
@@ -133,11 +133,11 @@ pub(super) const MANIFESTS_KEEP_THE_EDGES: Check = Check {
                     ONLY.iter().any(|(only, by)| *only == name && !by.contains(&own.name));
                 if above || reserved {
                     let who = own.name;
-                    it.found.push(format!("{path}:{number}: `{who}` may not know `{name}`"));
+                    findings.found.push(format!("{path}:{number}: `{who}` may not know `{name}`"));
                 }
             }
         }
-        it
+        findings
     },
     bad: &[("proto/Cargo.toml", "[dependencies]\nasync-nats.workspace = true\n")],
 };
@@ -145,20 +145,20 @@ pub(super) const MANIFESTS_KEEP_THE_EDGES: Check = Check {
 pub(super) const SOURCES_KEEP_THE_EDGES: Check = Check {
     name: "sources keep the edges between crates",
     run: |tree| {
-        let mut it = Findings::default();
+        let mut findings = Findings::default();
         for file in tree.ending("rs").filter(|file| file.is_product()) {
             let Some(own) = of(file) else {
-                it.found.push(format!("{}: its crate is not in the table", file.path));
+                findings.found.push(format!("{}: its crate is not in the table", file.path));
                 continue;
             };
-            it.scanned += 1;
+            findings.scanned += 1;
             for (number, line) in file.code() {
                 let line = without_comment(line);
                 for (name, by) in ONLY.iter().filter(|(_, by)| !by.contains(&own.name)) {
                     let path = format!("{}::", name.replace('-', "_"));
                     if line.contains(&path) && has_word(line, path.trim_end_matches(':')) {
                         let who = by.join(", ");
-                        it.found.push(format!(
+                        findings.found.push(format!(
                             "{}:{number}: `{name}` is named; only {who} may",
                             file.path
                         ));
@@ -166,7 +166,7 @@ pub(super) const SOURCES_KEEP_THE_EDGES: Check = Check {
                 }
             }
         }
-        it
+        findings
     },
     bad: &[("actors/src/a.rs", "//! A.\nuse async_nats::Client;\n")],
 };

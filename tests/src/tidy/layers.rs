@@ -43,7 +43,7 @@ const PURE: &[(&str, &[&str])] = &[
 pub(super) const MODULES_KEEP_THEIR_LAYERS: Check = Check {
     name: "modules name only those below them",
     run: |tree| {
-        let mut it = Findings::default();
+        let mut findings = Findings::default();
         for (root, layers) in LAYERS {
             let inside = |file: &&File| file.path.starts_with(&format!("{root}/"));
             // A name that nothing has would hold nothing to its layer. Samples have few files.
@@ -53,20 +53,22 @@ pub(super) const MODULES_KEEP_THEIR_LAYERS: Check = Check {
                     paths.iter().any(|path| tree.get(path).is_some())
                 };
                 let gone = layers.iter().filter(|name| !is_there(name));
-                it.found.extend(gone.map(|name| format!("{root}: no module `{name}`")));
+                findings.found.extend(gone.map(|name| format!("{root}: no module `{name}`")));
             }
             for file in tree.ending("rs").filter(inside) {
-                it.scanned += 1;
+                findings.scanned += 1;
                 let Some(own) = layer(root, layers, file) else { continue };
                 for name in named(root, file) {
                     let other = layers.iter().position(|layer| *layer == name);
                     if other.is_some_and(|other| other > own) {
-                        it.found.push(format!("{}: names `{name}`, which is above", file.path));
+                        findings
+                            .found
+                            .push(format!("{}: names `{name}`, which is above", file.path));
                     }
                 }
             }
         }
-        it
+        findings
     },
     bad: &[
         ("actors/src/llm/a.rs", "//! A.\nuse crate::{\n    units::B,\n    session::{C, D},\n};\n"),
@@ -77,20 +79,20 @@ pub(super) const MODULES_KEEP_THEIR_LAYERS: Check = Check {
 pub(super) const PURE_MODULES_STAY_PURE: Check = Check {
     name: "modules that only decide name no runtime and no store",
     run: |tree| {
-        let mut it = Findings::default();
+        let mut findings = Findings::default();
         for (root, forbidden) in PURE {
             for file in tree.ending("rs").filter(|file| file.path.starts_with(root)) {
-                it.scanned += 1;
+                findings.scanned += 1;
                 for (number, line) in file.code() {
                     let line = without_comment(line);
                     for name in forbidden.iter().filter(|name| line.contains(&format!("{name}::")))
                     {
-                        it.found.push(format!("{}:{number}: `{name}` is named", file.path));
+                        findings.found.push(format!("{}:{number}: `{name}` is named", file.path));
                     }
                 }
             }
         }
-        it
+        findings
     },
     bad: &[("actors/src/session/turn/a.rs", "//! A.\nuse tokio::sync::mpsc;\n")],
 };

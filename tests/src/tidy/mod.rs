@@ -7,6 +7,7 @@
 //! Run by `tests/tests/tidy.rs`. Not here: what clippy, rustfmt and rustc check.
 
 mod circles;
+mod comments;
 mod docs;
 mod edges;
 mod layers;
@@ -16,6 +17,7 @@ mod scan;
 mod shape;
 mod spelling;
 mod tree;
+mod variables;
 mod words;
 
 pub use tree::{File, Tree};
@@ -61,7 +63,9 @@ pub const CHECKS: &[Check] = &[
     spelling::TESTS_DO_NOT_SLEEP,
     spelling::WORK_LEFT_NAMES_ITS_ISSUE,
     spelling::NO_MACHINE_IS_NAMED,
+    variables::VARIABLES_SAY_WHAT_THEY_HOLD,
     words::THEY_BECOME_FEWER,
+    comments::COMMENTS_SAY_MORE_THAN_NAMES,
     docs::ONE_TITLE_EACH,
     docs::LINKS_LEAD_SOMEWHERE,
     docs::INVARIANTS_ARE_WRITTEN_DOWN,

@@ -15,7 +15,7 @@ const KEYWORDS: [&str; 4] = ["struct", "enum", "trait", "type"];
 pub(super) const TYPES_HAVE_NAMES_OF_THEIR_OWN: Check = Check {
     name: "a type's name is used once in its crate",
     run: |tree| {
-        let mut it = Findings::default();
+        let mut findings = Findings::default();
         let mut seen: BTreeMap<(&str, &str), String> = BTreeMap::new();
         let files =
             tree.ending("rs").filter(|file| file.is_product() && !file.path.ends_with("/tests.rs"));
@@ -23,19 +23,19 @@ pub(super) const TYPES_HAVE_NAMES_OF_THEIR_OWN: Check = Check {
             let Some((folder, _)) = file.path.split_once("/src/") else { continue };
             for (number, line) in file.code() {
                 let Some(name) = defined(without_comment(line)) else { continue };
-                it.scanned += 1;
+                findings.scanned += 1;
                 let place = format!("{}:{number}", file.path);
                 if name == IDIOM {
                     continue;
                 }
                 if let Some(first) = seen.get(&(folder, name)) {
-                    it.found.push(format!("{place}: `{name}` is also in {first}"));
+                    findings.found.push(format!("{place}: `{name}` is also in {first}"));
                 } else {
                     seen.insert((folder, name), place);
                 }
             }
         }
-        it
+        findings
     },
     bad: &[
         ("actors/src/a.rs", "//! A.\nstruct Entry {\n"),
@@ -66,19 +66,19 @@ const MONEY: [&str; 3] = ["usd", "price", "cost"];
 pub(super) const MONEY_IS_WHOLE_NUMBERS: Check = Check {
     name: "no amount of money is a floating-point number",
     run: |tree| {
-        let mut it = Findings::default();
+        let mut findings = Findings::default();
         for file in tree.ending("rs").filter(|file| file.is_product()) {
             for (number, line) in file.code() {
                 let line = without_comment(line);
                 let Some((name, kind)) = named_with_type(line) else { continue };
-                it.scanned += 1;
+                findings.scanned += 1;
                 let is_money = name.split('_').any(|part| MONEY.contains(&part));
                 if is_money && ["f32", "f64"].iter().any(|float| has_word(kind, float)) {
-                    it.found.push(format!("{}:{number}: `{name}` is a float", file.path));
+                    findings.found.push(format!("{}:{number}: `{name}` is a float", file.path));
                 }
             }
         }
-        it
+        findings
     },
     bad: &[
         ("actors/src/a.rs", "//! A.\nstruct Limit {\n    pub(super) limit_usd: Option<f64>,\n}\n"),

@@ -5,16 +5,16 @@ use super::{Check, File, Findings, scan::without_comment};
 pub(super) const NO_PARAMETER_IS_A_TUPLE: Check = Check {
     name: "no parameter of a function is a tuple",
     run: |tree| {
-        let mut it = Findings::default();
+        let mut findings = Findings::default();
         let is_test = |file: &File| file.is_test() || file.path.ends_with("/tests.rs");
         for file in tree.ending("rs").filter(|file| file.is_product() && !is_test(file)) {
             let lines: Vec<&str> = file.code().map(|(_, line)| without_comment(line)).collect();
             let code = lines.join("\n");
             for (number, parameter) in parameters(&code) {
-                it.scanned += 1;
+                findings.scanned += 1;
                 if is_tuple(parameter) {
                     let words: Vec<&str> = parameter.split_whitespace().collect();
-                    it.found.push(format!(
+                    findings.found.push(format!(
                         "{}:{number}: `{}`: a struct with named fields, or parameters",
                         file.path,
                         words.join(" ")
@@ -22,7 +22,7 @@ pub(super) const NO_PARAMETER_IS_A_TUPLE: Check = Check {
                 }
             }
         }
-        it
+        findings
     },
     bad: &[("actors/src/a.rs", "//! A.\nfn add<T>(\n    (one, two): (u8, T),\n) {\n}\n")],
 };

@@ -22,14 +22,47 @@ pub(super) fn has_word(line: &str, word: &str) -> bool {
 
 /// The comments and the texts of Rust code, each on a line.
 pub(super) fn prose(code: &str) -> String {
-    let (mut found, mut left) = (String::new(), code);
+    let mut found = String::new();
+    for part in parts(code) {
+        found.push_str(part.prose);
+        found.push('\n');
+    }
+    // What a text has for the end of a line, or a sign, is no part of a word.
+    found.replace("\\n", " ").replace("\\t", " ")
+}
+
+/// Rust code without comments, and with empty texts. Its lines have the same numbers.
+pub(super) fn code(code: &str) -> String {
+    let mut found = String::new();
+    for Part { code, prose, is_comment } in parts(code) {
+        found.push_str(code);
+        if is_comment {
+            found.push('\n');
+        } else {
+            found.extend(prose.chars().filter(|character| *character == '\n'));
+        }
+    }
+    found
+}
+
+/// Code, and the comment or the inside of the text that follows.
+struct Part<'a> {
+    code: &'a str,
+    prose: &'a str,
+    is_comment: bool,
+}
+
+fn parts(code: &str) -> Vec<Part<'_>> {
+    let (mut parts, mut left) = (Vec::new(), code);
     // The next delimiter: of a comment, of a text, or of a character, which may be a quote.
     while let Some(at) = left.find(['/', '"', '\'']) {
         let (before, rest) = left.split_at(at);
         let hashes = before.len() - before.trim_end_matches('#').len();
         let is_raw = before.trim_end_matches('#').ends_with('r');
-        let (text, after) = if rest.starts_with("//") {
-            rest.split_once('\n').unwrap_or((rest, ""))
+        let is_comment = rest.starts_with("//");
+        let (code, prose, after) = if is_comment {
+            let (comment, after) = rest.split_once('\n').unwrap_or((rest, ""));
+            (before, comment, after)
         } else if let Some(text) = rest.strip_prefix('"') {
             let end = if is_raw { format!("\"{}", "#".repeat(hashes)) } else { "\"".to_owned() };
             let is_end = |at: &usize| {
@@ -39,17 +72,17 @@ pub(super) fn prose(code: &str) -> String {
             };
             let at = text.match_indices(&end).map(|(at, _)| at).find(is_end);
             let (text, after) = text.split_at(at.unwrap_or(text.len()));
-            (text, after.strip_prefix(&end).unwrap_or(after))
+            (before, text, after.strip_prefix(&end).unwrap_or(after))
         } else {
-            let is_quote = ["'\"'", "'\\''", "'/'"].iter().find(|it| rest.starts_with(**it));
-            ("", rest.get(is_quote.map_or(1, |it| it.len())..).unwrap_or_default())
+            let is_quote = ["'\"'", "'\\''", "'/'"].iter().find(|quote| rest.starts_with(**quote));
+            let (code, after) = left.split_at(at + is_quote.map_or(1, |quote| quote.len()));
+            (code, "", after)
         };
-        found.push_str(text);
-        found.push('\n');
+        parts.push(Part { code, prose, is_comment });
         left = after;
     }
-    // What a text has for the end of a line, or a sign, is no part of a word.
-    found.replace("\\n", " ").replace("\\t", " ")
+    parts.push(Part { code: left, prose: "", is_comment: false });
+    parts
 }
 
 /// The names of invariants in a text: `I1` to `I9`, and words such as `SES-1`.
@@ -104,6 +137,12 @@ mod tests {
         let expected =
             ["//!", "One.", "//", "two", "thr\\\"ee", "//", "four", "six", "\"seven", "///", "ten"];
         assert_eq!(words, expected);
+    }
+
+    #[test]
+    fn code_has_no_prose_and_the_same_lines() {
+        let given = "a; // b\nc(\"d\n// e\", r#\"f\"#, '\"', 7 / 8);\n/// g\nh";
+        assert_eq!(code(given), "a; \nc(\n, r#, '\"', 7 / 8);\n\nh");
     }
 
     #[test]

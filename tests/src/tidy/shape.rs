@@ -13,16 +13,16 @@ pub(super) const FILES_ARE_SHORT: Check = Check {
     name: "files are at most 500 lines long without their tests",
     run: |tree| {
         let limits = BTreeMap::from(LONG);
-        let mut it = Findings::default();
+        let mut findings = Findings::default();
         for file in tree.ending("rs").filter(|file| !file.is_test()) {
-            it.scanned += 1;
+            findings.scanned += 1;
             let lines = file.code().count();
             let limit = limits.get(file.path.as_str()).copied().unwrap_or(LINES);
             if lines > limit {
-                it.found.push(format!("{}: {lines} lines; at most {limit}", file.path));
+                findings.found.push(format!("{}: {lines} lines; at most {limit}", file.path));
             }
         }
-        it
+        findings
     },
     bad: &[("proto/src/long.rs", LONG_FILE)],
 };
@@ -39,14 +39,14 @@ const LONG_FILE: &str = {
 pub(super) const FILES_SAY_WHAT_THEY_ARE: Check = Check {
     name: "every file begins with `//!`",
     run: |tree| {
-        let mut it = Findings::default();
+        let mut findings = Findings::default();
         for file in tree.ending("rs") {
-            it.scanned += 1;
+            findings.scanned += 1;
             if !file.text.starts_with("//! ") {
-                it.found.push(format!("{}:1: does not say what the file is for", file.path));
+                findings.found.push(format!("{}:1: does not say what the file is for", file.path));
             }
         }
-        it
+        findings
     },
     bad: &[("proto/src/silent.rs", "use std::fmt;\n")],
 };
@@ -63,16 +63,16 @@ pub(super) const MOD_FILES_HOLD_NO_CODE: Check = Check {
     name: "`mod.rs` holds documents, traits, `mod` lines and re-exports",
     run: |tree| {
         let limits = BTreeMap::from(CODE);
-        let mut it = Findings::default();
+        let mut findings = Findings::default();
         for file in tree.ending("rs").filter(|file| file.path.ends_with("/mod.rs")) {
-            it.scanned += 1;
+            findings.scanned += 1;
             let bodies = bodies(file);
             let limit = limits.get(file.path.as_str()).copied().unwrap_or(0);
             if bodies.len() > limit {
-                it.found.push(format!("{}: functions at lines {bodies:?}", file.path));
+                findings.found.push(format!("{}: functions at lines {bodies:?}", file.path));
             }
         }
-        it
+        findings
     },
     bad: &[("proto/src/a/mod.rs", "//! A.\nfn one(\n    a: u8,\n) -> u8 {\n    a\n}\n")],
 };
@@ -80,21 +80,23 @@ pub(super) const MOD_FILES_HOLD_NO_CODE: Check = Check {
 pub(super) const ACTORS_HAVE_THE_SAME_FILES: Check = Check {
     name: "an actor is in `actor.rs`, beside its `mod.rs`, `handle.rs` and `state.rs`",
     run: |tree| {
-        let mut it = Findings::default();
+        let mut findings = Findings::default();
         for file in tree.ending("rs").filter(|file| file.is_product()) {
             if !file.code().any(|(_, line)| without_comment(line).contains(" Actor for ")) {
                 continue;
             }
-            it.scanned += 1;
+            findings.scanned += 1;
             let Some(folder) = file.path.strip_suffix("/actor.rs") else {
-                it.found.push(format!("{}: an actor in another file", file.path));
+                findings.found.push(format!("{}: an actor in another file", file.path));
                 continue;
             };
             let is_missing = |name: &&&str| tree.get(&format!("{folder}/{name}")).is_none();
             let missing = ["mod.rs", "handle.rs", "state.rs"].iter().filter(is_missing);
-            it.found.extend(missing.map(|name| format!("{}: no `{name}` beside it", file.path)));
+            findings
+                .found
+                .extend(missing.map(|name| format!("{}: no `{name}` beside it", file.path)));
         }
-        it
+        findings
     },
     bad: &[("actors/src/a/actor.rs", "//! A.\nimpl Actor for A {}\n")],
 };
@@ -122,14 +124,14 @@ fn bodies(file: &File) -> Vec<usize> {
 pub(super) const EVERY_FILE_IS_REACHED: Check = Check {
     name: "every source file is named by a `mod` line",
     run: |tree| {
-        let mut it = Findings::default();
+        let mut findings = Findings::default();
         for file in tree.ending("rs").filter(|file| file.path.contains("/src/")) {
             let Some((folder, name)) = file.path.rsplit_once('/') else { continue };
             let root = ["lib.rs", "main.rs"].contains(&name) || folder.ends_with("/bin");
             if root {
                 continue;
             }
-            it.scanned += 1;
+            findings.scanned += 1;
             let (parent, module) = if name == "mod.rs" {
                 let Some(split) = folder.rsplit_once('/') else { continue };
                 split
@@ -137,10 +139,10 @@ pub(super) const EVERY_FILE_IS_REACHED: Check = Check {
                 (folder, name.trim_end_matches(".rs"))
             };
             if !declares(tree, parent, module) {
-                it.found.push(format!("{}: no `mod {module};` in `{parent}`", file.path));
+                findings.found.push(format!("{}: no `mod {module};` in `{parent}`", file.path));
             }
         }
-        it
+        findings
     },
     bad: &[("proto/src/lib.rs", "//! A.\nmod b;\n"), ("proto/src/a.rs", "//! A.\n")],
 };
@@ -150,13 +152,13 @@ fn declares(tree: &Tree, folder: &str, module: &str) -> bool {
     ["mod.rs", "lib.rs", "main.rs"]
         .iter()
         .filter_map(|name| tree.get(&format!("{folder}/{name}")))
-        .any(|file| file.text.lines().any(|it| it.trim().ends_with(&line)))
+        .any(|file| file.text.lines().any(|other| other.trim().ends_with(&line)))
 }
 
 pub(super) const OPTIONS_ARE_DOCUMENTED: Check = Check {
     name: "every field of an `Options` struct says what it means",
     run: |tree| {
-        let mut it = Findings::default();
+        let mut findings = Findings::default();
         for file in tree.ending("rs").filter(|file| file.is_product()) {
             let (mut inside, mut documented) = (false, false);
             for (number, line) in file.code() {
@@ -166,15 +168,15 @@ pub(super) const OPTIONS_ARE_DOCUMENTED: Check = Check {
                 } else if line == "}" {
                     inside = false;
                 } else if inside && line.starts_with("pub ") {
-                    it.scanned += 1;
+                    findings.scanned += 1;
                     if !documented {
-                        it.found.push(format!("{}:{number}: {line}", file.path));
+                        findings.found.push(format!("{}:{number}: {line}", file.path));
                     }
                 }
                 documented = line.starts_with("///") || documented && line.starts_with("#[");
             }
         }
-        it
+        findings
     },
     bad: &[("nodes/src/a.rs", "/// A.\npub struct AOptions {\n    pub b: u8,\n}\n")],
 };

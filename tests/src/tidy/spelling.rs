@@ -13,10 +13,10 @@ const TOKENS: [&str; 11] =
 pub(super) const SUBJECTS_HAVE_ONE_SPELLING: Check = Check {
     name: "subjects are spelled only in `proto/src/subject.rs`",
     run: |tree| {
-        let mut it = Findings::default();
+        let mut findings = Findings::default();
         let files = tree.ending("rs").filter(|file| file.is_product() && file.path != SUBJECTS);
         for file in files {
-            it.scanned += 1;
+            findings.scanned += 1;
             for (number, line) in file.code() {
                 let line = without_comment(line);
                 let spelled = TOKENS.iter().any(|token| {
@@ -24,11 +24,11 @@ pub(super) const SUBJECTS_HAVE_ONE_SPELLING: Check = Check {
                         || line.contains(&format!("}}.{token}."))
                 });
                 if spelled {
-                    it.found.push(format!("{}:{number}: {}", file.path, line.trim()));
+                    findings.found.push(format!("{}:{number}: {}", file.path, line.trim()));
                 }
             }
         }
-        it
+        findings
     },
     bad: &[("actors/src/a.rs", "//! A.\nlet a = format!(\"{prefix}.hb.{process}\");\n")],
 };
@@ -40,19 +40,19 @@ const VARIABLES: [&str; 2] = ["nodes/src/config/", "actors/executors/src/sandbox
 pub(super) const VARIABLES_HAVE_ONE_SPELLING: Check = Check {
     name: "our environment variables are spelled only in the configuration",
     run: |tree| {
-        let mut it = Findings::default();
+        let mut findings = Findings::default();
         for file in tree.ending("rs").filter(|file| file.is_product()) {
             if VARIABLES.iter().any(|place| file.path.starts_with(place)) {
                 continue;
             }
-            it.scanned += 1;
+            findings.scanned += 1;
             for (number, line) in file.code() {
                 if without_comment(line).contains("\"CLAWNODE_") && !line.contains("_TEST_") {
-                    it.found.push(format!("{}:{number}: {}", file.path, line.trim()));
+                    findings.found.push(format!("{}:{number}: {}", file.path, line.trim()));
                 }
             }
         }
-        it
+        findings
     },
     bad: &[("nodes/src/a.rs", "//! A.\nlet a = env(\"CLAWNODE_TOKEN\");\n")],
 };
@@ -78,21 +78,21 @@ pub(super) const TESTS_DO_NOT_SLEEP: Check = Check {
     name: "tests wait for a state, not for time",
     run: |tree| {
         let limits = BTreeMap::from(SLEEPERS);
-        let mut it = Findings::default();
+        let mut findings = Findings::default();
         for file in tree.ending("rs").filter(|file| !file.path.starts_with("tests/src/tidy/")) {
             let mut found = Vec::new();
             for (number, line) in file.tests() {
-                it.scanned += 1;
+                findings.scanned += 1;
                 if without_comment(line).contains("sleep(") {
                     found.push(format!("{}:{number}: {}", file.path, line.trim()));
                 }
             }
             let limit = limits.get(file.path.as_str()).copied().unwrap_or(0);
             if found.len() > limit {
-                it.found.extend(found);
+                findings.found.extend(found);
             }
         }
-        it
+        findings
     },
     bad: &[("tests/tests/a.rs", "//! A.\nasync fn a() {\n    sleep(SECOND).await;\n}\n")],
 };
@@ -103,19 +103,19 @@ const MARKS: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX
 pub(super) const WORK_LEFT_NAMES_ITS_ISSUE: Check = Check {
     name: "what is left to do names its issue",
     run: |tree| {
-        let mut it = Findings::default();
+        let mut findings = Findings::default();
         for file in &tree.files {
-            it.scanned += 1;
+            findings.scanned += 1;
             for (number, line) in file.numbered() {
                 let open = MARKS.iter().any(|mark| {
                     line.split(mark).skip(1).any(|after| !after.trim_start().starts_with("(#"))
                 });
                 if open {
-                    it.found.push(format!("{}:{number}: {}", file.path, line.trim()));
+                    findings.found.push(format!("{}:{number}: {}", file.path, line.trim()));
                 }
             }
         }
-        it
+        findings
     },
     bad: &[("proto/src/a.rs", concat!("//! A.\n// TO", "DO: later\n"))],
 };
@@ -132,16 +132,16 @@ const PLACES: [&str; 5] = [
 pub(super) const NO_MACHINE_IS_NAMED: Check = Check {
     name: "no path or host of one machine is written down",
     run: |tree| {
-        let mut it = Findings::default();
+        let mut findings = Findings::default();
         for file in &tree.files {
-            it.scanned += 1;
+            findings.scanned += 1;
             for (number, line) in file.numbered() {
                 if PLACES.iter().any(|place| line.contains(place)) {
-                    it.found.push(format!("{}:{number}: {}", file.path, line.trim()));
+                    findings.found.push(format!("{}:{number}: {}", file.path, line.trim()));
                 }
             }
         }
-        it
+        findings
     },
     bad: &[("README.md", concat!("# A\n\ncd /wo", "rk/a\n"))],
 };

@@ -30,10 +30,10 @@ pub struct Tree {
 impl Tree {
     /// Reads everything under `root`.
     pub fn read(root: &Path) -> io::Result<Self> {
-        let mut it = Self::default();
-        it.read_folder(root, root)?;
-        it.files.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(it)
+        let mut tree = Self::default();
+        tree.read_folder(root, root)?;
+        tree.files.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(tree)
     }
 
     /// A tree made of samples.
@@ -114,8 +114,9 @@ impl File {
     fn tests_begin(&self) -> usize {
         let mut before = "";
         for (number, line) in self.numbered() {
-            let for_tests =
-                ["#[cfg(test)]", "#[cfg(all(test"].iter().any(|it| before.starts_with(it));
+            let for_tests = ["#[cfg(test)]", "#[cfg(all(test"]
+                .iter()
+                .any(|attribute| before.starts_with(attribute));
             if line.starts_with("mod tests {") && for_tests {
                 return number - 1;
             }

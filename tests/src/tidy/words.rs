@@ -39,12 +39,12 @@ const OTHERS: [&str; 5] = ["html", "md", "toml", "txt", "wit"];
 pub(super) const THEY_BECOME_FEWER: Check = Check {
     name: "words that readers have to guess at become fewer, and the list says how many are left",
     run: |tree| {
-        let is_read = |file: &&File| !SKIPPED.iter().any(|it| file.path.starts_with(it));
+        let is_read = |file: &&File| !SKIPPED.iter().any(|skipped| file.path.starts_with(skipped));
         let code = tree.ending("rs").filter(is_read).map(|file| scan::prose(&file.text));
         let others = OTHERS.iter().flat_map(|ending| tree.ending(ending)).filter(is_read);
         let texts: Vec<String> = code.chain(others.map(|file| file.text.clone())).collect();
         let words: Vec<Vec<&str>> = texts.iter().map(|text| words(text)).collect();
-        let mut it = Findings::default();
+        let mut findings = Findings::default();
         for (phrase, left) in LEFT {
             let phrase_words: Vec<&str> = phrase.split(' ').collect();
             let is_it = |found: &&[&str]| {
@@ -52,15 +52,17 @@ pub(super) const THEY_BECOME_FEWER: Check = Check {
             };
             let count = |words: &Vec<&str>| words.windows(phrase_words.len()).filter(is_it).count();
             let found: usize = words.iter().map(count).sum();
-            it.scanned += words.len();
+            findings.scanned += words.len();
             if found > *left {
                 let what = format!("`{phrase}`: {found}, and {left} were left; use plain words");
-                it.found.push(what);
+                findings.found.push(what);
             } else if found < *left {
-                it.found.push(format!("`{phrase}`: {found} are left; write that into the list"));
+                findings
+                    .found
+                    .push(format!("`{phrase}`: {found} are left; write that into the list"));
             }
         }
-        it
+        findings
     },
     bad: &[("proto/src/a.rs", "//! A funeral.\n")],
 };

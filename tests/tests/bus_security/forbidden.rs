@@ -262,7 +262,7 @@ fn forbidden(role: BusRole, account: &str, other: &str) -> BTreeSet<Try> {
     }
     // The server takes a last `>` for a token that `*` allows; subjects have no more tokens than that.
     let both = |is: bool, all: &[&str]| {
-        if is { Vec::new() } else { all.iter().map(|it| (*it).to_owned()).collect() }
+        if is { Vec::new() } else { all.iter().map(|name| (*name).to_owned()).collect() }
     };
     subscribe.extend(both(
         is_worker,
@@ -387,8 +387,8 @@ fn forbidden(role: BusRole, account: &str, other: &str) -> BTreeSet<Try> {
 /// client, which forgets what does not fit.
 async fn refused(user: &mut User, tries: &[Try]) -> Result<BTreeSet<Try>> {
     while user.told.try_recv().is_ok() {}
-    for it in tries {
-        match it {
+    for attempt in tries {
+        match attempt {
             Try::Publish(subject) => user.client.publish(subject.clone(), "{}".into()).await?,
             Try::Subscribe(subject) => drop(user.client.subscribe(subject.clone()).await?),
             Try::Queue(subject) => {
@@ -404,7 +404,7 @@ async fn refused(user: &mut User, tries: &[Try]) -> Result<BTreeSet<Try>> {
             let Some(event) = user.told.recv().await else { return };
             let Event::ServerError(ServerError::Other(text)) = &event else { continue };
             let word = text.to_lowercase();
-            refused.extend(tries.iter().filter(|it| it.is_meant(text, &word)).cloned());
+            refused.extend(tries.iter().filter(|attempt| attempt.is_meant(text, &word)).cloned());
         }
     };
     // Who is refused everything, as everybody must be, does not wait.
@@ -433,7 +433,7 @@ async fn allowed(user: &mut User, table: &BTreeSet<Try>) -> Result<Vec<Try>> {
     let mut allowed = Vec::new();
     for tries in table.chunks(AT_ONCE) {
         let refused = refused(user, tries).await?;
-        allowed.extend(tries.iter().filter(|it| !refused.contains(it)).cloned());
+        allowed.extend(tries.iter().filter(|attempt| !refused.contains(attempt)).cloned());
     }
     Ok(allowed)
 }
@@ -443,11 +443,11 @@ async fn allowed(user: &mut User, table: &BTreeSet<Try>) -> Result<Vec<Try>> {
 async fn allowed_as_answers(user: &mut User, table: &BTreeSet<Try>) -> Result<Vec<Try>> {
     let inbox = user.client.new_inbox();
     let mut requests = user.client.subscribe(inbox.clone()).await?;
-    let publish = table.iter().filter(|it| matches!(it, Try::Publish(_))).cloned();
+    let publish = table.iter().filter(|attempt| matches!(attempt, Try::Publish(_))).cloned();
     let mut allowed = Vec::new();
     for tries in publish.collect::<Vec<_>>().chunks(AT_ONCE) {
-        for it in tries {
-            let Try::Publish(subject) = it else { continue };
+        for attempt in tries {
+            let Try::Publish(subject) = attempt else { continue };
             let asked = user.client.publish_with_reply(inbox.clone(), subject.clone(), "".into());
             asked.await?;
         }
@@ -460,7 +460,7 @@ async fn allowed_as_answers(user: &mut User, table: &BTreeSet<Try>) -> Result<Ve
             }
         }
         let refused = refused(user, tries).await?;
-        allowed.extend(tries.iter().filter(|it| !refused.contains(it)).cloned());
+        allowed.extend(tries.iter().filter(|attempt| !refused.contains(attempt)).cloned());
     }
     Ok(allowed)
 }
@@ -526,7 +526,7 @@ async fn a_permission_that_is_too_wide_is_found_on_nats() -> Result {
     let table = forbidden(BusRole::Worker, &authority.account_id(), "UX");
     let mut user = operator.user(&own).await?;
     let found = allowed(&mut user, &table).await?;
-    let wide = |it: &str| it.to_owned();
+    let wide = |text: &str| text.to_owned();
     assert_eq!(
         found,
         [

@@ -67,7 +67,8 @@ async fn stored(doors: &Storage, expected: Position, text: &str, rollup: bool) -
 
 async fn texts(doors: &Storage) -> Result<Vec<String>> {
     let records = doors.journal.read(entity(), Position(0)).await?;
-    let text = |it: clawnode_cluster::Record| String::from_utf8_lossy(&it.bytes).into_owned();
+    let text =
+        |record: clawnode_cluster::Record| String::from_utf8_lossy(&record.bytes).into_owned();
     Ok(records.into_iter().map(text).collect())
 }
 
@@ -102,7 +103,7 @@ async fn foreign_1_a_journal_of_nats_skips_the_servers_words_and_its_fence_holds
     assert_eq!(texts(&doors).await?, ["snapshot", "three"]);
     // An operator sees a warning.
     let warnings = doors.health.warnings().await;
-    assert!(warnings.iter().any(|it| it.name == "bus.foreign"), "{warnings:?}");
+    assert!(warnings.iter().any(|warning| warning.name == "bus.foreign"), "{warnings:?}");
     Ok(())
 }
 
@@ -136,7 +137,7 @@ async fn foreign_1_inboxes_and_queues_of_nats_let_go_of_the_servers_words() -> R
     let input = Input::new(Kind::SESSION, "a:cli:local:p", key, Timestamp(1), &1)?;
     let position = doors.inbox.put(&input).await?;
     let waiting = doors.inbox.read(entity(), Position(0)).await?;
-    assert_eq!(waiting.iter().map(|it| it.position).collect::<Vec<_>>(), [position]);
+    assert_eq!(waiting.iter().map(|waiting| waiting.position).collect::<Vec<_>>(), [position]);
     let mut consumer = doors.inbox.consume(partition, 0).await?;
     let delivery = tokio::time::timeout(PATIENCE, consumer.next()).await??;
     assert_eq!(delivery.position, position, "FOREIGN-1");

@@ -49,10 +49,10 @@ async fn model() -> ModelServer {
         Step::Text { text: "reply to: slow".to_owned() },
         Step::Gate { name: "never".to_owned() },
     ];
-    let on = [("slow".to_owned(), [Reply::steps(steps).into()].into())].into();
+    let replies = [("slow".to_owned(), [Reply::steps(steps).into()].into())].into();
     let setup = Setup {
         api_key: Some(Home::key().to_owned()),
-        ..Setup::from(Script { on, ..Script::default() })
+        ..Setup::from(Script { on: replies, ..Script::default() })
     };
     ModelServer::start(setup).await.unwrap()
 }
@@ -71,7 +71,7 @@ async fn joined_nodes_of_nats_stream_a_turn_and_survive_its_owner() -> Result {
     let mut turn = client.send(&message).await?;
     turn.begun().await?;
     let owner = owner(&client, &message.session()).await?;
-    let at = workers.iter().position(|it| it.process() == Some(owner)).unwrap();
+    let at = workers.iter().position(|worker| worker.process() == Some(owner)).unwrap();
     workers.remove(at).kill().await?;
     assert_eq!(turn.completed().await?, "reply to: slow");
     // A job goes from its session to whichever worker, and its result back.
@@ -125,7 +125,11 @@ async fn a_gateway_of_nats_serves_what_operators_do_about_sessions_out_of_servic
     let client = gateway.client()?;
     let poisoned = Message::new("eve", "something xyzzy something");
     let refused = client.chat(&poisoned).await.unwrap_err();
-    assert_eq!(refused.refusal().map(|it| it.code.as_str()), Some("quarantined"), "{refused}");
+    assert_eq!(
+        refused.refusal().map(|refusal| refusal.code.as_str()),
+        Some("quarantined"),
+        "{refused}"
+    );
     let session = json!({ "session": poisoned.session() });
     let shown: QuarantineView = client.call("quarantine.show", session.clone()).await?;
     assert_eq!(shown.session.state, "quarantined", "{shown:?}");
@@ -154,7 +158,11 @@ async fn a_gateway_of_nats_serves_what_operators_do_about_sessions_out_of_servic
     let parked: ParkedList = client.call("parked.list", json!({})).await?;
     assert_eq!(letter(&parked), None, "{parked:?}");
     let refused = client.call::<Value>("parked.drop", name).await.unwrap_err();
-    assert_eq!(refused.refusal().map(|it| it.code.as_str()), Some("not_found"), "{refused}");
+    assert_eq!(
+        refused.refusal().map(|refusal| refusal.code.as_str()),
+        Some("not_found"),
+        "{refused}"
+    );
 
     let _: Value = client.call("quarantine.replay", session).await?;
     client.finished(&poisoned.session(), 2).await?;

@@ -42,7 +42,7 @@ async fn a_revoked_credential_is_refused_and_cut_off_from_nats() -> Result {
     let users = operator.run(&["cluster", "users", "--json"]).await?.json()?;
     let state = |name: &str| {
         let all = users["users"].as_array().into_iter().flatten();
-        all.clone().find(|it| it["name"] == name).map(|it| it["state"].clone())
+        all.clone().find(|user| user["name"] == name).map(|user| user["state"].clone())
     };
     assert_eq!((state("one"), state("two")), (Some(json!("revoked")), Some(json!("good"))));
 

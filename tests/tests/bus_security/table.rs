@@ -62,7 +62,7 @@ type Powers = BTreeMap<String, BTreeSet<char>>;
 fn written(role: BusRole) -> Result<Powers> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(DOCUMENT);
     let text = std::fs::read_to_string(path)?;
-    let column = ROLES.iter().position(|it| *it == role).ok_or("a role")? + 2;
+    let column = ROLES.iter().position(|other| *other == role).ok_or("a role")? + 2;
     let rows = text.lines().filter(|line| line.starts_with("| `cn."));
     let powers: Powers = rows
         .map(|row| {
@@ -220,7 +220,7 @@ impl Trial {
                         tokio::select! {
                             message = heard.next() => Some(message.is_some()),
                             event = self.thief.told.recv() => {
-                                event.filter(|it| is_refusal(it, subject)).map(|_| false)
+                                event.filter(|event| is_refusal(event, subject)).map(|_| false)
                             }
                         }
                     };

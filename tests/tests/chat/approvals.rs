@@ -144,7 +144,7 @@ async fn always_writes_a_rule_for_exactly_such_calls() -> Outcome {
     std::fs::write(settings(&home), "[[").unwrap();
     terminal.types("y\r").await?;
     terminal.shows("The rule is not written").await?;
-    terminal.until("the question", |it| it.matches("run it? y, n, a").count() == 2).await?;
+    terminal.until("the question", |screen| screen.matches("run it? y, n, a").count() == 2).await?;
     terminal.types("always\r").await?;
     terminal.shows("the configuration is not valid now").await?;
     assert!(!file.with_file_name("b.txt").exists());
@@ -174,8 +174,9 @@ async fn no_rule_is_written_that_the_node_would_not_read() -> Outcome {
         terminal.shows("run it?").await?;
         terminal.types("always\r").await?;
         terminal.shows("exact = true").await?;
-        let screen =
-            terminal.until("the question", |it| it.matches("run it? y, n, a").count() == 2).await?;
+        let screen = terminal
+            .until("the question", |screen| screen.matches("run it? y, n, a").count() == 2)
+            .await?;
         let words = screen.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(words.contains(why), "{screen}");
         assert!(!screen.contains("write the rule"), "{screen}");

@@ -59,15 +59,18 @@ async fn lanes(home: &Home) -> Result<Vec<Option<String>>, ProcessError> {
     let shown = home.run(&["journal", "show", &id.await?, "--json"]).await?;
     let shown = shown.json()?;
     let events = shown.as_array().unwrap();
-    let lane = |event: &Value| find(event, "lane").and_then(|it| it.as_str().map(str::to_owned));
-    Ok(events.iter().filter(|it| it["kind"] == "accepted").map(lane).collect())
+    let lane =
+        |event: &Value| find(event, "lane").and_then(|value| value.as_str().map(str::to_owned));
+    Ok(events.iter().filter(|event| event["kind"] == "accepted").map(lane).collect())
 }
 
 /// The value of this name, however deep.
 fn find<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
     match value {
-        Value::Object(map) => map.get(name).or_else(|| map.values().find_map(|it| find(it, name))),
-        Value::Array(all) => all.iter().find_map(|it| find(it, name)),
+        Value::Object(map) => {
+            map.get(name).or_else(|| map.values().find_map(|value| find(value, name)))
+        }
+        Value::Array(all) => all.iter().find_map(|value| find(value, name)),
         _ => None,
     }
 }

@@ -139,11 +139,12 @@ mod nats {
 
         /// `kill -9` of the worker that owns the only session.
         async fn kill_owner(&mut self) -> Outcome {
-            let known = |list: &SessionList| list.sessions.iter().any(|it| it.owner.is_some());
+            let known =
+                |list: &SessionList| list.sessions.iter().any(|session| session.owner.is_some());
             let client = self.gateway.client()?;
             let list: SessionList = client.call_when("sessions.list", json!({}), known).await?;
             let owner = list.sessions[0].owner;
-            let at = self.workers.iter().position(|it| it.process() == owner).unwrap();
+            let at = self.workers.iter().position(|worker| worker.process() == owner).unwrap();
             self.workers.remove(at).kill().await
         }
     }

@@ -62,8 +62,8 @@ fn stable(screen: &str) -> String {
             let seconds = word.parse::<f64>().is_ok() && rest.peek() == Some(&"s");
             Some(match word {
                 _ if seconds => "N",
-                it if it.starts_with("http://127.0.0.1:") => "http://127.0.0.1:PORT",
-                it => it,
+                word if word.starts_with("http://127.0.0.1:") => "http://127.0.0.1:PORT",
+                word => word,
             })
         });
         lines.push(words.collect::<Vec<&str>>().join(" ").trim_end().to_owned());

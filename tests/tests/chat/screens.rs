@@ -55,9 +55,9 @@ async fn without_colors_and_signs_it_is_plain() -> Outcome {
     let screen = terminal.prompts().await?;
     assert!(screen.is_ascii(), "{screen}");
     let written = String::from_utf8_lossy(&terminal.written()).into_owned();
-    let styled = written.split("\x1b[").skip(1).filter(|it| {
-        it.split_once(|c: char| c.is_ascii_alphabetic())
-            .is_some_and(|(args, _)| it.chars().nth(args.chars().count()) == Some('m'))
+    let styled = written.split("\x1b[").skip(1).filter(|part| {
+        part.split_once(|c: char| c.is_ascii_alphabetic())
+            .is_some_and(|(args, _)| part.chars().nth(args.chars().count()) == Some('m'))
     });
     assert_eq!(styled.count(), 0, "{written:?}");
     Ok(())

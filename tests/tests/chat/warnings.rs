@@ -56,7 +56,7 @@ async fn what_does_not_work_is_told_once_above_the_line() -> Outcome {
     // The terminal wraps it somewhere.
     let words: Vec<&str> = screen.split_whitespace().collect();
     assert!(words.join(" ").contains("it said: no data"), "why\n{screen}");
-    terminal.until("the line below", |it| it.trim_end().ends_with("\n> half a li")).await?;
+    terminal.until("the line below", |screen| screen.trim_end().ends_with("\n> half a li")).await?;
     // It stays down, for the same reason.
     let before = starts(&home);
     started(&home, before + 3).await?;

@@ -52,7 +52,8 @@ async fn openais_examples_of_function_calling_run_unchanged() -> Result<(), Proc
     assert_eq!(said, expected);
     assert_eq!(server.take_violations(), Vec::<String>::new(), "calls and results pair");
     let calls = server.calls();
-    let results: Vec<&str> = calls.iter().flat_map(|it| &it.results).map(String::as_str).collect();
+    let results: Vec<&str> =
+        calls.iter().flat_map(|call| &call.results).map(String::as_str).collect();
     let expected = [
         "14.2",
         r#"{"horoscope": "{'sign': 'Aquarius'}: Next Tuesday you will befriend a baby otter."}"#,

@@ -33,7 +33,7 @@ async fn a_generated_client_sends_follows_and_approves() -> Result<(), ProcessEr
     let program = ["generated_client.py", DOCUMENT, SESSION];
     let mut saw: Value = python(&program, home.path(), &client).await;
     let events: Vec<String> = serde_json::from_value(saw["events"].take()).unwrap();
-    let at = |name: &str| events.iter().position(|it| it == name);
+    let at = |name: &str| events.iter().position(|event| event == name);
     assert!(at("accepted").is_some() && at("approval_request") < at("tool_result"), "{events:?}");
     assert_eq!(events.last().map(String::as_str), Some("done"), "{events:?}");
     let expected = json!({

@@ -61,7 +61,7 @@ async fn printed<T: DeserializeOwned>(mut command: Command, home: &Path, client:
         .unwrap();
     let complaint = String::from_utf8_lossy(&ran.stderr);
     let missing = ["No module named", "Cannot find module"];
-    let missing = missing.iter().any(|it| complaint.contains(it));
+    let missing = missing.iter().any(|module| complaint.contains(module));
     assert!(!missing, "a client is missing; run `{INSTALL}`:\n{complaint}");
     assert!(ran.status.success(), "{complaint}");
     let said = String::from_utf8_lossy(&ran.stdout);

@@ -16,9 +16,10 @@ async fn what_the_official_client_sends_again_is_one_turn() -> Result<(), Proces
         Step::Gate { name: "go".to_owned() },
         Step::Text { text: "done".to_owned() },
     ]);
-    let on = [("fails", busy), ("waits", gate.into())];
-    let on = on.map(|(text, act)| (text.to_owned(), vec![act].into()));
-    let server = ModelServer::start(Script { on: on.into(), ..Script::default() }).await.unwrap();
+    let replies = [("fails", busy), ("waits", gate.into())];
+    let replies = replies.map(|(text, act)| (text.to_owned(), vec![act].into()));
+    let server =
+        ModelServer::start(Script { on: replies.into(), ..Script::default() }).await.unwrap();
     let home = Home::new(Ground::Local)?.openai(&server);
     // The client hears of a busy provider at once.
     let home = home.var("CLAWNODE_AGENTS__DEFAULT__OUTAGE", "0s");
@@ -55,8 +56,8 @@ async fn what_the_official_client_sends_again_is_one_turn() -> Result<(), Proces
 
 #[tokio::test]
 async fn the_official_client_lists_models_and_streams_a_chat() -> Result<(), ProcessError> {
-    let on = [("hello there".to_owned(), [Reply::text(["Hel", "lo", "!"]).into()].into())];
-    let script = Script { on: on.into(), ..Script::default() };
+    let replies = [("hello there".to_owned(), [Reply::text(["Hel", "lo", "!"]).into()].into())];
+    let script = Script { on: replies.into(), ..Script::default() };
     let server = ModelServer::start(script).await.unwrap();
     let home = Home::new(Ground::Local)?.openai(&server);
     let node = Node::up(&home).await?;

@@ -120,7 +120,7 @@ async fn what_works_works_and_what_is_refused_is_named() -> Result<(), ProcessEr
 
 /// One line a feature, one column a client.
 fn table(columns: &[Column; 9]) -> String {
-    let known = |column: &Column| column.keys().all(|it| FEATURES.contains(&it.as_str()));
+    let known = |column: &Column| column.keys().all(|key| FEATURES.contains(&key.as_str()));
     assert!(columns.iter().all(known), "each feature is in the table: {columns:?}");
     let line = |first: &str, cells: [&str; 9]| {
         let wide = |line: String, cell: &&str| format!("{line}{cell:<30}");
@@ -156,7 +156,7 @@ fn check_guide(made: &str) {
     let guide = fs::read_to_string(GUIDE).unwrap();
     let (before, rest) = guide.split_once(BEGIN).unwrap();
     let (found, after) = rest.split_once(END).unwrap();
-    if found != made && env::var("INSTA_UPDATE").is_ok_and(|it| it == "always") {
+    if found != made && env::var("INSTA_UPDATE").is_ok_and(|value| value == "always") {
         fs::write(GUIDE, format!("{before}{BEGIN}{made}{END}{after}")).unwrap();
         return;
     }

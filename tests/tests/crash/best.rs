@@ -39,7 +39,7 @@ async fn jobs_go_where_diagnose_says() -> Outcome {
     std::fs::write(settings.join("config.toml"), config).unwrap();
     let scene = scene.with_var("CLAWNODE_TEST_EFFECTS", "none");
     let mut fleet = Fleet::new(&scene).await?;
-    let effects = |it: &EffectCounter| vec![("CLAWNODE_TEST_EFFECTS", it.url())];
+    let effects = |counter: &EffectCounter| vec![("CLAWNODE_TEST_EFFECTS", counter.url())];
     fleet.add_with(&scene, "busy", effects(&busy)).await?;
     busy.hold(true);
     let mut held = Vec::new();
@@ -54,7 +54,11 @@ async fn jobs_go_where_diagnose_says() -> Outcome {
     let chosen = |view: &DiagnoseView| named(view).as_deref() == Some("a-idle");
     let view: DiagnoseView =
         fleet.client.call_when("scheduler.diagnose", params.clone(), chosen).await?;
-    assert_eq!(view.candidates.iter().filter(|it| it.eligible).count(), 2, "{view:?}");
+    assert_eq!(
+        view.candidates.iter().filter(|candidate| candidate.eligible).count(),
+        2,
+        "{view:?}"
+    );
 
     let mut calls = 0;
     // Which worker ran a call. One that the busy worker begins is not waited for, for it would not end.

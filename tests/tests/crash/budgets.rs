@@ -204,19 +204,20 @@ mod nats {
     /// once an operator says that the process is gone.
     async fn gives_back(client: &Client, process: ProcessId) -> Result<(), ProcessError> {
         let shown = json!({ "account": "cluster" });
-        let of = |view: &AccountView| {
-            view.limits[0].holders.iter().find(|it| it.process == process).cloned()
+        let holder_in = |view: &AccountView| {
+            view.limits[0].holders.iter().find(|holder| holder.process == process).cloned()
         };
         // It may have died when it had nothing.
-        let is_dead = |view: &AccountView| of(view).is_none_or(|holder| holder.dead);
+        let is_dead = |view: &AccountView| holder_in(view).is_none_or(|holder| holder.dead);
         let view: AccountView = client.call_when("budget.show", shown, is_dead).await?;
-        if let Some(holder) = of(&view) {
+        if let Some(holder) = holder_in(&view) {
             let events: Vec<EventView> =
                 client.journal(&AccountKey::Cluster.entity().to_string()).await?;
             let its = |event: &&EventView| {
                 event.kind == "budget_granted" && event.body["process"] == process.to_string()
             };
-            let slices = events.iter().filter(its).filter_map(|it| it.body["amount"].as_u64());
+            let slices =
+                events.iter().filter(its).filter_map(|event| event.body["amount"].as_u64());
             let largest = slices.max().unwrap();
             let beyond = holder.held.saturating_sub(holder.running);
             assert!(beyond <= largest, "C20: {holder:?}, and its largest slice was {largest}");
@@ -225,7 +226,7 @@ mod nats {
         let gone = json!({ "account": "cluster", "node": process.to_string(), "gone": true });
         let done: ReconcileView = client.call_when("budget.reconcile", gone, |_| true).await?;
         assert_eq!(done.unread, 0, "{done:?}");
-        assert!(done.closed.iter().all(|it| it.spent <= it.counted), "{done:?}");
+        assert!(done.closed.iter().all(|slice| slice.spent <= slice.counted), "{done:?}");
         Ok(())
     }
 

@@ -70,7 +70,7 @@ async fn an_anthropic_client_goes_on_with_its_thoughts_after_a_kill() -> Outcome
         let reply = messages(&node.client()?, &said).await;
         assert_eq!(reply["stop_reason"], "tool_use", "{reply}");
         let blocks = reply["content"].as_array().unwrap();
-        kinds.push(blocks.iter().map(|it| it["type"].as_str().unwrap().to_owned()).collect());
+        kinds.push(blocks.iter().map(|block| block["type"].as_str().unwrap().to_owned()).collect());
         let id = &blocks.iter().find(|block| block["type"] == "tool_use").unwrap()["id"];
         let found = json!({"type": "tool_result", "tool_use_id": id, "content": result});
         let all = said.as_array_mut().unwrap();

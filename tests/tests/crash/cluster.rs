@@ -53,7 +53,7 @@ pub(crate) mod nats {
         /// The worker that owns the session, taken out of the others.
         pub(crate) async fn owner(&mut self, session: &str) -> Result<Node, ProcessError> {
             let owner = self.claims(session).await?.pop();
-            let at = self.workers.iter().position(|it| it.process() == owner).unwrap();
+            let at = self.workers.iter().position(|worker| worker.process() == owner).unwrap();
             Ok(self.workers.remove(at))
         }
 

@@ -177,7 +177,7 @@ async fn a_damaged_account_stops_its_calls_until_it_is_dropped() -> Outcome {
     let dropped = json!({ "session": account.entity() });
     let _: QuarantineDone = client.call("quarantine.drop", dropped).await?;
     let says = |feed: &FeedView| {
-        feed.events.iter().any(|it| match &it.event.what {
+        feed.events.iter().any(|row| match &row.event.what {
             EventBody::Discarded { session, by } => {
                 *session == account.entity() && by.contains(" at ")
             }

@@ -216,7 +216,9 @@ mod nats {
     /// Kills `w1`, and starts it again once every process holds the killed one dead.
     async fn again(scene: &Scene, fleet: &mut Fleet) -> Outcome {
         fleet.take("w1").kill().await?;
-        fleet.status_when(|it| it.nodes.iter().all(|node| node.node.as_str() != "w1")).await?;
+        fleet
+            .status_when(|status| status.nodes.iter().all(|node| node.node.as_str() != "w1"))
+            .await?;
         fleet.add(scene, "w1").await
     }
 

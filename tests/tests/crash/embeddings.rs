@@ -26,7 +26,7 @@ mod nats {
         let server = ModelServer::start(setup).await.unwrap();
         let ground = Ground::Nats { url: nats.url(), prefix: "embed".to_owned() };
         let home =
-            || Home::new(ground.clone()).map(|it| it.var("CLAWNODE_CLUSTER__PARTITIONS", "8"));
+            || Home::new(ground.clone()).map(|home| home.var("CLAWNODE_CLUSTER__PARTITIONS", "8"));
         let works = home()?.openai(&server).var("CLAWNODE_EMBEDDINGS__MODELS", "openai/embedder");
         let worker = Node::start(&works, Start::role("worker")).await?;
         let front = home()?;

@@ -29,7 +29,7 @@ async fn hit(point: &str, steps: [&str; 3]) -> Result<(ExecutionView, [usize; 3]
     let steps: Vec<Value> = steps
         .iter()
         .zip(1..)
-        .map(|(it, n)| json!({ "action": it, "params": { "n": n } }))
+        .map(|(action, n)| json!({ "action": action, "params": { "n": n } }))
         .collect();
     let request = json!({ "execution_spec": { "steps": steps }, "request_id": "night" });
 
@@ -53,11 +53,11 @@ async fn hit(point: &str, steps: [&str; 3]) -> Result<(ExecutionView, [usize; 3]
     node.stop().await?;
     assert!(sound(&scene.home).await? > 0, "there are journals");
     let counts = counter.counts().unwrap();
-    let of = |step: usize| {
+    let effects_of = |step: usize| {
         let job = view.steps[step].job.map(|job| job.to_string());
         job.and_then(|job| counts.get(&job).copied()).unwrap_or_default()
     };
-    let effects = [of(0), of(1), of(2)];
+    let effects = [effects_of(0), effects_of(1), effects_of(2)];
     assert_eq!(effects.iter().sum::<usize>(), counter.total().unwrap(), "a stray: {counts:?}");
     assert_eq!(scene.asked().len(), 0, "a model was asked");
     Ok((view, effects))

@@ -50,7 +50,7 @@ impl Fleet {
         let worker = Node::start(&scene.home, Start { vars, ..Start::role("worker") }).await?;
         let process = worker.process().unwrap();
         self.workers.insert(name, worker);
-        self.status_when(|it| it.nodes.iter().any(|node| node.process == process)).await?;
+        self.status_when(|status| status.nodes.iter().any(|node| node.process == process)).await?;
         Ok(())
     }
 
@@ -64,8 +64,9 @@ impl Fleet {
 
     /// Once the gateway has heard that the worker drains.
     pub(crate) async fn drains(&self, name: &str) -> Outcome {
-        let draining =
-            |it: &StatusView| it.nodes.iter().any(|it| it.node.as_str() == name && it.draining);
+        let draining = |status: &StatusView| {
+            status.nodes.iter().any(|node| node.node.as_str() == name && node.draining)
+        };
         self.status_when(draining).await.map(drop)
     }
 

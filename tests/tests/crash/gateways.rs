@@ -113,7 +113,7 @@ mod nats {
             command.args(["--log", "clawnode=debug"]).stdin(Stdio::piped());
             let mut child = command.spawn().unwrap();
             child.stdin.take().unwrap().write_all(b"it\n").await.unwrap();
-            let boxed = |it| BufReader::new(it).lines();
+            let boxed = |stream| BufReader::new(stream).lines();
             let out: Box<dyn AsyncRead + Unpin + Send> = Box::new(child.stdout.take().unwrap());
             let err: Box<dyn AsyncRead + Unpin + Send> = Box::new(child.stderr.take().unwrap());
             let (lines, talk) = (boxed(out), boxed(err));
@@ -324,15 +324,17 @@ mod nats {
             Reply::steps(steps).into()
         };
         let names: Vec<String> = (0..8).map(|n| format!("long {n}")).collect();
-        let on = names.iter().map(|name| (name.clone(), [steps(name.clone())].into())).collect();
-        let pair = Pair::start(Script { on, ..Script::default() }).await?;
+        let replies =
+            names.iter().map(|name| (name.clone(), [steps(name.clone())].into())).collect();
+        let pair = Pair::start(Script { on: replies, ..Script::default() }).await?;
         let (client, other) = (pair.client(0), pair.client(0));
         let messages: Vec<Message> =
             names.iter().map(|name| Message::new(&name.replace(' ', "-"), name)).collect();
         let mut slow = client.send_all(&messages).await?;
         // The other reader of the same turns has each of them whole, before the slow one reads.
         for message in &messages {
-            let history = other.history_when(&message.session(), |it| !it.turns.is_empty()).await?;
+            let history =
+                other.history_when(&message.session(), |history| !history.turns.is_empty()).await?;
             let turn = history.turns[0].turn.to_string();
             let reply = other.resume(&message.session(), &turn).await?.completed().await?;
             assert_eq!(reply.len(), 32 * piece.len() + "reply to: long 0".len());

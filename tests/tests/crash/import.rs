@@ -41,9 +41,10 @@ mod nats {
             let stuck = vec![text("reply to: slow"), Step::Gate { name: "never".to_owned() }];
             // Over the size limit of an event: it goes to a blob.
             let long = Reply::text([format!("reply to: long {}", "x".repeat(300 << 10))]);
-            let on = [("slow", Reply::steps(stuck)), ("long", long)];
-            let on = on.map(|(name, reply)| (name.to_owned(), [reply.into()].into())).into();
-            let scene = Scene::new(Script { on, ..Script::default() }).await;
+            let texts = [("slow", Reply::steps(stuck)), ("long", long)];
+            let replies =
+                texts.map(|(name, reply)| (name.to_owned(), [reply.into()].into())).into();
+            let scene = Scene::new(Script { on: replies, ..Script::default() }).await;
             // So that one journal has an archive.
             let scene = scene.with_var("CLAWNODE_SESSION__SNAPSHOT_EVERY", "10");
             let mut messages = vec![Message::new("bob", "long")];
@@ -61,7 +62,7 @@ mod nats {
             // Accepted and stored, and not begun: the agent is paused.
             let late = Message::new("ada", "late");
             drop(client.send(&late).await?);
-            client.history_when(&late.session(), |it| it.turns.len() == 2).await?;
+            client.history_when(&late.session(), |history| history.turns.len() == 2).await?;
             node.kill().await?;
             messages.extend([slow, late]);
 
@@ -105,75 +106,75 @@ mod nats {
     }
 
     /// The cluster finishes what was begun, and nothing that was recorded is asked for again.
-    async fn finish(it: &Move) -> Outcome {
-        let worker = Node::start(&it.cluster, Start::role("gateway,worker")).await?;
+    async fn finish(moved: &Move) -> Outcome {
+        let worker = Node::start(&moved.cluster, Start::role("gateway,worker")).await?;
         let client = worker.client()?;
         let paused: serde_json::Value =
             client.call("agents.show", json!({ "agent": "default" })).await?;
         assert_eq!(paused["paused"], true, "the pause has moved");
         client.call::<serde_json::Value>("agents.resume", json!({ "agent": "default" })).await?;
-        for message in &it.messages {
+        for message in &moved.messages {
             client.chat(message).await?;
         }
-        let found = judge(&client, &it.messages, &it.scene.asked(), 1).await?;
+        let found = judge(&client, &moved.messages, &moved.scene.asked(), 1).await?;
         assert_eq!((found.turns, found.lost), (7, 1), "one call was under way");
         assert_eq!(found.requests, 8, "and it alone was made again");
-        assert_eq!(sound(&it.cluster).await?, 3);
+        assert_eq!(sound(&moved.cluster).await?, 3);
         worker.stop().await
     }
 
     #[tokio::test]
     async fn sessions_move_with_their_chains_and_finish_in_the_cluster() -> Outcome {
-        let it = Move::prepare().await?;
-        let before = it.heads().await?;
+        let moved = Move::prepare().await?;
+        let before = moved.heads().await?;
         assert_eq!(before.len(), 3);
 
         // A gateway alone begins nothing: what is there is what was moved.
-        let done = it.import().await?;
+        let done = moved.import().await?;
         assert_eq!(done.code, 0, "{done:?}");
         let done = done.json()?;
         assert_eq!((&done["sessions"], &done["moved"]), (&json!(3), &json!(3)), "{done}");
         // The last one of a session that is not at rest; those before it may have been acknowledged.
         assert!(done["inputs"].as_u64().unwrap() >= 1, "{done}");
         assert!(done["blobs"].as_u64().unwrap() >= 2, "the long reply and an archive: {done}");
-        let gateway = Node::start(&it.cluster, Start::role("gateway")).await?;
+        let gateway = Node::start(&moved.cluster, Start::role("gateway")).await?;
         assert_eq!(heads_of(&gateway.client()?).await?, before, "the same chains on both sides");
 
         // Again: nothing to do.
-        let again = it.import().await?;
+        let again = moved.import().await?;
         assert_eq!((again.code, &again.json()?["moved"]), (0, &json!(0)), "{again:?}");
         assert_eq!(again.json()?["inputs"], 0, "{again:?}");
         assert_eq!(heads_of(&gateway.client()?).await?, before);
         gateway.stop().await?;
-        finish(&it).await?;
+        finish(&moved).await?;
 
         // Further on there, and still the same session.
-        let later = it.import().await?;
+        let later = moved.import().await?;
         assert_eq!((later.code, &later.json()?["moved"]), (0, &json!(0)), "{later:?}");
         assert_eq!(later.json()?["inputs"], 0, "what is answered is not asked again: {later:?}");
-        assert_eq!(it.heads().await?, before, "the directory is as it was");
+        assert_eq!(moved.heads().await?, before, "the directory is as it was");
         Ok(())
     }
 
     #[tokio::test]
     async fn an_import_that_is_cut_off_is_run_again() -> Outcome {
-        let it = Move::prepare().await?;
-        let before = it.heads().await?;
+        let moved = Move::prepare().await?;
+        let before = moved.heads().await?;
         // In the middle of a journal (of the one with the inputs, if it comes first: it has two
         // messages); before and after an input. There may be one input only.
         for point in ["after-accepted:2", "before-put", "after-put"] {
-            it.import_killed(point).await?;
+            moved.import_killed(point).await?;
             // Half there, it goes on nowhere else.
-            let up = it.scene.home.run(&["up", "--listen", "127.0.0.1:0"]).await?;
+            let up = moved.scene.home.run(&["up", "--listen", "127.0.0.1:0"]).await?;
             assert_eq!(up.code, 1, "{up:?}");
             assert!(up.err.contains("are being moved") && up.err.contains("import"), "{up:?}");
         }
-        let done = it.import().await?;
+        let done = moved.import().await?;
         assert_eq!(done.code, 0, "{done:?}");
-        let gateway = Node::start(&it.cluster, Start::role("gateway")).await?;
+        let gateway = Node::start(&moved.cluster, Start::role("gateway")).await?;
         assert_eq!(heads_of(&gateway.client()?).await?, before);
         gateway.stop().await?;
-        finish(&it).await
+        finish(&moved).await
     }
 
     /// A data directory whose cluster may make two calls, one of which is made; a NATS server, and a home of its
@@ -250,7 +251,10 @@ mod nats {
         let shown = json!({ "account": "cluster" });
         let view: AccountView = client.call_when("budget.show", shown, spent).await?;
         let limits = |view: &AccountView| {
-            view.limits.iter().map(|it| (it.unit, it.window, it.limit)).collect::<Vec<_>>()
+            view.limits
+                .iter()
+                .map(|limit| (limit.unit, limit.window, limit.limit))
+                .collect::<Vec<_>>()
         };
         assert_eq!((limits(&view), &view.set_by), (limits(&own), &own.set_by));
         assert_eq!(client.history(&Message::new("ada", "").session()).await?.turns.len(), 2);
@@ -279,12 +283,12 @@ mod nats {
 
     #[tokio::test]
     async fn jobs_move_with_what_is_known_of_them() -> Outcome {
-        let it = Move::prepare().await?;
+        let moved = Move::prepare().await?;
         let mut options = LocalOptions::new(Prefix::default(), Arc::new(SystemClock));
         options.head_room = 0;
-        let (store, _control) = local::open(&it.scene.home.data(), options).unwrap();
-        let states =
-            [JobState::Revoked, JobState::Closed].map(|it| Bytes::from(it.to_bytes().unwrap()));
+        let (store, _control) = local::open(&moved.scene.home.data(), options).unwrap();
+        let states = [JobState::Revoked, JobState::Closed]
+            .map(|state| Bytes::from(state.to_bytes().unwrap()));
         for (number, state) in (1..).zip(&states) {
             store.jobs.put(&job(number, "absent")).await.unwrap();
             let key = job_key(JobId::from_u128(number));
@@ -293,9 +297,9 @@ mod nats {
         store.health.close().await;
         drop(store);
 
-        let done = it.import().await?;
+        let done = moved.import().await?;
         assert_eq!((done.code, &done.json()?["jobs"]), (0, &json!(2)), "{done:?}");
-        let Ground::Nats { url, prefix } = it.cluster.ground() else { unreachable!() };
+        let Ground::Nats { url, prefix } = moved.cluster.ground() else { unreachable!() };
         let options = NatsOptions { prefix: prefix.parse().unwrap(), ..NatsOptions::new([url]) };
         let cluster = connect(options).await.unwrap();
         let found = cluster.jobs.list().await.unwrap();
@@ -306,50 +310,50 @@ mod nats {
             assert_eq!(entry.unwrap().value, state);
         }
         cluster.health.close().await;
-        finish(&it).await
+        finish(&moved).await
     }
 
     #[tokio::test]
     async fn nothing_is_overwritten_and_no_directory_goes_two_ways() -> Outcome {
-        let it = Move::prepare().await?;
-        let from = it.scene.home.data();
+        let moved = Move::prepare().await?;
+        let from = moved.scene.home.data();
 
         // Beside a node: refused, and nothing is marked.
-        let node = Node::up(&it.scene.home).await?;
-        let held = it.import().await?;
+        let node = Node::up(&moved.scene.home).await?;
+        let held = moved.import().await?;
         assert_eq!(held.code, 1, "{held:?}");
         assert!(held.err.contains("in use by") && held.err.contains("stop"), "{held:?}");
         node.kill().await?;
 
         // The cluster has a session of the same name that is another one.
-        let worker = Node::start(&it.cluster, Start::role("gateway,worker")).await?;
+        let worker = Node::start(&moved.cluster, Start::role("gateway,worker")).await?;
         let other = Message::new("bob", "another");
         worker.client()?.chat(&other).await?;
         worker.stop().await?;
-        let done = it.import().await?;
+        let done = moved.import().await?;
         assert_eq!(done.code, 1, "{done:?}");
         let view = done.json()?;
         assert_eq!(view["sessions"], 2, "{view}");
         let refused = view["refused"][0]["what"].as_str().unwrap();
         assert!(refused.contains(&other.session()), "{view}");
-        let worker = Node::start(&it.cluster, Start::role("gateway,worker")).await?;
+        let worker = Node::start(&moved.cluster, Start::role("gateway,worker")).await?;
         let history = worker.client()?.history(&other.session()).await?;
         assert_eq!(history.turns.len(), 1, "as it was");
         worker.kill().await?;
 
         // To another cluster: refused. Taken back: it goes on here.
         let args = ["import", "--from", &from.to_string_lossy(), "--prefix", "elsewhere"];
-        let mut command = it.scene.home.command(&args);
-        let Ground::Nats { url, .. } = it.cluster.ground() else { unreachable!() };
+        let mut command = moved.scene.home.command(&args);
+        let Ground::Nats { url, .. } = moved.cluster.ground() else { unreachable!() };
         let elsewhere = command.args(["--nats", url]).output().await.unwrap();
         let talk = String::from_utf8_lossy(&elsewhere.stderr).into_owned();
         assert_eq!(elsewhere.status.code(), Some(1), "{talk}");
         assert!(talk.contains("were moved to") && talk.contains("--take-back"), "{talk}");
-        let up = it.scene.home.run(&["up", "--listen", "127.0.0.1:0"]).await?;
+        let up = moved.scene.home.run(&["up", "--listen", "127.0.0.1:0"]).await?;
         assert!(up.err.contains("--take-back"), "{up:?}");
-        let node = Node::start(&it.scene.home, Start::taking_back()).await?;
+        let node = Node::start(&moved.scene.home, Start::taking_back()).await?;
         assert_eq!(node.client()?.history(&other.session()).await?.turns.len(), 1);
         node.stop().await?;
-        Node::up(&it.scene.home).await?.stop().await
+        Node::up(&moved.scene.home).await?.stop().await
     }
 }

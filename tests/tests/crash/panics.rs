@@ -26,29 +26,30 @@ fn stumbles(scene: &Scene) -> usize {
 
 /// A node whose actors, and their tasks, panic at random so many times; then one where none does.
 async fn panics(under: Under, wanted: usize, seed: u64) -> Result<String, ProcessError> {
-    let mut it = Kills::new(under, seed).await;
+    let mut kills = Kills::new(under, seed).await;
     let node =
-        Node::start(&it.scene.home, Start::killed(&format!("panics:{PER_MILLION}:{seed}"))).await?;
-    it.serves.send_replace(Some(node.client()?));
+        Node::start(&kills.scene.home, Start::killed(&format!("panics:{PER_MILLION}:{seed}")))
+            .await?;
+    kills.serves.send_replace(Some(node.client()?));
     let mut known = 0;
     while known < wanted {
-        it.calm().await?;
+        kills.calm().await?;
         // Each wait is for some more, so that the last word on a node that hangs is not the first.
         known = until("more panics", async || {
-            let now = stumbles(&it.scene);
+            let now = stumbles(&kills.scene);
             Ok((now > known).then_some(now))
         })
         .await?;
     }
     // The same process all along; it dies only now.
     node.kill().await?;
-    it.serves.send_replace(None);
-    it.scene.kills += 1;
-    let node = Node::up(&it.scene.home).await?;
-    it.serves.send_replace(Some(node.client()?));
-    let tally = it.judge(&node.client()?).await?;
+    kills.serves.send_replace(None);
+    kills.scene.kills += 1;
+    let node = Node::up(&kills.scene.home).await?;
+    kills.serves.send_replace(Some(node.client()?));
+    let tally = kills.judge(&node.client()?).await?;
     node.stop().await?;
-    Ok(format!("{} panics: {tally:?}", stumbles(&it.scene)))
+    Ok(format!("{} panics: {tally:?}", stumbles(&kills.scene)))
 }
 
 #[tokio::test]

@@ -244,13 +244,14 @@ async fn c16_a_poisoned_session_is_quarantined_and_the_others_go_on(under: Under
     // Its inputs are in the journal, whole: the first accepted, the second parked.
     let journal: Vec<Value> = client.journal(&poisoned.session()).await?;
     let kinds: Vec<&str> = journal.iter().map(|event| event["kind"].as_str().unwrap()).collect();
-    let of = |kind: &str| &journal[kinds.iter().position(|it| *it == kind).unwrap()]["body"];
+    let body_of =
+        |kind: &str| &journal[kinds.iter().position(|other| *other == kind).unwrap()]["body"];
     let end = kinds.iter().position(|kind| *kind == "quarantined").unwrap();
     let claims = kinds[..end].iter().filter(|kind| **kind == "claim").count();
     assert_eq!(claims, 6, "five that died, and one to take it out of service: {kinds:?}");
-    assert!(of("accepted").to_string().contains("xyzzy"), "{journal:?}");
-    assert_eq!(of("parked")["input"]["idempotency_key"], more.key.as_str(), "{journal:?}");
-    let body: Vec<u8> = serde_json::from_value(of("parked")["input"]["body"].clone()).unwrap();
+    assert!(body_of("accepted").to_string().contains("xyzzy"), "{journal:?}");
+    assert_eq!(body_of("parked")["input"]["idempotency_key"], more.key.as_str(), "{journal:?}");
+    let body: Vec<u8> = serde_json::from_value(body_of("parked")["input"]["body"].clone()).unwrap();
     assert!(String::from_utf8_lossy(&body).contains(&more.content), "{journal:?}");
 
     // Everybody else is served by the same process.

@@ -97,7 +97,8 @@ async fn hit(under: Under, point: &str, wire: WireName) -> Outcome {
     let history = client.history(&message.session()).await?;
     let turn = &history.turns[0];
     assert!(matches!(turn.outcome, Some(TurnOutcome::Completed { .. })), "{turn:?}");
-    let thoughts = turn.messages.iter().flat_map(|it| &it.blocks).flat_map(|it| &it.list);
+    let thoughts =
+        turn.messages.iter().flat_map(|message| &message.blocks).flat_map(|blocks| &blocks.list);
     let texts = thoughts.filter_map(|block| match block {
         Block::Thinking { text, .. } => text.inline(),
         _ => None,

@@ -171,7 +171,9 @@ async fn calls_of(client: &Client, session: &str) -> Result<(usize, Vec<Call>), 
     assert!(events.len() < 1_000, "the whole journal is looked at");
     let call_in = |event: &EventView| event.body["call"].as_str().unwrap().to_owned();
     let mut ends: BTreeMap<String, bool> = BTreeMap::new();
-    for event in events.iter().filter(|it| it.kind == "tool_done" || it.kind == "tool_uncertain") {
+    for event in
+        events.iter().filter(|event| event.kind == "tool_done" || event.kind == "tool_uncertain")
+    {
         let second = ends.insert(call_in(event), event.kind == "tool_uncertain");
         assert_eq!(second, None, "I3: {event:?}");
     }
@@ -426,7 +428,7 @@ async fn died(node: &mut Node) -> Outcome {
 
 /// A seed of one's own reproduces the times of the kills.
 pub(crate) fn seed() -> u64 {
-    std::env::var("CLAWNODE_SEED").map_or_else(|_| rand::random(), |it| it.parse().unwrap())
+    std::env::var("CLAWNODE_SEED").map_or_else(|_| rand::random(), |seed| seed.parse().unwrap())
 }
 
 /// How many kills a soak makes; `CLAWNODE_KILLS` says another number.

@@ -110,8 +110,8 @@ fn is_notice(frame: &Frame, name: &str) -> bool {
 /// How often an attempt gave way, a call was answered, and one failed.
 async fn journaled(node: &Node, message: &Message) -> Result<[usize; 3], ProcessError> {
     let events = node.client()?.journal::<EventView>(&message.session()).await?;
-    let of = |kind: &str| events.iter().filter(|event| event.kind == kind).count();
-    Ok(["model_gave_way", "model_done", "model_failed"].map(of))
+    let count_of = |kind: &str| events.iter().filter(|event| event.kind == kind).count();
+    Ok(["model_gave_way", "model_done", "model_failed"].map(count_of))
 }
 
 /// A turn whose provider is in mid-answer.

@@ -43,8 +43,8 @@ mod nats {
 
     /// Whether the status says that no node can read this kind of events.
     fn lacks(status: &StatusView, kind: &str) -> bool {
-        let lacking = |it: &clawnode_proto::view::WarningView| {
-            it.name == "nodes.too_old" && it.message.contains(kind)
+        let lacking = |warning: &clawnode_proto::view::WarningView| {
+            warning.name == "nodes.too_old" && warning.message.contains(kind)
         };
         status.warnings.iter().any(lacking)
     }

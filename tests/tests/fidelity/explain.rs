@@ -5,9 +5,9 @@ use std::{collections::BTreeSet, fmt::Debug};
 use clawnode_sim::{Bugs, Faults};
 use clawnode_tests::conformance::Result;
 
-use crate::grounds::world;
 use crate::operations::{EACH, Op, PARTITION, SEEDS_LOSSY_PAIR, SEEDS_PAIR, TRIES};
 use crate::operator::{Operator, Seen};
+use crate::worlds::world;
 
 /// What else than a calm world may explain.
 #[derive(Clone, Copy, Debug, Default)]
@@ -69,8 +69,8 @@ fn choices(op: Op, seen: &Seen, allowed: Allowed) -> Vec<Choice> {
         (true, true) => SEEDS_PAIR,
         (true, false) => SEEDS_LOSSY_PAIR,
     };
-    let of = |faults| (0..seeds).map(move |seed| Choice { seed, faults });
-    faults.into_iter().flat_map(of).collect()
+    let choices_with = |faults| (0..seeds).map(move |seed| Choice { seed, faults });
+    faults.into_iter().flat_map(choices_with).collect()
 }
 
 /// Whether what became of the one can be seen in the other.

@@ -18,7 +18,7 @@
 #![expect(clippy::print_stdout, reason = "these are tests, also in their helper functions")]
 
 mod explain;
-mod grounds;
 mod operations;
 mod operator;
 mod stores;
+mod worlds;

@@ -13,9 +13,9 @@ use clawnode_tests::{
 };
 
 use crate::explain::{Allowed, Trace, explain};
-use crate::grounds::{real, simulated, world};
 use crate::operations::{ACK_WAIT, Op, PARTITION, PARTITIONS, operations};
 use crate::operator::{Operator, Seen};
+use crate::worlds::{real, simulated, world};
 
 /// Runs sequences on a storage backend; `before` gets each operation that comes, or the end.
 async fn observe(

@@ -238,8 +238,9 @@ async fn thoughts_go_back_with_their_signatures_and_no_other_way() {
     });
     assert!(altered.await);
     let forged = refuses(|blocks| {
-        if let PlainBlock::Item(Item::Thinking { signature: Some(it), .. }) = &mut blocks[0] {
-            it.push('A');
+        if let PlainBlock::Item(Item::Thinking { signature: Some(signature), .. }) = &mut blocks[0]
+        {
+            signature.push('A');
         }
     });
     assert!(forged.await);
@@ -335,7 +336,7 @@ async fn cache_points_are_where_each_model_takes_them() {
             assert_eq!(list.last() == Some(&point), is_marked, "{model} {place}: {body}");
         }
         let points = body.to_string().matches("cachePoint").count();
-        assert_eq!(points, [tools, system, result, last].iter().filter(|it| **it).count());
+        assert_eq!(points, [tools, system, result, last].iter().filter(|is_set| **is_set).count());
         let failed = &body["messages"][2]["content"][0]["toolResult"];
         let is_known = model.contains("claude") || model.contains("nova");
         assert_eq!(failed["status"].as_str(), is_known.then_some("error"), "{model}");

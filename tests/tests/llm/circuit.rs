@@ -119,7 +119,7 @@ async fn an_outage_opens_the_circuit_and_a_reply_closes_it() {
         }
         let closed = report(&models);
         assert_eq!(closed.state, CircuitState::Closed);
-        let states: Vec<_> = closed.history.iter().map(|it| it.state).collect();
+        let states: Vec<_> = closed.history.iter().map(|change| change.state).collect();
         let (open, half_open) = (CircuitState::Open, CircuitState::HalfOpen);
         assert_eq!(states, [open, half_open, open, half_open, CircuitState::Closed]);
         assert_eq!(server.stop().await.unwrap().len(), 9);

@@ -98,11 +98,11 @@ async fn a_reply_that_breaks_off_is_asked_for_again() {
 async fn after_a_broken_connection_the_first_retry_comes_at_once() {
     let cut = || Act::Reply(Reply::steps([Step::Text { text: "par".to_owned() }, Step::Cut]));
     let waits = |events: &[ModelEvent]| -> Vec<Duration> {
-        let of = |event: &ModelEvent| match event {
+        let shown = |event: &ModelEvent| match event {
             ModelEvent::Retrying { wait, .. } => Some(*wait),
             _ => None,
         };
-        events.iter().filter_map(of).collect()
+        events.iter().filter_map(shown).collect()
     };
     for wire in WIRES {
         for (acts, at_once) in [

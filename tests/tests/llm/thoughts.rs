@@ -82,7 +82,7 @@ pub(crate) fn kept(events: &[ModelEvent]) -> [PlainMessage; 2] {
         is_error: false,
         media: Vec::new(),
     };
-    let tool_replies = tool_uses.iter().map(|it| answer(&it.id)).collect();
+    let tool_replies = tool_uses.iter().map(|tool_use| answer(&tool_use.id)).collect();
     [
         PlainMessage { tool_uses, blocks, ..PlainMessage::text(Role::Assistant, text(events)) },
         PlainMessage { tool_replies, ..PlainMessage::text(Role::User, "") },
@@ -217,8 +217,8 @@ async fn a_round_that_began_without_a_thought_goes_on_without() {
     request.messages.push(PlainMessage::text(Role::User, "and now?"));
     done(&asked(Wire::Anthropic, &server, request).await);
     let bodies: Vec<Value> =
-        server.calls().iter().map(|it| serde_json::from_slice(&it.body).unwrap()).collect();
-    let told: Vec<bool> = bodies.iter().map(|it| it["thinking"].is_object()).collect();
+        server.calls().iter().map(|call| serde_json::from_slice(&call.body).unwrap()).collect();
+    let told: Vec<bool> = bodies.iter().map(|body| body["thinking"].is_object()).collect();
     assert_eq!(told, [true, false, false, true], "the next turn thinks again");
     assert_eq!(bodies[1]["max_tokens"], 500);
     server.stop().await.unwrap();

@@ -165,9 +165,9 @@ async fn a_signature_of_gemini_goes_back_with_its_call_and_nothing_else_does() {
     assert!(signature.len() > 20);
     let quoted = format!("\"{signature}\"");
     let other = format!("\"A{signature}\"");
-    let (refused, _) = changed(Wire::Gemini, |it| alter(it, 0, &quoted, &other)).await;
+    let (refused, _) = changed(Wire::Gemini, |request| alter(request, 0, &quoted, &other)).await;
     assert!(refused, "an altered signature is refused");
-    let (refused, _) = changed(Wire::Gemini, |it| alter(it, 1, "fc_1_0", "fc_1_1")).await;
+    let (refused, _) = changed(Wire::Gemini, |request| alter(request, 1, "fc_1_0", "fc_1_1")).await;
     assert!(refused, "and one that is of another call");
     // After a change of model in mid-turn there is none: what the vendor takes then is sent.
     let (refused, body) = changed(Wire::Gemini, Vec::clear).await;
@@ -196,15 +196,21 @@ async fn the_signature_at_the_end_of_a_text_goes_back_too() {
 async fn reasoning_items_go_back_before_what_followed_them() {
     let (refused, body) = changed(Wire::OpenaiResponses, |_| {}).await;
     assert!(!refused);
-    let kinds: Vec<_> =
-        body["input"].as_array().unwrap().iter().map(|it| it["type"].as_str().unwrap()).collect();
+    let kinds: Vec<_> = body["input"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| item["type"].as_str().unwrap())
+        .collect();
     let said = ["reasoning", "message", "reasoning", "reasoning", "function_call"];
     assert_eq!(kinds[1..6], said);
     assert_eq!(body["include"], json!(["reasoning.encrypted_content"]));
-    let (refused, _) = changed(Wire::OpenaiResponses, |it| alter(it, 0, "Wo ist", "Wo war")).await;
+    let (refused, _) =
+        changed(Wire::OpenaiResponses, |request| alter(request, 0, "Wo ist", "Wo war")).await;
     assert!(refused, "altered");
     let (refused, _) = changed(Wire::OpenaiResponses, |blocks| {
-        let at = blocks.iter().position(|it| matches!(it, PlainBlock::Item(Item::Opaque { .. })));
+        let at =
+            blocks.iter().position(|block| matches!(block, PlainBlock::Item(Item::Opaque { .. })));
         blocks.remove(at.unwrap());
     })
     .await;

@@ -176,7 +176,9 @@ async fn a_damaged_job_is_told_once_and_may_be_put_again() -> Result {
         store.jobs.put(&job(2)?).await?;
         let again = consumer.next().await?;
         assert_eq!(again.bytes, job(2)?.to_bytes()?);
-        assert!(!store.health.warnings().await.iter().any(|it| it.name == "local.damaged"));
+        assert!(
+            !store.health.warnings().await.iter().any(|warning| warning.name == "local.damaged")
+        );
         home.close(store).await;
     }
     Ok(())

@@ -20,7 +20,8 @@ fn long(word: &str) -> String {
 }
 
 fn bytes_of_log(disk: &PowerCutDisk) -> usize {
-    let is_log = |path: &std::path::Path| path.extension().is_some_and(|it| it == "seg");
+    let is_log =
+        |path: &std::path::Path| path.extension().is_some_and(|extension| extension == "seg");
     disk.files().iter().filter(|(path, _)| is_log(path)).map(|(_, bytes)| bytes.len()).sum()
 }
 

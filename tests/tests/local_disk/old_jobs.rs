@@ -76,7 +76,7 @@ async fn runs(store: &Storage, clock: &Hand, delivery: &JobDelivery) -> Result<b
                 JobOut::Read { .. } => {
                     let found = store.bucket.get(&job_key(id)).await?;
                     let state = match found {
-                        Some(it) => Some((it.position, JobState::from_bytes(&it.value)?)),
+                        Some(entry) => Some((entry.position, JobState::from_bytes(&entry.value)?)),
                         None => None,
                     };
                     JobIn::Read(id, state)
@@ -105,8 +105,8 @@ async fn runs(store: &Storage, clock: &Hand, delivery: &JobDelivery) -> Result<b
 }
 
 /// What the session of a job does when no runner takes it, and when the turn has ended.
-async fn given_up(store: &Storage, it: &Job) -> Result {
-    let (key, revoked) = (job_key(it.id), JobState::Revoked.to_bytes()?);
+async fn given_up(store: &Storage, job: &Job) -> Result {
+    let (key, revoked) = (job_key(job.id), JobState::Revoked.to_bytes()?);
     let at = store.bucket.put(&key, Position(0), revoked.into(), None).await?;
     let closed = JobState::Closed.to_bytes()?;
     store.bucket.put(&key, at, closed.into(), Some(JOB_CLOSED_TTL)).await?;
@@ -120,15 +120,15 @@ async fn a_job_that_was_called_off_does_not_run_when_its_node_comes_back_late() 
     for after in [Duration::from_mins(2), DAY, JOB_AGE_MAX + DAY, 9 * DAY, 400 * DAY] {
         let home = Home::new()?;
         let (store, clock) = store(&home)?;
-        let it = once(1)?;
-        store.jobs.put(&it).await?;
+        let job = once(1)?;
+        store.jobs.put(&job).await?;
         clock.set(Duration::from_mins(1));
-        given_up(&store, &it).await?;
+        given_up(&store, &job).await?;
         clock.set(after);
-        let mut consumer = store.jobs.consume(&it.capability).await?;
+        let mut consumer = store.jobs.consume(&job.capability).await?;
         let delivery = consumer.next().await?;
         assert!(!runs(&store, &clock, &delivery).await?, "it ran after {after:?}");
-        assert_eq!(store.jobs.pending(&it.capability).await?, 0, "after {after:?}");
+        assert_eq!(store.jobs.pending(&job.capability).await?, 0, "after {after:?}");
         store.health.close().await;
     }
     Ok(())
@@ -139,16 +139,16 @@ async fn a_job_that_was_called_off_does_not_run_when_its_node_comes_back_late() 
 async fn a_job_that_was_done_does_not_run_again_after_its_state_is_forgotten() -> Result {
     let home = Home::new()?;
     let (store, clock) = store(&home)?;
-    let it = once(1)?;
-    store.jobs.put(&it).await?;
-    let mut consumer = store.jobs.consume(&it.capability).await?;
+    let job = once(1)?;
+    store.jobs.put(&job).await?;
+    let mut consumer = store.jobs.consume(&job.capability).await?;
     let delivery = consumer.next().await?;
     assert!(runs(&store, &clock, &delivery).await?, "a job in time runs");
-    let done = store.bucket.get(&job_key(it.id)).await?.ok_or("its state")?;
+    let done = store.bucket.get(&job_key(job.id)).await?.ok_or("its state")?;
     let closed = JobState::Closed.to_bytes()?;
-    store.bucket.put(&job_key(it.id), done.position, closed.into(), Some(JOB_CLOSED_TTL)).await?;
+    store.bucket.put(&job_key(job.id), done.position, closed.into(), Some(JOB_CLOSED_TTL)).await?;
     // As if the acknowledgement had been lost.
-    store.jobs.put(&it).await?;
+    store.jobs.put(&job).await?;
     clock.set(8 * DAY);
     let delivery = consumer.next().await?;
     assert!(!runs(&store, &clock, &delivery).await?);

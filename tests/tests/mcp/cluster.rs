@@ -51,9 +51,9 @@ impl Cluster {
     }
 
     /// The node that runs the server, once one of these does.
-    async fn host(&self, of: &[&str]) -> Result<String, ProcessError> {
+    async fn host(&self, hosts: &[&str]) -> Result<String, ProcessError> {
         let runs = |view: &McpServerView| {
-            view.running.as_ref().is_some_and(|node| of.contains(&node.as_str()))
+            view.running.as_ref().is_some_and(|node| hosts.contains(&node.as_str()))
         };
         let params = json!({ "server": "everything" });
         let view: McpServerView =
@@ -69,7 +69,8 @@ impl Cluster {
         client.chat(&message).await?;
         let history = client.history(&message.session()).await?;
         let turn = history.turns.last().unwrap();
-        let reply = turn.messages.iter().flat_map(|it| &it.tool_replies).next_back().unwrap();
+        let reply =
+            turn.messages.iter().flat_map(|message| &message.tool_replies).next_back().unwrap();
         Ok(reply.content.inline().unwrap_or_default().to_owned())
     }
 }

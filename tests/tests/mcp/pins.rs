@@ -40,7 +40,7 @@ async fn is_run_after_a_change(planted: McpBug) -> (bool, Bench) {
     let server = bench.server.name().clone();
     let mut pins = bench.pins.clone();
     let changed = |pins: &mcp::Pins| {
-        pins.of(&server).and_then(|it| it.state("act")) == Some(McpToolState::Changed)
+        pins.of(&server).and_then(|pin| pin.state("act")) == Some(McpToolState::Changed)
     };
     pins.wait_for(changed).await.unwrap();
     until("the server is as it was heard", async || {
@@ -77,7 +77,7 @@ async fn s_23_a_changed_tool_is_not_run_until_it_is_approved() {
     let bucket = &*bench.storage.bucket;
     mcp::approve(bucket, &server, Some("act"), None).await.unwrap();
     let mut pins = bench.pins.clone();
-    let state = |pins: &mcp::Pins| pins.of(&server).and_then(|it| it.state("act"));
+    let state = |pins: &mcp::Pins| pins.of(&server).and_then(|pin| pin.state("act"));
     pins.wait_for(|pins| state(pins) == Some(McpToolState::Approved)).await.unwrap();
     assert_eq!(bench.call("bad__act", LONG).await.failure, None);
     bench.stop().await;

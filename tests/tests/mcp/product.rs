@@ -208,9 +208,10 @@ async fn a_server_that_cannot_start_is_named_wherever_people_look() -> Outcome {
     configure(&home, &format!("{agent}{rule}{broken}"));
     let node = Node::up(&home).await?;
     let client = node.client()?;
-    let warns = |status: &StatusView| status.warnings.iter().any(|it| it.name == "mcp.down");
+    let warns =
+        |status: &StatusView| status.warnings.iter().any(|warning| warning.name == "mcp.down");
     let status: StatusView = client.call_when("status", json!({}), warns).await?;
-    let told = &status.warnings.iter().find(|it| it.name == "mcp.down").unwrap().message;
+    let told = &status.warnings.iter().find(|warning| warning.name == "mcp.down").unwrap().message;
     assert!(
         told.starts_with("MCP server `nope` on ")
             && told.contains("cannot start `no-such-command`"),
@@ -247,10 +248,11 @@ async fn a_server_that_cannot_start_is_named_wherever_people_look() -> Outcome {
     let client = node.client()?;
     let healed = |status: &StatusView| !warns(status);
     let _: StatusView = client.call_when("status", json!({}), healed).await?;
-    let has = |agent: &AgentDetail| agent.tools.iter().any(|it| it.name.as_str() == "nope__echo");
+    let has =
+        |agent: &AgentDetail| agent.tools.iter().any(|tool| tool.name.as_str() == "nope__echo");
     let agent = json!({ "agent": "default" });
     let view: AgentDetail = client.call_when("agents.show", agent, has).await?;
-    assert!(view.tools.iter().all(|it| it.status == ProviderStatus::Healthy), "{view:?}");
+    assert!(view.tools.iter().all(|tool| tool.status == ProviderStatus::Healthy), "{view:?}");
     assert_eq!(view.missing, [], "its tools are there");
     Ok(())
 }

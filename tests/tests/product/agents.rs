@@ -108,9 +108,10 @@ async fn a_changed_file_that_is_not_taken_whole_is_told() -> Outcome {
     let node = Node::up(&home).await?;
     let client = node.client()?;
     let told = async |name: &'static str| {
-        let has = move |status: &StatusView| status.warnings.iter().any(|it| it.name == name);
+        let has =
+            move |status: &StatusView| status.warnings.iter().any(|warning| warning.name == name);
         let status: StatusView = client.call_when("status", json!({}), has).await?;
-        let warning = status.warnings.into_iter().find(|it| it.name == name).unwrap();
+        let warning = status.warnings.into_iter().find(|warning| warning.name == name).unwrap();
         Result::<String, ProcessError>::Ok(warning.message)
     };
     write("[agents.default]\nstep_limit = 4\n[session]\nkeep_stateless = \"2d\"\n");
@@ -133,7 +134,9 @@ async fn a_changed_file_that_is_not_taken_whole_is_told() -> Outcome {
     let waits = told("config.waits").await?;
     assert!(waits.contains("changes of `hooks`"), "{waits}");
     std::fs::remove_dir_all(home.path().join("hooks")).unwrap();
-    let well = |it: &StatusView| !it.warnings.iter().any(|it| it.name.starts_with("config."));
+    let well = |status: &StatusView| {
+        !status.warnings.iter().any(|warning| warning.name.starts_with("config."))
+    };
     let _: StatusView = client.call_when("status", json!({}), well).await?;
     let agent: serde_json::Value = client.call("agents.show", json!({"agent": "default"})).await?;
     assert_eq!(agent["step_limit"], 6);

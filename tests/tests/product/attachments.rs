@@ -83,8 +83,11 @@ async fn a_picture_reaches_the_model_also_after_a_crash_and_goes_with_its_sessio
     let text = json!({ "type": "text", "text": "what is it?", "cache_control": cached });
     assert_eq!(blocks(&calls[0]), [image.clone(), image, text]);
     let history = client.finished(&session(), 1).await?;
-    let names: Vec<_> =
-        history.turns[0].messages[0].attachments.iter().map(|it| &it.name).collect();
+    let names: Vec<_> = history.turns[0].messages[0]
+        .attachments
+        .iter()
+        .map(|attachment| &attachment.name)
+        .collect();
     assert_eq!(names, [&Some("a.png".to_owned()), &Some("b.png".to_owned())]);
     let (status, _) =
         ask(&client, Verb::GET, &format!("{files}/{}", file["file"].as_str().unwrap()), Vec::new())
@@ -212,8 +215,12 @@ async fn an_openai_client_sends_pictures_and_their_past() -> Outcome {
     let (status, answer) = ask(&client, Verb::POST, path, body.to_string().into_bytes()).await;
     assert_eq!(status, 200, "{answer}");
     let asked: Value = serde_json::from_slice(&server.asked(1).await[0].body).unwrap();
-    let messages: Vec<_> =
-        asked["messages"].as_array().unwrap().iter().filter(|it| it["role"] != "system").collect();
+    let messages: Vec<_> = asked["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|message| message["role"] != "system")
+        .collect();
     assert_eq!(messages[0]["content"][0], image);
     assert_eq!(messages[2]["content"][0], file);
     node.stop().await

@@ -35,7 +35,7 @@ async fn a_limit_is_reached_and_raised(home: &Home, _server: &ModelServer) -> Ou
     for text in ["one", "two"] {
         client.chat(&Message::new("ada", text)).await?;
     }
-    let view = shown(&client, "agent:default", |it| it.limits[0].spent == 2).await?;
+    let view = shown(&client, "agent:default", |account| account.limits[0].spent == 2).await?;
     assert_eq!((view.origin, view.limits[0].state), (LimitOrigin::Person, LimitState::Spent));
     assert!(view.set_by.is_some_and(|by| by.starts_with("operator at ")), "who set it is known");
 
@@ -44,11 +44,13 @@ async fn a_limit_is_reached_and_raised(home: &Home, _server: &ModelServer) -> Ou
     let explained: BudgetExplainView =
         client.call("budget.explain", json!({ "session": session })).await?;
     assert!(!explained.possible);
-    let hinders = explained.limits.iter().find(|it| it.forecast == CallForecast::Bankrupt).unwrap();
+    let hinders =
+        explained.limits.iter().find(|limit| limit.forecast == CallForecast::Bankrupt).unwrap();
     assert_eq!(hinders.account.to_string(), "agent:default");
     let raise = "clawnode budget set agent:default --loops-per-day 4";
     assert!(hinders.why.contains(raise), "{}", hinders.why);
-    let spent = |status: &StatusView| status.warnings.iter().any(|it| it.name == "budgets.spent");
+    let spent =
+        |status: &StatusView| status.warnings.iter().any(|warning| warning.name == "budgets.spent");
     client.call_when("status", json!({}), spent).await?;
 
     // As it says.
@@ -56,16 +58,16 @@ async fn a_limit_is_reached_and_raised(home: &Home, _server: &ModelServer) -> Ou
     let ended = home.run(&words).await?;
     assert_eq!(ended.code, 0, "{ended:?}");
     client.chat(&Message::new("ada", "three")).await?;
-    let view = shown(&client, "agent:default", |it| it.limits[0].spent == 3).await?;
+    let view = shown(&client, "agent:default", |account| account.limits[0].spent == 3).await?;
     assert_eq!(view.changes.len(), 2, "{view:?}");
 
     // Only that account's own limits go.
     let list: BudgetList = client.call("budget.list", json!({})).await?;
-    assert!(list.accounts.iter().any(|it| it.account.to_string() == "agent:default"), "{list:?}");
+    assert!(list.accounts.iter().any(|row| row.account.to_string() == "agent:default"), "{list:?}");
     let ended = home.run(&["budget", "reset", "agent:default"]).await?;
     assert_eq!(ended.code, 0, "{ended:?}");
     let list: BudgetList = client.call("budget.list", json!({})).await?;
-    assert!(list.accounts.iter().all(|it| it.account.to_string() != "agent:default"), "{list:?}");
+    assert!(list.accounts.iter().all(|row| row.account.to_string() != "agent:default"), "{list:?}");
 
     let wrong: Result<Value, _> =
         client.call("budget.show", json!({ "account": "agent:defualt" })).await;
@@ -96,20 +98,21 @@ async fn bud_6_what_a_dead_process_has_is_named_and_given_back() -> Outcome {
     });
     let _set: AccountView = client.call("budget.set", set).await?;
     client.chat(&Message::new("ada", "one")).await?;
-    shown(&client, "cluster", |it| it.limits[0].spent > 0).await?;
+    shown(&client, "cluster", |account| account.limits[0].spent > 0).await?;
     node.kill().await?;
 
     let node = Node::up(&home).await?;
     let client = node.client()?;
-    let before = shown(&client, "cluster", |it| it.limits[0].stranded > 0).await?;
-    let name = before.limits[0].holders.iter().find(|it| it.dead).unwrap().node.clone().unwrap();
+    let before = shown(&client, "cluster", |account| account.limits[0].stranded > 0).await?;
+    let name =
+        before.limits[0].holders.iter().find(|holder| holder.dead).unwrap().node.clone().unwrap();
     let reconcile = ["budget", "reconcile", "cluster", "--node", name.as_str(), "--json"];
     let ended = home.run(&reconcile).await?;
     assert_eq!(ended.code, 2, "it is not confirmed: {ended:?}");
     let ended = home.run(&[&reconcile[..], &["--gone"]].concat()).await?;
     let closed = ended.json()?;
     assert_eq!(closed["sessions"], json!(1), "{ended:?}");
-    let after = shown(&client, "cluster", |it| it.limits[0].stranded == 0).await?;
+    let after = shown(&client, "cluster", |account| account.limits[0].stranded == 0).await?;
     assert_eq!(after.limits[0].spent, before.limits[0].spent, "its call was reported");
     drop(server);
     node.stop().await
@@ -127,7 +130,7 @@ async fn bud_7_a_backup_keeps_what_is_spent() -> Outcome {
     });
     let _set: AccountView = client.call("budget.set", set).await?;
     client.chat(&Message::new("ada", "one")).await?;
-    let before = shown(&client, "agent:default", |it| it.limits[0].spent == 1).await?;
+    let before = shown(&client, "agent:default", |account| account.limits[0].spent == 1).await?;
     node.stop().await?;
     let file = home.path().join("kept.tar");
     let file = file.to_str().unwrap();
@@ -150,7 +153,7 @@ async fn bud_7_a_backup_keeps_what_is_spent() -> Outcome {
         "an orderly end leaves nothing"
     );
     client.chat(&Message::new("ada", "two")).await?;
-    shown(&client, "agent:default", |it| it.limits[0].state == LimitState::Spent).await?;
+    shown(&client, "agent:default", |account| account.limits[0].state == LimitState::Spent).await?;
     node.stop().await
 }
 
@@ -181,9 +184,11 @@ async fn bud_8_embeddings_count_in_the_limits_of_the_cluster() -> Outcome {
     };
     let (status, answer) = embed("one two three").await;
     assert_eq!(status, 200, "it makes no loop: {answer}");
-    let tokens =
-        |it: &AccountView| it.limits.iter().find(|it| it.unit == BudgetUnit::Tokens).cloned();
-    shown(&client, "cluster", |it| tokens(it).is_some_and(|it| it.spent == 3)).await?;
+    let tokens = |account: &AccountView| {
+        account.limits.iter().find(|limit| limit.unit == BudgetUnit::Tokens).cloned()
+    };
+    shown(&client, "cluster", |account| tokens(account).is_some_and(|limit| limit.spent == 3))
+        .await?;
     let (status, answer) = embed(&"word ".repeat(100)).await;
     assert_eq!((status, server.count()), (429, 1), "{answer}");
     assert!(

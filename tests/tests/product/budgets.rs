@@ -17,8 +17,9 @@ async fn set(client: &Client, account: &AccountKey) -> Result<Vec<(Value, Value)
     // There is no journal before the first of them.
     let shown: Value = client.call("journal.show", asked).await.unwrap_or_default();
     let events = shown["events"].as_array().cloned().unwrap_or_default();
-    let bodies = events.iter().filter(|event| event["kind"] == "budget_set").map(|it| &it["body"]);
-    Ok(bodies.map(|it| (it["source"]["type"].clone(), it["limits"].clone())).collect())
+    let bodies =
+        events.iter().filter(|event| event["kind"] == "budget_set").map(|event| &event["body"]);
+    Ok(bodies.map(|body| (body["source"]["type"].clone(), body["limits"].clone())).collect())
 }
 
 /// Waits until an account was given limits so many times; returns the last ones.

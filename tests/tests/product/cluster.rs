@@ -112,13 +112,15 @@ async fn nodes_partitions_and_trees_are_those_of_the_cluster() -> Outcome {
     let list: PartitionList = cluster.document(&["partitions"]).await?;
     assert_eq!(list.partitions.len(), usize::from(PARTITIONS));
     let workers: BTreeSet<_> =
-        [&cluster.first, &cluster.second].map(|it| it.process().unwrap()).into();
+        [&cluster.first, &cluster.second].map(|node| node.process().unwrap()).into();
     for partition in &list.partitions {
         assert_eq!(partition.serve.iter().copied().collect::<BTreeSet<_>>(), workers);
         assert!(partition.waiting.is_some() && partition.in_hand.is_some());
     }
     let idle = |list: &PartitionList| {
-        list.partitions.iter().all(|it| (it.waiting, it.in_hand) == (Some(0), Some(0)))
+        list.partitions
+            .iter()
+            .all(|partition| (partition.waiting, partition.in_hand) == (Some(0), Some(0)))
     };
     let _: PartitionList = cluster.client.call_when("partitions.list", json!({}), idle).await?;
 
@@ -154,7 +156,10 @@ async fn nodes_partitions_and_trees_are_those_of_the_cluster() -> Outcome {
         }
     }
     let one: TreeView = cluster.document(&["tree", "worker-2"]).await?;
-    assert_eq!(one.processes.iter().map(|it| &it.node).collect::<Vec<_>>(), [&name("worker-2")]);
+    assert_eq!(
+        one.processes.iter().map(|process| &process.node).collect::<Vec<_>>(),
+        [&name("worker-2")]
+    );
     let ended = cluster.home.run(&["tree", "absent"]).await?;
     assert_eq!(ended.code, 1, "{ended:?}");
     assert!(ended.err.contains("clawnode nodes"), "{ended:?}");
@@ -163,7 +168,10 @@ async fn nodes_partitions_and_trees_are_those_of_the_cluster() -> Outcome {
     assert_eq!((status.sessions, status.nodes.len()), (1, 3));
     let bus = status.bus.unwrap();
     assert_eq!(bus.stores.len(), 6);
-    assert!(bus.stores.iter().all(|it| it.replicas == 1 && it.problem.is_none()), "{bus:?}");
+    assert!(
+        bus.stores.iter().all(|store| store.replicas == 1 && store.problem.is_none()),
+        "{bus:?}"
+    );
     // What nothing can be done about is no warning.
     assert_eq!(status.warnings, []);
     cluster.stop().await
@@ -187,9 +195,9 @@ async fn what_happens_is_told_without_a_word_of_a_conversation() -> Outcome {
         told.push(line);
     }
     assert!(told.iter().all(|line| !line.contains("Schnurrli")), "{told:?}");
-    let at = |name: &str| names.iter().position(|it| it == name);
+    let at = |name: &str| names.iter().position(|event| event == name);
     assert!(at("turn_started") < at("turn_ended") && at("turn_started").is_some(), "{names:?}");
-    assert_eq!(names.iter().filter(|it| *it == "node_joined").count(), 3, "{names:?}");
+    assert_eq!(names.iter().filter(|event| *event == "node_joined").count(), 3, "{names:?}");
     following.kill().await.unwrap();
 
     // Someone who waits for the next event is answered when there is one, and the counts agree.
@@ -216,11 +224,11 @@ async fn a_worker_that_dies_or_differs_is_shown_to_people() -> Outcome {
     let gone = cluster.first.process().unwrap();
     let Cluster { home, gateway, client, first, second, _server, _nats } = cluster;
     first.kill().await?;
-    let known = |it: &DeadView| {
-        it.process == gone
-            && it.node == Some(name("worker-1"))
-            && it.ago_ms.is_some()
-            && !it.replaced
+    let known = |dead: &DeadView| {
+        dead.process == gone
+            && dead.node == Some(name("worker-1"))
+            && dead.ago_ms.is_some()
+            && !dead.replaced
     };
     let dead = |list: &NodeList| list.dead.iter().any(known) && list.nodes.len() == 2;
     let _: NodeList = client.call_when("nodes.list", json!({}), dead).await?;
@@ -239,14 +247,18 @@ async fn a_worker_that_dies_or_differs_is_shown_to_people() -> Outcome {
     let expected = EventBody::NodeDead { process: gone, node: Some(name("worker-1")) };
     let events = cluster
         .events_when(|events| {
-            let warned = |it: &EventBody| {
-                matches!(it, EventBody::Warning { name, .. }
+            let warned = |body: &EventBody| {
+                matches!(body, EventBody::Warning { name, .. }
                 if name == "agents.config_differs")
             };
             events.contains(&expected) && events.iter().any(warned)
         })
         .await?;
-    assert_eq!(events.iter().filter(|it| **it == expected).count(), 1, "the eldest tells it once");
+    assert_eq!(
+        events.iter().filter(|event| **event == expected).count(),
+        1,
+        "the eldest tells it once"
+    );
 
     let ended = cluster.home.run(&["status"]).await?;
     assert!(ended.out.contains("agents.config_differs"), "{ended:?}");

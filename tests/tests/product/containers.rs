@@ -106,8 +106,8 @@ async fn lose_a_worker_and_a_gateway(cluster: &Cluster) -> Outcome {
     // L8: only nodes share a network with servers that ask for no credentials.
     let networks = "{{range $name, $it := .NetworkSettings.Networks}}{{$name}} {{end}}";
     for (service, wanted) in [("nats-1", "cn_bus "), ("worker-1", "cn_bus cn_default ")] {
-        let of = format!("cn_{service}_1");
-        let seen = cluster.engine.docker(&["inspect", "-f", networks, &of]).await?;
+        let container = format!("cn_{service}_1");
+        let seen = cluster.engine.docker(&["inspect", "-f", networks, &container]).await?;
         assert_eq!(seen.trim_end_matches('\n'), wanted, "{service}");
     }
     let bus = cluster.engine.docker(&["network", "inspect", "-f", "{{.Internal}}", "cn_bus"]);
@@ -138,8 +138,9 @@ async fn lose_a_worker_and_a_gateway(cluster: &Cluster) -> Outcome {
     // What is left ends by itself when asked to.
     cluster.compose(&["stop", "gateway-2", "worker-1", "worker-2", "worker-3"]).await?;
     for service in ["gateway-2", "worker-1", "worker-2", "worker-3"] {
-        let of = format!("cn_{service}_1");
-        let code = cluster.engine.docker(&["inspect", "-f", "{{.State.ExitCode}}", &of]).await?;
+        let container = format!("cn_{service}_1");
+        let code =
+            cluster.engine.docker(&["inspect", "-f", "{{.State.ExitCode}}", &container]).await?;
         let killed = service == lost;
         assert_eq!(code.trim(), if killed { "137" } else { "0" }, "{service}");
     }

@@ -97,11 +97,11 @@ fn mode(path: &Path, mode: u32) {
 }
 
 fn named<'a>(frames: &'a [Frame], name: &str) -> Vec<&'a Value> {
-    frames.iter().filter(|it| it.event == name).map(|it| &it.data).collect()
+    frames.iter().filter(|frame| frame.event == name).map(|frame| &frame.data).collect()
 }
 
 fn count(events: &[Value], kind: &str) -> usize {
-    events.iter().filter(|it| it["kind"] == kind).count()
+    events.iter().filter(|event| event["kind"] == kind).count()
 }
 
 fn calculates(what: &str) -> Act {
@@ -145,7 +145,7 @@ async fn hook_1_hook_2_changes_take_effect_and_are_in_the_journal() -> Outcome {
     assert_eq!(scene.server.calls()[1].results, ["forty-two"]);
     let events = scene.events(&node).await?;
     assert_eq!((count(&events, "model_hooked"), count(&events, "tool_hooked")), (2, 1));
-    let done = events.iter().find(|it| it["kind"] == "tool_done").unwrap();
+    let done = events.iter().find(|event| event["kind"] == "tool_done").unwrap();
     assert_eq!(done["body"]["hooks"]["changed_by"], json!(["result"]), "{done}");
     node.stop().await?;
     scene.replays().await
@@ -172,10 +172,13 @@ async fn what_a_hook_blocks_is_not_done_and_everybody_is_told() -> Outcome {
 
     let frames = scene.turn(&node, "go").await?;
     let results = named(&frames, "tool_result");
-    let of = |tool: &str| results.iter().find(|it| it["name"] == tool).unwrap();
-    assert_eq!(of("time_now")["failure"], "refused", "{results:?}");
-    assert!(of("time_now")["content"].as_str().unwrap().contains("no clocks"), "{results:?}");
-    let held = of("calculate")["content"].as_str().unwrap();
+    let result_of = |tool: &str| results.iter().find(|result| result["name"] == tool).unwrap();
+    assert_eq!(result_of("time_now")["failure"], "refused", "{results:?}");
+    assert!(
+        result_of("time_now")["content"].as_str().unwrap().contains("no clocks"),
+        "{results:?}"
+    );
+    let held = result_of("calculate")["content"].as_str().unwrap();
     assert!(held.contains("no sums") && held.contains("was made"), "{held}");
     let told = scene.server.calls()[1].results.join("\n");
     assert!(told.contains("no sums") && told.contains("no clocks"), "{told}");
@@ -184,12 +187,12 @@ async fn what_a_hook_blocks_is_not_done_and_everybody_is_told() -> Outcome {
 
     let frames = scene.turn(&node, "forbidden").await?;
     let errors = named(&frames, "error");
-    assert_eq!(errors.first().map(|it| &it["code"]), Some(&json!("blocked")), "{frames:?}");
+    assert_eq!(errors.first().map(|error| &error["code"]), Some(&json!("blocked")), "{frames:?}");
     let message = errors[0]["message"].as_str().unwrap();
     assert!(message.contains("hook `a`") && message.contains("not this"), "{message}");
     assert_eq!(scene.server.count(), 2, "the model was not asked");
     let last = scene.events(&node).await?;
-    let ended = last.iter().rfind(|it| it["kind"] == "turn_done").unwrap();
+    let ended = last.iter().rfind(|event| event["kind"] == "turn_done").unwrap();
     assert_eq!(ended["body"]["outcome"]["type"], "blocked", "{ended}");
     node.stop().await?;
     scene.replays().await
@@ -224,12 +227,12 @@ async fn hooks_that_fail_are_closed_or_passed_over_as_they_are_marked() -> Outco
     let results = named(&frames, "tool_result");
     assert_eq!((&results[0]["content"], &results[0]["failure"]), (&json!("2"), &Value::Null));
     let events = scene.events(&node).await?;
-    let hooked = events.iter().find(|it| it["kind"] == "tool_hooked").unwrap();
+    let hooked = events.iter().find(|event| event["kind"] == "tool_hooked").unwrap();
     let passed: Vec<(&str, &str)> = hooked["body"]["trail"]["passed_over"]
         .as_array()
         .unwrap()
         .iter()
-        .map(|it| (it["hook"].as_str().unwrap(), it["fault"].as_str().unwrap()))
+        .map(|passed| (passed["hook"].as_str().unwrap(), passed["fault"].as_str().unwrap()))
         .collect();
     let mut wanted: Vec<(&str, &str)> = faults.map(|(name, _, fault)| (name, fault)).into();
     wanted.sort_unstable();
@@ -315,7 +318,10 @@ async fn a_hook_whose_node_is_killed_is_asked_again() -> Outcome {
 fn lines(path: &Path) -> Vec<String> {
     // A line is there once its end is.
     let text = fs::read_to_string(path).unwrap_or_default();
-    text.split_inclusive('\n').filter_map(|it| it.strip_suffix('\n')).map(str::to_owned).collect()
+    text.split_inclusive('\n')
+        .filter_map(|line| line.strip_suffix('\n'))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// If a guard is removed, each start and `doctor` report it, until a person says that it is all
@@ -328,7 +334,7 @@ async fn a_hook_that_is_gone_is_missed() -> Outcome {
     let doctor = async || {
         let doctor = scene.home.run(&["doctor", "--json"]).await?.json()?;
         let checks = doctor["checks"].as_array().unwrap().clone();
-        let hooks = checks.into_iter().filter(|it| it["name"] == "hooks");
+        let hooks = checks.into_iter().filter(|check| check["name"] == "hooks");
         Ok::<Vec<Value>, ProcessError>(hooks.collect())
     };
     Node::up(&scene.home).await?.stop().await?;
@@ -345,12 +351,13 @@ async fn a_hook_that_is_gone_is_missed() -> Outcome {
         assert!(text.contains("before_tool_call/taken") && !text.contains("stays"), "{text}");
     }
     let log = fs::read_to_string(scene.home.log()).unwrap();
-    let missed = log.lines().filter(|it| it.contains("is gone") && it.contains("taken")).count();
+    let missed =
+        log.lines().filter(|line| line.contains("is gone") && line.contains("taken")).count();
     assert_eq!(missed, 2, "{log}");
     // A person says that it is all right.
     let seen = scene.home.data().join("hooks.seen");
     let lines = fs::read_to_string(&seen).unwrap();
-    let lines: Vec<&str> = lines.lines().filter(|it| !it.contains("taken")).collect();
+    let lines: Vec<&str> = lines.lines().filter(|line| !line.contains("taken")).collect();
     fs::write(&seen, lines.join("\n")).unwrap();
     let found = doctor().await?;
     assert_eq!((found.len(), &found[0]["verdict"]), (1, &json!("green")), "{found:?}");
@@ -381,7 +388,8 @@ async fn a_file_that_may_not_be_asked_is_refused_by_name() -> Outcome {
         );
         assert!(hooks[1]["refused"].as_str().unwrap().contains(why), "{list}");
         let doctor = scene.home.run(&["doctor", "--json"]).await?.json()?;
-        let check = doctor["checks"].as_array().unwrap().iter().find(|it| it["name"] == "hooks");
+        let check =
+            doctor["checks"].as_array().unwrap().iter().find(|check| check["name"] == "hooks");
         assert_eq!(check.unwrap()["verdict"], "red", "{doctor}");
     }
     mode(&path, 0o700);

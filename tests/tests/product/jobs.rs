@@ -76,9 +76,9 @@ async fn what_a_command_says_is_kept_shown_searched_and_removed() -> Outcome {
     let all = log(&client, &kept, json!({ "limit": 1_000 })).await?;
     assert!(all.over && all.cut.is_none() && all.lost.is_empty(), "{all:?}");
     assert_eq!(all.lines.len(), 103);
-    let of = |stream| all.lines.iter().filter(move |line| line.stream == stream);
-    assert!(of(LogStream::Stderr).map(|line| line.text.as_str()).eq(["two"]));
-    assert_eq!(of(LogStream::Stdout).next_back().unwrap().text, "LAST");
+    let lines_of = |stream| all.lines.iter().filter(move |line| line.stream == stream);
+    assert!(lines_of(LogStream::Stderr).map(|line| line.text.as_str()).eq(["two"]));
+    assert_eq!(lines_of(LogStream::Stdout).next_back().unwrap().text, "LAST");
     let tail = log(&client, &kept, json!({ "tail": 2, "stream": "stdout" })).await?;
     assert_eq!(texts(&tail), ["100", "LAST"]);
     let found = log(&client, &kept, json!({ "search": "last" })).await?;
@@ -259,7 +259,8 @@ async fn makes(place: &str, socket: &Path) -> Outcome {
     said.lines.sort_by_key(|line| line.stream.as_str());
     assert_eq!(texts(&said), ["err", "out"]);
     let run = &kept.runs[0];
-    let mut names: Vec<&str> = run.artifacts.iter().map(|it| it.name.as_str()).collect();
+    let mut names: Vec<&str> =
+        run.artifacts.iter().map(|artifact| artifact.name.as_str()).collect();
     names.sort_unstable();
     // One of two names of the same file has the content; the other is a link.
     assert!(names == ["a/b/c.txt", "zeros"] || names == ["hard", "zeros"], "{run:?}");

@@ -107,10 +107,10 @@ async fn a_worker_on_nats_that_stops_has_left_and_is_not_dead() -> Outcome {
     for _ in 0..STOPS {
         let worker = Node::start(&far, Start::role("worker")).await?;
         let process = worker.process().unwrap();
-        let here = |list: &NodeList| list.nodes.iter().any(|it| it.process == process);
+        let here = |list: &NodeList| list.nodes.iter().any(|node| node.process == process);
         let _: NodeList = client.call_when("nodes.list", json!({}), here).await?;
         worker.stop().await?;
-        let list: NodeList = client.call_when("nodes.list", json!({}), |it| !here(it)).await?;
+        let list: NodeList = client.call_when("nodes.list", json!({}), |list| !here(list)).await?;
         assert_eq!(list.dead, [], "it said that it leaves");
     }
     let all = json!({ "limit": 1_000 });

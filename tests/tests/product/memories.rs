@@ -31,7 +31,7 @@ async fn points(
 }
 
 fn texts(points: &[MemoryPointView]) -> Vec<&str> {
-    points.iter().map(|it| it.text.as_str()).collect()
+    points.iter().map(|point| point.text.as_str()).collect()
 }
 
 fn lives_in(place: &str, key: &str) -> Value {
@@ -110,13 +110,14 @@ async fn an_export_is_imported_once_and_a_memory_is_deleted_with_its_journal() -
             "MEM-3: {ended:?}"
         );
     }
-    let ids = |points: Vec<MemoryPointView>| points.iter().map(|it| it.id).collect::<Vec<_>>();
+    let ids =
+        |points: Vec<MemoryPointView>| points.iter().map(|point| point.id).collect::<Vec<_>>();
     assert_eq!(
         ids(points(&client, MEMORY, false).await?),
         ids(points(&client, "shared/handbook", false).await?),
     );
     let keys = |list: MemoryList| -> Vec<String> {
-        list.memories.iter().map(|it| format!("{} {}", it.memory, it.points)).collect()
+        list.memories.iter().map(|memory| format!("{} {}", memory.memory, memory.points)).collect()
     };
     let listed = client.call("memory.list", json!({})).await?;
     assert_eq!(keys(listed), ["default/all 150", "shared/handbook 150"]);
@@ -156,8 +157,10 @@ async fn what_was_learned_from_a_session_goes_with_it() -> Outcome {
         client.chat(&message).await?;
         sessions.push(message.session());
     }
-    let ids: Vec<String> =
-        sessions.iter().map(|it| it.parse::<SessionKey>().unwrap().entity().to_string()).collect();
+    let ids: Vec<String> = sessions
+        .iter()
+        .map(|session| session.parse::<SessionKey>().unwrap().entity().to_string())
+        .collect();
     let agent = sessions[0].parse::<SessionKey>().unwrap().agent;
     let (all, peer) = (format!("{agent}/all"), MemoryKey::of_peer(&sessions[0].parse().unwrap()));
     for memory in [all.as_str(), &peer.to_string(), "shared/handbook"] {
@@ -186,7 +189,7 @@ async fn what_was_learned_from_a_session_goes_with_it() -> Outcome {
 }
 
 fn found(view: &MemorySearchView) -> Vec<&str> {
-    view.found.iter().map(|it| it.text.as_str()).collect()
+    view.found.iter().map(|found| found.text.as_str()).collect()
 }
 
 #[tokio::test]

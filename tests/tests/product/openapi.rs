@@ -69,7 +69,8 @@ impl Api {
     async fn judge(&self, operation: &Value, answer: Response, what: &str) -> (u16, Value) {
         let status = answer.status().as_u16();
         assert!(status < 500 || status == 503, "{what}: {status}");
-        let kind = answer.headers().get("content-type").map(|it| it.to_str().unwrap().to_owned());
+        let kind =
+            answer.headers().get("content-type").map(|value| value.to_str().unwrap().to_owned());
         let media = kind.as_deref().unwrap_or_default().split(';').next().unwrap_or_default();
         let named = &operation["responses"][status.to_string()];
         if named.is_null() {
@@ -104,7 +105,8 @@ impl Api {
         let mut schema = schema.clone();
         schema["components"] = self.document["components"].clone();
         let validator = jsonschema::validator_for(&schema).unwrap();
-        let wrong: Vec<String> = validator.iter_errors(body).map(|it| it.to_string()).collect();
+        let wrong: Vec<String> =
+            validator.iter_errors(body).map(|error| error.to_string()).collect();
         assert!(wrong.is_empty(), "{what}: {wrong:#?} in {body}");
     }
 }

@@ -115,7 +115,7 @@ impl Scene {
 
     async fn kinds(&self, message: &Message) -> Result<Vec<String>, ProcessError> {
         let events: Vec<Value> = self.client.journal(&message.session()).await?;
-        Ok(events.iter().map(|it| it["kind"].as_str().unwrap().to_owned()).collect())
+        Ok(events.iter().map(|event| event["kind"].as_str().unwrap().to_owned()).collect())
     }
 
     async fn stop(self) -> Outcome {
@@ -142,10 +142,10 @@ async fn end_of(turn: &mut Turn) -> Result<(Value, Value), ProcessError> {
 
 /// What the model was shown of the tools of a turn: the text, and whether it is an error.
 fn told(turn: &TurnView) -> Vec<(String, bool)> {
-    let replies = turn.messages.iter().filter(|it| it.role == Role::User);
+    let replies = turn.messages.iter().filter(|message| message.role == Role::User);
     replies
         .flat_map(|message| &message.tool_replies)
-        .map(|it| (it.content.inline().unwrap_or_default().to_owned(), it.is_error))
+        .map(|reply| (reply.content.inline().unwrap_or_default().to_owned(), reply.is_error))
         .collect()
 }
 
@@ -225,7 +225,7 @@ async fn everything_stops(mut scene: Scene) -> Outcome {
     }
     // An effect that may have happened is not called undone.
     let kinds = scene.kinds(&tools).await?;
-    let count = |kind: &str| kinds.iter().filter(|it| *it == kind).count();
+    let count = |kind: &str| kinds.iter().filter(|other| *other == kind).count();
     assert_eq!((count("tool_asked"), count("tool_done")), (2, 1), "{kinds:?}");
     assert_eq!((count("tool_uncertain"), count("turn_done")), (1, 1), "{kinds:?}");
 
@@ -259,8 +259,8 @@ async fn everything_stops(mut scene: Scene) -> Outcome {
         scene.command(&["panic", "--clear", "--id", &id]).await?;
     assert_eq!((code, cleared[0].on), (0, false));
     waiting.completed().await?;
-    let on: SwitchList = scene.client.call("panic.list", json!({})).await?;
-    assert_eq!(on, SwitchList::default());
+    let switches: SwitchList = scene.client.call("panic.list", json!({})).await?;
+    assert_eq!(switches, SwitchList::default());
     scene.client.chat(&Message::new("eve", "hello again")).await?;
     let history = scene.turns(&slow, 2).await?;
     assert!(matches!(history.turns[0].outcome, Some(TurnOutcome::Stopped { .. })), "{history:?}");
@@ -400,7 +400,7 @@ async fn a_node_that_is_out_of_touch_on_nats_stops_by_itself_and_goes_on_afterwa
     assert!(safe.contains("lost touch with the store"), "{safe}");
     assert!(once.contains(" knows whether the call of `effect_once` happened"), "{once}");
     assert_eq!(scene.counter.total().unwrap(), 2, "neither was run again");
-    let begun = scene.kinds(&slow).await?.iter().filter(|it| *it == "model_begun").count();
+    let begun = scene.kinds(&slow).await?.iter().filter(|other| *other == "model_begun").count();
     assert_eq!(begun, 2, "the call that was given up is made once more");
     let in_touch = |status: &StatusView| !alone(status);
     let _: StatusView = scene.client.call_when("status", json!({}), in_touch).await?;
@@ -429,8 +429,8 @@ async fn a_latch_whose_gateway_is_killed_stops_the_workers_on_nats_all_the_same(
     scene.client = scene.nodes[0].client()?;
     let refused = scene.client.send(&Message::new("eve", "hello")).await.unwrap_err();
     assert_eq!(refused.refusal().unwrap().code, ErrorCode::Stopped);
-    let on: SwitchList = scene.client.call("panic.list", json!({})).await?;
-    let clear = json!({ "latch": on.latches[0].id });
+    let switches: SwitchList = scene.client.call("panic.list", json!({})).await?;
+    let clear = json!({ "latch": switches.latches[0].id });
     let _: PanicView = scene.client.call("panic.clear", clear).await?;
     scene.client.chat(&Message::new("eve", "hello")).await?;
     scene.stop().await

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::Outcome;
 
 fn find<'a>(view: &'a ProvidersView, kind: ProviderKind, name: &str) -> Option<&'a ProviderView> {
-    view.providers.iter().find(|it| it.kind == kind && it.provider == name)
+    view.providers.iter().find(|provider| provider.kind == kind && provider.provider == name)
 }
 
 /// A node whose tools are counted, and a model that asks for one of them, then refuses a key, then is
@@ -59,7 +59,7 @@ async fn providers_tell_how_they_fare() -> Outcome {
     let message = Message::new("ada", "go");
     drop(client.send(&message).await?);
     let runs = |view: &ProvidersView| {
-        find(view, ProviderKind::Execution, "effects").is_some_and(|it| it.in_hand == 1)
+        find(view, ProviderKind::Execution, "effects").is_some_and(|provider| provider.in_hand == 1)
     };
     let _: ProvidersView = client.call_when("providers.health", json!({}), runs).await?;
     counter.hold(false);
@@ -102,9 +102,12 @@ async fn outage(server: &ModelServer, node: &Node) -> Result<(), ProcessError> {
     assert_eq!((circuit.state, circuit.refused), (CircuitState::Open, 1), "{circuit:?}");
     assert!(circuit.next_try > Some(circuit.since), "{circuit:?}");
     let failures = [(CircuitFailure::Overloaded, 5)];
-    assert!(circuit.failures.iter().map(|it| (it.kind, it.count)).eq(failures), "{circuit:?}");
+    assert!(
+        circuit.failures.iter().map(|failure| (failure.kind, failure.count)).eq(failures),
+        "{circuit:?}"
+    );
     let status: StatusView = client.call("status", json!({})).await?;
-    let names: Vec<&str> = status.warnings.iter().map(|it| it.name.as_str()).collect();
+    let names: Vec<&str> = status.warnings.iter().map(|warning| warning.name.as_str()).collect();
     assert!(names.contains(&"providers.circuit_open"), "{names:?}");
     assert!(!names.contains(&"providers.failing"), "one line is enough: {names:?}");
     Ok(())
@@ -118,7 +121,7 @@ async fn what_a_node_lacks_keeps_it_from_being_chosen() -> Outcome {
     let nodes: NodeList = client.call("nodes.list", json!({})).await?;
     let own = nodes.nodes[0].node.clone();
     let spec = |actions: &[&str]| {
-        let steps: Vec<Value> = actions.iter().map(|it| json!({ "action": it })).collect();
+        let steps: Vec<Value> = actions.iter().map(|action| json!({ "action": action })).collect();
         json!({ "steps": steps, "intent": "what else a planner says" })
     };
     let params = json!({ "execution_spec": spec(&["effect_safe", "calculate"]) });

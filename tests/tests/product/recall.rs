@@ -82,7 +82,7 @@ impl RemindedAgent {
 
     fn bodies(&self) -> Vec<String> {
         let calls = self.server.calls();
-        calls.iter().map(|it| String::from_utf8_lossy(&it.body).into_owned()).collect()
+        calls.iter().map(|call| String::from_utf8_lossy(&call.body).into_owned()).collect()
     }
 
     /// Whether a file of the store has this text.
@@ -100,7 +100,7 @@ fn has(path: &Path, text: &[u8]) -> bool {
         return fs::read_dir(path).unwrap().any(|entry| has(&entry.unwrap().path(), text));
     }
     // A file that was there when the folder was read may have its last name by now.
-    fs::read(path).unwrap_or_default().windows(text.len()).any(|it| it == text)
+    fs::read(path).unwrap_or_default().windows(text.len()).any(|window| window == text)
 }
 
 async fn reminds_and_forgets(ground: Ground) -> Outcome {
@@ -143,7 +143,7 @@ async fn reminds_and_forgets(ground: Ground) -> Outcome {
     until("what was said", async || {
         let view: MemorySearchView = client.call("memory.search", asked.clone()).await?;
         let is_said =
-            view.found.iter().any(|it| it.point.is_none() && it.text.contains("ada asks"));
+            view.found.iter().any(|found| found.point.is_none() && found.text.contains("ada asks"));
         Ok(is_said.then_some(()))
     })
     .await?;

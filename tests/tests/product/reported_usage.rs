@@ -108,7 +108,7 @@ async fn counts(client: &Client, wire: &str) -> Result<u64, ProcessError> {
         assert_eq!(counted, expected, "{wire}: {text}");
     }
     let excess = 40 + MORE - held[4].most().0;
-    let view = shown(client, wire, |it| it.limits[0].excess > 0).await?;
+    let view = shown(client, wire, |account| account.limits[0].excess > 0).await?;
     let limit = &view.limits[0];
     assert_eq!((limit.state, limit.excess), (LimitState::Over, excess), "{wire}: C22");
     let tokens = |used: &Usage| used.input_tokens + used.output_tokens;
@@ -120,7 +120,7 @@ async fn counts(client: &Client, wire: &str) -> Result<u64, ProcessError> {
 async fn waits_until_allowed(home: &Home, client: &Client, wire: &str) -> Outcome {
     let waiting = message(wire, "again");
     let mut turn = client.send(&waiting).await?;
-    let waits = |it: &AccountView| it.limits[0].waiting == 1;
+    let waits = |account: &AccountView| account.limits[0].waiting == 1;
     let view = shown(client, wire, waits).await?;
     assert_eq!(view.limits[0].state, LimitState::Over, "{wire}");
     // Those who follow the turn read why it waits, and what to do.
@@ -138,8 +138,8 @@ async fn waits_until_allowed(home: &Home, client: &Client, wire: &str) -> Outcom
     assert!(history.turns.last().unwrap().outcome.is_none(), "{wire}: it waits");
     let allow = format!("clawnode budget allow agent:{wire} --usd-per-month");
     let warned = |status: &StatusView| {
-        let said = |it: &clawnode_proto::view::WarningView| {
-            it.name == "budgets.asks" && it.hint.contains(&allow)
+        let said = |warning: &clawnode_proto::view::WarningView| {
+            warning.name == "budgets.asks" && warning.hint.contains(&allow)
         };
         status.warnings.iter().any(said)
     };
@@ -148,7 +148,7 @@ async fn waits_until_allowed(home: &Home, client: &Client, wire: &str) -> Outcom
     let ended = home.run(&words).await?;
     assert_eq!(ended.code, 0, "{ended:?}");
     assert_eq!(turn.completed().await?, "reply to: again", "{wire}");
-    let view = shown(client, wire, |it| it.limits[0].waiting == 0).await?;
+    let view = shown(client, wire, |account| account.limits[0].waiting == 0).await?;
     assert_eq!((view.limits[0].excess, view.limits[0].allowed), (0, true), "{wire}");
     Ok(())
 }

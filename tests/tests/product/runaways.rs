@@ -47,8 +47,8 @@ async fn resume(client: &Client) -> Result<AgentView, ProcessError> {
 
 async fn warning(client: &Client) -> Result<Option<(String, String)>, ProcessError> {
     let status: StatusView = client.call("status", json!({})).await?;
-    let found = status.warnings.into_iter().find(|it| it.name == "agent.paused");
-    Ok(found.map(|it| (it.message, it.hint)))
+    let found = status.warnings.into_iter().find(|warning| warning.name == "agent.paused");
+    Ok(found.map(|warning| (warning.message, warning.hint)))
 }
 
 #[tokio::test]
@@ -75,7 +75,7 @@ async fn a_model_that_calls_tools_over_and_over_is_stopped_until_a_person_resume
         "the fourth call of a tool was refused, and no model was asked again"
     );
     // The record follows.
-    let is_paused = |it: &AgentView| it.paused;
+    let is_paused = |agent: &AgentView| agent.paused;
     let params = json!({ "agent": "default" });
     let paused: AgentView = client.call_when("agents.show", params, is_paused).await?;
     let pause = paused.pause.unwrap();
@@ -123,7 +123,7 @@ async fn turns_over_their_limit_wait_until_the_agent_is_resumed_and_a_restart_ke
     let client = node.client()?;
     client.chat(&Message::new("ada", "one")).await?;
     let second = client.send(&Message::new("bob", "two")).await?;
-    let is_paused = |it: &AgentView| it.pause.is_some();
+    let is_paused = |agent: &AgentView| agent.pause.is_some();
     let params = json!({ "agent": "default" });
     let _: AgentView = client.call_when("agents.show", params, is_paused).await?;
     assert_eq!(server.count(), 1, "the second turn did not begin");
@@ -140,7 +140,7 @@ async fn turns_over_their_limit_wait_until_the_agent_is_resumed_and_a_restart_ke
     let node = Node::up(&home).await?;
     let client = node.client()?;
     let still = agent(&client).await?;
-    assert_eq!(still.pause.and_then(|it| it.limit), Some(AgentLimit::TurnsPerHour));
+    assert_eq!(still.pause.and_then(|pause| pause.limit), Some(AgentLimit::TurnsPerHour));
     assert_eq!(server.count(), 2);
     resume(&client).await?;
     let history = client.finished(&second.session, 1).await?;
@@ -169,7 +169,7 @@ async fn workers_count_together_and_a_gateway_pauses_the_agent_for_all_of_them()
         turns.push(client.send(&Message::new(&format!("peer-{n}"), "go")).await?);
     }
     // However they are spread: one worker exceeds the limit, or both together do.
-    let is_paused = |it: &AgentView| it.pause.is_some();
+    let is_paused = |agent: &AgentView| agent.pause.is_some();
     let params = json!({ "agent": "default" });
     let paused: AgentView = client.call_when("agents.show", params, is_paused).await?;
     let pause = paused.pause.unwrap();
@@ -188,7 +188,7 @@ async fn workers_count_together_and_a_gateway_pauses_the_agent_for_all_of_them()
                 }
                 Err(error) => return Err(error),
             };
-            let ended = history.turns.iter().all(|it| it.outcome.is_some());
+            let ended = history.turns.iter().all(|turn| turn.outcome.is_some());
             Ok((ended && !history.turns.is_empty()).then_some(()))
         })
         .await?;

@@ -73,9 +73,11 @@ async fn a_turn_runs_commands_in_docker_and_in_bubblewrap() -> Outcome {
         let node = Node::up(&home).await?;
         let mut results = results(&node, &Message::new("ada", "go")).await?;
         // They run at the same time, and end in any order.
-        results.sort_by_key(|it| it["content"].to_string());
-        let told: Vec<(&Value, &str)> =
-            results.iter().map(|it| (&it["failure"], it["content"].as_str().unwrap())).collect();
+        results.sort_by_key(|result| result["content"].to_string());
+        let told: Vec<(&Value, &str)> = results
+            .iter()
+            .map(|result| (&result["failure"], result["content"].as_str().unwrap()))
+            .collect();
         assert_eq!(told[0], (&Value::Null, "$(id) --help\n"), "{place}: {told:?}");
         assert_eq!(told[1], (&json!("failed"), "42\n65534\n[exit code 3]"), "{place}");
         let part = "part\n[timed_out: it was killed after 1 s; its output is above]\n\
@@ -267,7 +269,8 @@ async fn f_03_on_nats_docker_containers_of_a_killed_node_are_removed_by_another(
     let mut nodes = vec![Node::up(&homes[0]).await?, Node::up(&homes[1]).await?];
     let turn = nodes[0].client()?.send(&Message::new("ada", "go")).await?;
     let process = running(&engine).await?;
-    let at = nodes.iter().position(|it| it.process().is_some_and(|it| it.to_string() == process));
+    let at =
+        nodes.iter().position(|node| node.process().is_some_and(|id| id.to_string() == process));
     nodes.swap_remove(at.unwrap()).kill().await?;
     drop(turn);
     none(&engine).await?;

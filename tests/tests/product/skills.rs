@@ -105,7 +105,7 @@ async fn a_trigger_shows_a_skill_and_a_crash_shows_the_same() -> Outcome {
     assert!(!body(&server.calls()[2]).contains("One line each."), "it was of its turn alone");
     let events: Vec<Value> = client.journal(&turn.session).await?;
     let activated: Vec<&Value> =
-        events.iter().filter(|it| it["kind"] == "skills_activated").collect();
+        events.iter().filter(|event| event["kind"] == "skills_activated").collect();
     assert_eq!(activated.len(), 1, "{events:?}");
     assert!(activated[0].to_string().contains("digest"));
     node.stop().await?;

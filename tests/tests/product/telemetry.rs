@@ -73,7 +73,10 @@ async fn a_turn_is_one_trace_and_holds_no_content() -> Outcome {
     for at in at {
         let before = &bytes[at.saturating_sub(SPAN_HEAD)..at];
         let trace = TRACE.to_be_bytes();
-        assert!(before.windows(trace.len()).any(|it| it == trace), "the job is of another trace");
+        assert!(
+            before.windows(trace.len()).any(|window| window == trace),
+            "the job is of another trace"
+        );
     }
     for content in ["a private matter", "reply to:"] {
         assert_eq!(count(content.as_bytes()), 0, "content is never captured");

@@ -65,7 +65,10 @@ async fn a_turn_runs_the_tools_that_its_model_asks_for() -> Outcome {
         let node = Node::up(&home).await?;
         let frames = frames(&node, &Message::new("ada", "go")).await?;
         let names = |frames: Vec<&Value>| -> Vec<String> {
-            frames.iter().map(|it| it["name"].as_str().unwrap_or_default().to_owned()).collect()
+            frames
+                .iter()
+                .map(|frame| frame["name"].as_str().unwrap_or_default().to_owned())
+                .collect()
         };
         let wanted = ["calculate", "file_write", "nope", "file_read"];
         assert_eq!(names(named(&frames, "tool_use")), wanted);
@@ -111,7 +114,10 @@ async fn f_24_broken_calls_are_never_run_and_end_the_turn() -> Outcome {
             assert_eq!(errors.len(), 1, "{name}: {frames:?}");
             assert_eq!(errors[0]["code"], "bad_calls", "{name}");
             let results = named(&frames, "tool_result");
-            assert!(results.iter().all(|it| it["failure"] == "invalid"), "{name}: {results:?}");
+            assert!(
+                results.iter().all(|result| result["failure"] == "invalid"),
+                "{name}: {results:?}"
+            );
             assert!(!home.path().join("files/default/b.txt").exists(), "{name}");
             node.stop().await?;
         }
@@ -127,7 +133,7 @@ async fn a_model_that_goes_round_in_circles_is_warned_and_then_refused() -> Outc
     let node = Node::up(&home).await?;
     let frames = frames(&node, &Message::new("ada", "go")).await?;
     let failures: Vec<&Value> =
-        named(&frames, "tool_result").into_iter().map(|it| &it["failure"]).collect();
+        named(&frames, "tool_result").into_iter().map(|result| &result["failure"]).collect();
     assert_eq!(failures[..4], [&Value::Null; 4]);
     assert_eq!(failures[4], "refused");
     assert_eq!(server.count(), 6);

@@ -62,7 +62,7 @@ fn pages(folder: &str) -> Vec<String> {
         let path = format!("{folder}/{}", entry.file_name().display());
         if entry.path().is_dir() {
             found.extend(pages(&path));
-        } else if entry.path().extension().is_some_and(|it| it == "md") {
+        } else if entry.path().extension().is_some_and(|extension| extension == "md") {
             found.push(path);
         }
     }
@@ -92,7 +92,7 @@ fn every_block_of_a_page_runs_or_has_a_reason() {
     for page in &found {
         wrong.extend(faults(page, &text(page), &scenes));
     }
-    let lost = scenes.iter().filter(|scene| !found.iter().any(|it| it == scene.readme));
+    let lost = scenes.iter().filter(|scene| !found.iter().any(|page| page == scene.readme));
     wrong.extend(lost.map(|scene| format!("{}: there is no such page", scene.readme)));
     assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
 }
@@ -205,11 +205,12 @@ async fn a_first_hour_goes_as_the_tutorial_has_it() -> Outcome {
 #[test]
 fn the_tutorial_says_how_much_is_typed() {
     let page = text(TUTORIAL);
-    let typed: Vec<_> = tasks(&page).iter().map(|it| (it.title.clone(), it.typed())).collect();
+    let typed: Vec<_> =
+        tasks(&page).iter().map(|task| (task.title.clone(), task.typed())).collect();
     assert_eq!(typed.len(), 10);
     assert_eq!(counted(&page), typed);
     // A block of another kind would not be typed.
     let kinds = page.lines().filter_map(|line| line.strip_prefix("```"));
-    let other: Vec<&str> = kinds.filter(|it| !["", "sh", "text", "log"].contains(it)).collect();
+    let other: Vec<&str> = kinds.filter(|kind| !["", "sh", "text", "log"].contains(kind)).collect();
     assert!(other.is_empty(), "{other:?}");
 }

@@ -44,7 +44,7 @@ fn spec(name: &str, risk: Risk, capability: Option<&str>) -> ToolSpec {
         input_schema: r#"{"type":"object","properties":{"n":{"type":"integer"}}}"#.to_owned(),
         class: EffectClass::Safe,
         risk,
-        capability: capability.map(|it| it.parse().unwrap()),
+        capability: capability.map(|text| text.parse().unwrap()),
         timeout_ms: 60_000,
         time: None,
         pin: None,
@@ -177,7 +177,7 @@ impl Place {
             sink: clawnode_tool::RunSink::default(),
             shown: clawnode_tool::ShownMedia::default(),
         };
-        let here = ["docker", "process"].map(|it| it.parse().unwrap()).into();
+        let here = ["docker", "process"].map(|capability| capability.parse().unwrap()).into();
         match self.toolbox.end_calling(run, Some(self.callbacks()), here, cancelled).await {
             ToolEnd::Known { outcome } => told(outcome),
             ToolEnd::Uncertain { detail } => unreachable!("{detail}"),

@@ -38,7 +38,9 @@ async fn f_11_an_engine_of_docker_that_is_killed_is_noticed_and_so_is_its_return
     let executors = Executors::open(vec![commands], SwitchGate::default()).await.unwrap();
     let mut available = executors.available();
     let looking = tokio::spawn(executors.keep());
-    assert!(available.peek(|it| it.capabilities.iter().any(|it| it.as_str() == "docker")));
+    assert!(available.peek(|available| {
+        available.capabilities.iter().any(|capability| capability.as_str() == "docker")
+    }));
 
     let running = bench.sh("echo begun; sleep 1000");
     let kill = async {

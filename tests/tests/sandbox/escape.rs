@@ -47,10 +47,12 @@ async fn remains(engine: &Engine) -> Result<Vec<String>, ProcessError> {
 
 /// The control groups of containers.
 fn groups() -> Vec<String> {
-    let of = |root: &str| fs::read_dir(Path::new("/sys/fs/cgroup").join(root));
-    let Ok(found) = of("memory/docker").or_else(|_| of("docker")) else { return Vec::new() };
-    let names = found.flatten().filter(|it| it.path().is_dir());
-    names.map(|it| it.file_name().to_string_lossy().into_owned()).collect()
+    let groups_in = |root: &str| fs::read_dir(Path::new("/sys/fs/cgroup").join(root));
+    let Ok(found) = groups_in("memory/docker").or_else(|_| groups_in("docker")) else {
+        return Vec::new();
+    };
+    let names = found.flatten().filter(|entry| entry.path().is_dir());
+    names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
 /// The ways that are open.

@@ -39,9 +39,10 @@ async fn files_in_memory_have_a_size() {
                  done; cat {place}/* | wc -c"
             );
             let (failure, text) = sh(&toolbox, &line).await;
-            let written = text.strip_prefix("full\n").and_then(|it| it.trim().parse::<u64>().ok());
+            let written =
+                text.strip_prefix("full\n").and_then(|text| text.trim().parse::<u64>().ok());
             assert!(
-                failure.is_none() && written.is_some_and(|it| it <= 16 << 20),
+                failure.is_none() && written.is_some_and(|bytes| bytes <= 16 << 20),
                 "{place}: {text}"
             );
         }
@@ -123,7 +124,7 @@ async fn all_that_a_command_keeps_and_does_is_limited_where_groups_are_delegated
     let line = "for i in $(seq 40); do sleep 5 & done; jobs -p | wc -l";
     let (failure, text) = sh(&toolbox, line).await;
     let begun = text.lines().find_map(|line| line.trim().parse::<u32>().ok());
-    assert!(failure.is_some() || begun.is_some_and(|it| it < 24), "{text}");
+    assert!(failure.is_some() || begun.is_some_and(|count| count < 24), "{text}");
     if held.cpu {
         let code = "import time\nbegun = time.monotonic()\nwhile time.process_time() < 1: pass\n\
                     print(time.monotonic() - begun > 1.5)";
@@ -132,7 +133,7 @@ async fn all_that_a_command_keeps_and_does_is_limited_where_groups_are_delegated
     // Nothing stays, once the last process has ended.
     let left = || {
         let entries = fs::read_dir(&held.group).unwrap().flatten();
-        entries.filter(|it| it.file_name().as_encoded_bytes().starts_with(b"run-")).count()
+        entries.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"run-")).count()
     };
     until("the groups of commands to go", async || {
         // The next command removes what was still ending.

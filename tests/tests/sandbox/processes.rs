@@ -28,7 +28,7 @@ async fn sh(toolbox: &Toolbox, line: &str) -> (Option<ToolFailure>, String) {
 /// Whether a process of this host has a command line with this in it.
 fn runs(is_it: impl Fn(&str) -> bool) -> bool {
     let processes = fs::read_dir("/proc").unwrap().flatten();
-    let lines = processes.filter_map(|it| fs::read(it.path().join("cmdline")).ok());
+    let lines = processes.filter_map(|process| fs::read(process.path().join("cmdline")).ok());
     lines.map(|line| String::from_utf8_lossy(&line).into_owned()).any(|line| is_it(&line))
 }
 
@@ -237,7 +237,7 @@ async fn f_18_a_planted_bug_is_found() -> Outcome {
     assert!(runs(|line| line.contains(mark)), "the bug is seen");
     for process in fs::read_dir("/proc").unwrap().flatten() {
         let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
-        let id = process.file_name().to_str().and_then(|it| it.parse().ok());
+        let id = process.file_name().to_str().and_then(|name| name.parse().ok());
         if String::from_utf8_lossy(&line).contains(mark)
             && let Some(id) = id.and_then(rustix::process::Pid::from_raw)
         {

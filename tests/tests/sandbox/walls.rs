@@ -67,7 +67,7 @@ fn made(process: &Value, steps: Steps) -> Processes {
 async fn the_probe_says_what_the_host_has() {
     let processes = made(&json!({}), steps());
     processes.health_check().await.unwrap();
-    let found = processes.second_wall().map(|it| it.to_string());
+    let found = processes.second_wall().map(|wall| wall.to_string());
     let wanted = match kernel() {
         6.. => Ok("ABI 6: files, signals and abstract sockets"),
         3..=5 => Ok("ABI 3: files"),

@@ -122,11 +122,14 @@ async fn a_host_is_a_capability_while_it_lets_us_in() {
         }
     };
     let executors = made(host.options(json!({}))).await;
-    assert!(executors.available().peek(|it| it.capabilities.contains(&capability)));
+    assert!(executors.available().peek(|available| available.capabilities.contains(&capability)));
     let key = host.file("other", "no key");
     let executors = made(host.options(json!({ "key": key }))).await;
     let mut available = executors.available();
-    assert!(!available.peek(|it| it.capabilities.contains(&capability)), "it does not get in");
+    assert!(
+        !available.peek(|available| available.capabilities.contains(&capability)),
+        "it does not get in"
+    );
     // Its key is mended while the node runs.
     let keeping = tokio::spawn(executors.keep());
     std::fs::copy(host.path("id"), &key).unwrap();

@@ -170,7 +170,7 @@ fn sleep_of(whose: &str) -> String {
 fn sleeps(seconds: &str) -> bool {
     let wanted = format!("sleep\0{seconds}\0");
     let all = std::fs::read_dir("/proc").unwrap().flatten();
-    all.filter_map(|it| std::fs::read(Path::join(&it.path(), "cmdline")).ok())
+    all.filter_map(|process| std::fs::read(Path::join(&process.path(), "cmdline")).ok())
         .any(|line| line == wanted.as_bytes())
 }
 

@@ -31,7 +31,9 @@ async fn a_tool_of_a_plugin_is_named_after_both_and_only_made_stricter() {
     let toolbox = folder.toolbox(&[plain, strict, mild], &egress()).await;
     let told: Vec<_> = toolbox
         .specs()
-        .map(|it| (it.name.as_str(), it.capability.as_ref().unwrap().as_str(), it.class, it.risk))
+        .map(|spec| {
+            (spec.name.as_str(), spec.capability.as_ref().unwrap().as_str(), spec.class, spec.risk)
+        })
         .collect();
     let wanted = [
         ("mild__run", "wasm.mild", EffectClass::Once, Risk::Admin),
@@ -39,7 +41,7 @@ async fn a_tool_of_a_plugin_is_named_after_both_and_only_made_stricter() {
         ("strict__run", "wasm.strict", EffectClass::Once, Risk::Write),
     ];
     assert_eq!(told, wanted);
-    let plain = toolbox.specs().find(|it| it.name.as_str() == "plain__run").unwrap();
+    let plain = toolbox.specs().find(|spec| spec.name.as_str() == "plain__run").unwrap();
     assert_eq!(plain.timeout_ms, 7_000);
     assert_eq!(said(&call(&toolbox, "plain__run").await), r#"{"a":1}"#);
 }
@@ -90,7 +92,11 @@ async fn a_tool_of_a_plugin_can_be_the_probe_of_another() {
     plugin.probes = [("run".to_owned(), "has_run".to_owned())].into();
     let toolbox = folder.toolbox(&[plugin.clone()], &egress()).await;
     let spec = |toolbox: &Toolbox, name: &str| {
-        toolbox.specs().find(|it| it.name.as_str() == name).map(|it| (it.class, it.pin)).unwrap()
+        toolbox
+            .specs()
+            .find(|spec| spec.name.as_str() == name)
+            .map(|spec| (spec.class, spec.pin))
+            .unwrap()
     };
     assert_eq!(spec(&plain, "posts__run").0, EffectClass::Once);
     assert_eq!(spec(&toolbox, "posts__run").0, EffectClass::Check);

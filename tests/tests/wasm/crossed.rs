@@ -161,14 +161,14 @@ async fn a_key_that_has_a_value_is_listed_whoever_gets_in_the_way() {
         };
         let crossed = Arc::new(Crossed { inner, deed: Mutex::new(Some(deed)) });
         let bucket: Arc<dyn Bucket> = Arc::clone(&crossed) as _;
-        let it = stores(&bucket, "one");
+        let store = stores(&bucket, "one");
         if making {
-            it.put("notes", "k", "new".into(), None).await.unwrap();
+            store.put("notes", "k", "new".into(), None).await.unwrap();
         } else {
-            it.delete("notes", "k", None).await.unwrap();
+            store.delete("notes", "k", None).await.unwrap();
         }
         assert!(crossed.deed.lock().unwrap().is_none(), "another writer was faster");
-        assert_eq!(text(&it, "notes", "k").await.as_deref(), Some("new"));
-        assert_eq!(it.keys("notes").await.unwrap(), ["k"], "making: {making}");
+        assert_eq!(text(&store, "notes", "k").await.as_deref(), Some("new"));
+        assert_eq!(store.keys("notes").await.unwrap(), ["k"], "making: {making}");
     }
 }

@@ -19,12 +19,14 @@ async fn does_what_its_author_wrote(language: &str) {
     folder.file(&format!("{language}.toml"), &std::fs::read(manifest).unwrap());
     let path = folder.file(&format!("{language}.wasm"), &built);
     let mut options = PluginOptions::new(language.parse().unwrap(), path);
-    options.capabilities = ["http:127.0.0.1", "store:notes"].map(|it| it.parse().unwrap()).into();
+    options.capabilities =
+        ["http:127.0.0.1", "store:notes"].map(|text| text.parse().unwrap()).into();
     let egress = Egress::new(http::options(port));
     let compiled = folder.path().join("compiled");
     let storage = on_disk(&folder.path().join("data"));
     let loaded = Plugins::load(&[options], &egress, &compiled).await.keeping(&storage.bucket);
-    let toolbox = Toolbox::new(loaded.executors().map(|it| it as Arc<dyn Executor>)).unwrap();
+    let toolbox =
+        Toolbox::new(loaded.executors().map(|executor| executor as Arc<dyn Executor>)).unwrap();
 
     let tool = |name: &str| format!("{language}__{name}");
     let does = async |name: &str, arguments| {

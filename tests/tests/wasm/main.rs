@@ -49,7 +49,7 @@ impl Folder {
             format!("name = \"{name}\"\nversion = \"1.0\"\ncapabilities = {capabilities:?}\n");
         let path = self.file(&format!("{name}.toml"), manifest.as_bytes());
         let mut options = PluginOptions::new(name.parse().unwrap(), path.with_extension("wasm"));
-        options.capabilities = capabilities.iter().map(|it| it.parse().unwrap()).collect();
+        options.capabilities = capabilities.iter().map(|text| text.parse().unwrap()).collect();
         options
     }
 
@@ -62,7 +62,8 @@ impl Folder {
     /// A toolbox with these plugins.
     async fn toolbox(&self, options: &[PluginOptions], egress: &Egress) -> Toolbox {
         let plugins = Plugins::load(options, egress, &self.path().join("compiled")).await;
-        Toolbox::new(plugins.executors().map(|it| it as std::sync::Arc<dyn Executor>)).unwrap()
+        Toolbox::new(plugins.executors().map(|executor| executor as std::sync::Arc<dyn Executor>))
+            .unwrap()
     }
 }
 

@@ -36,9 +36,9 @@ async fn results_of(
     loop {
         let frame = turn.next().await?;
         if frame.event == "tool_result" {
-            let of = |key: &str| frame.data[key].clone();
-            let name = of("name").as_str().unwrap_or_default().to_owned();
-            seen.push((name, of("content"), of("failure")));
+            let field = |key: &str| frame.data[key].clone();
+            let name = field("name").as_str().unwrap_or_default().to_owned();
+            seen.push((name, field("content"), field("failure")));
         }
         if frame.event == "done" {
             return Ok(seen);
@@ -113,8 +113,8 @@ async fn a_turn_calls_a_plugin_of_a_node_that_has_bad_ones_too() -> Outcome {
     let without = log.lines().filter(|line| line.contains("does not get a tool of a plugin"));
     assert!(without.count() >= 2, "{log}");
     let compiled = std::fs::read_dir(home.data().join("plugins")).unwrap();
-    let compiled = compiled.filter(|it| {
-        it.as_ref().unwrap().path().extension().is_some_and(|ending| ending == "cwasm")
+    let compiled = compiled.filter(|entry| {
+        entry.as_ref().unwrap().path().extension().is_some_and(|ending| ending == "cwasm")
     });
     assert!(compiled.count() >= 1);
     Ok(())
@@ -162,7 +162,7 @@ async fn a_turn_goes_on_when_a_plugin_breaks() -> Outcome {
     let calls = Act::tools([("traps__run", json!({})), ("hung__run", json!({}))]);
     let (server, home) = scene(Script::queue([calls, Act::say("so be it")]), &config).await;
     let node = Node::up(&home).await?;
-    let failures: Vec<Value> = results(&node).await?.into_iter().map(|it| it.2).collect();
+    let failures: Vec<Value> = results(&node).await?.into_iter().map(|result| result.2).collect();
     assert_eq!(failures, ["crashed", "timed_out"]);
     assert_eq!(server.count(), 2);
     node.stop().await

@@ -30,7 +30,7 @@ pub(crate) fn built(folder: &Folder) -> PluginOptions {
     let path = folder.file("echo.wasm", &component);
     let mut options = PluginOptions::new("echo".parse().unwrap(), path);
     let granted = ["http:127.0.0.1", "store:notes", "store:shared/board"];
-    options.capabilities = granted.map(|it| it.parse().unwrap()).into();
+    options.capabilities = granted.map(|text| text.parse().unwrap()).into();
     options
 }
 
@@ -47,7 +47,7 @@ async fn a_plugin_in_rust_does_what_its_author_wrote() {
     let toolbox = toolbox(&folder, port).await;
     let names: Vec<&str> = toolbox.specs().map(|spec| spec.name.as_str()).collect();
     let wanted = ["count", "eat", "fetch", "forget", "hoard", "keys", "panic", "recall"];
-    let wanted = wanted.iter().chain(&["remember", "say"]).map(|it| format!("echo__{it}"));
+    let wanted = wanted.iter().chain(&["remember", "say"]).map(|tool| format!("echo__{tool}"));
     assert_eq!(names, wanted.collect::<Vec<_>>());
     let outcome = call(&toolbox, "echo__say", json!({ "text": "größer" })).await;
     assert_eq!((said(&outcome), outcome.failure), ("größer", None));

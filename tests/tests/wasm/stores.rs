@@ -50,7 +50,7 @@ async fn on_nats(url: String) -> Storage {
 }
 
 pub(crate) fn stores(bucket: &Arc<dyn Bucket>, plugin: &str) -> PluginStores {
-    let granted = ["notes", "shared/board"].map(|it| it.parse::<StoreName>().unwrap());
+    let granted = ["notes", "shared/board"].map(|name| name.parse::<StoreName>().unwrap());
     PluginStores::new(Arc::clone(bucket), plugin.parse().unwrap(), granted.into())
 }
 
@@ -61,34 +61,34 @@ pub(crate) async fn text(stores: &PluginStores, store: &str, key: &str) -> Optio
 
 /// A value is changed by a caller that knows its revision, and by no other.
 async fn revisions(bucket: &Arc<dyn Bucket>) {
-    let it = stores(bucket, "one");
-    let put = |value: &str, expected| it.put("notes", "k", value.into(), expected);
-    assert!(it.get("notes", "k").await.unwrap().is_none());
+    let store = stores(bucket, "one");
+    let put = |value: &str, expected| store.put("notes", "k", value.into(), expected);
+    assert!(store.get("notes", "k").await.unwrap().is_none());
     let first = put("a", Some(0)).await.unwrap();
     assert!(matches!(put("b", Some(0)).await, Err(StoreFailure::Conflict)));
     let second = put("b", Some(first)).await.unwrap();
     assert!(matches!(put("c", Some(first)).await, Err(StoreFailure::Conflict)));
-    assert!(matches!(it.delete("notes", "k", Some(first)).await, Err(StoreFailure::Conflict)));
-    assert!(matches!(it.delete("notes", "k", Some(0)).await, Err(StoreFailure::Conflict)));
-    let found = it.get("notes", "k").await.unwrap().unwrap();
+    assert!(matches!(store.delete("notes", "k", Some(first)).await, Err(StoreFailure::Conflict)));
+    assert!(matches!(store.delete("notes", "k", Some(0)).await, Err(StoreFailure::Conflict)));
+    let found = store.get("notes", "k").await.unwrap().unwrap();
     assert_eq!((&found.value[..], found.revision), (&b"b"[..], second));
     let third = put("c", None).await.unwrap();
     assert!(first < second && second < third && first > 0);
-    it.put("notes", "a", Vec::new(), None).await.unwrap();
-    assert_eq!(it.keys("notes").await.unwrap(), ["a", "k"]);
-    it.delete("notes", "k", Some(third)).await.unwrap();
-    it.delete("notes", "k", None).await.unwrap();
-    assert!(it.get("notes", "k").await.unwrap().is_none());
-    assert_eq!(it.keys("notes").await.unwrap(), ["a"]);
+    store.put("notes", "a", Vec::new(), None).await.unwrap();
+    assert_eq!(store.keys("notes").await.unwrap(), ["a", "k"]);
+    store.delete("notes", "k", Some(third)).await.unwrap();
+    store.delete("notes", "k", None).await.unwrap();
+    assert!(store.get("notes", "k").await.unwrap().is_none());
+    assert_eq!(store.keys("notes").await.unwrap(), ["a"]);
     assert!(matches!(put("d", Some(third)).await, Err(StoreFailure::Conflict)));
     assert!(put("d", Some(0)).await.unwrap() > third);
-    it.delete("notes", "a", None).await.unwrap();
+    store.delete("notes", "a", None).await.unwrap();
     let large: Vec<u8> = (0..PLUGIN_VALUE_BYTES).map(|at| at.to_le_bytes()[0]).collect();
-    it.put("notes", "k", large.clone(), None).await.unwrap();
-    assert_eq!(it.get("notes", "k").await.unwrap().unwrap().value, large);
-    let refused = it.put("notes", "k", vec![0; PLUGIN_VALUE_BYTES + 1], None).await;
+    store.put("notes", "k", large.clone(), None).await.unwrap();
+    assert_eq!(store.get("notes", "k").await.unwrap().unwrap().value, large);
+    let refused = store.put("notes", "k", vec![0; PLUGIN_VALUE_BYTES + 1], None).await;
     assert!(matches!(refused, Err(StoreFailure::TooLarge(65_537))), "{refused:?}");
-    it.delete("notes", "k", None).await.unwrap();
+    store.delete("notes", "k", None).await.unwrap();
 }
 
 /// A plugin has its own stores and those that are shared, and no other.
@@ -179,44 +179,44 @@ async fn out_of_reach(bucket: &Arc<dyn Bucket>, two: &PluginStores) {
 
 /// A store takes so many keys and no more.
 async fn bounded(bucket: &Arc<dyn Bucket>) {
-    let it = stores(bucket, "full");
+    let store = stores(bucket, "full");
     let known =
         StoreKeys { keys: (1..PLUGIN_STORE_KEYS).map(|at| format!("{at:0>128}")).collect() };
     let bytes = Bytes::from(known.to_bytes().unwrap());
     bucket.put("store.full.notes", Position(0), bytes, None).await.unwrap();
-    it.put("notes", "last", b"x".to_vec(), None).await.unwrap();
-    let refused = it.put("notes", "more", b"x".to_vec(), None).await;
+    store.put("notes", "last", b"x".to_vec(), None).await.unwrap();
+    let refused = store.put("notes", "more", b"x".to_vec(), None).await;
     assert!(matches!(refused, Err(StoreFailure::Full)), "{refused:?}");
-    assert!(it.get("notes", "more").await.unwrap().is_none());
-    it.put("notes", "last", b"y".to_vec(), None).await.unwrap();
-    it.put("shared/board", "more", b"x".to_vec(), None).await.unwrap();
+    assert!(store.get("notes", "more").await.unwrap().is_none());
+    store.put("notes", "last", b"y".to_vec(), None).await.unwrap();
+    store.put("shared/board", "more", b"x".to_vec(), None).await.unwrap();
     // A key that a crash left without a value is one that can be removed.
-    it.delete("notes", &format!("{:0>128}", 1), None).await.unwrap();
-    it.put("notes", "more", b"x".to_vec(), None).await.unwrap();
-    assert_eq!(it.keys("notes").await.unwrap().len(), PLUGIN_STORE_KEYS);
+    store.delete("notes", &format!("{:0>128}", 1), None).await.unwrap();
+    store.put("notes", "more", b"x".to_vec(), None).await.unwrap();
+    assert_eq!(store.keys("notes").await.unwrap().len(), PLUGIN_STORE_KEYS);
 }
 
 /// Many change the same keys at once: the list of keys is right whenever all are done.
 async fn contended(bucket: &Arc<dyn Bucket>, rounds: usize) {
     const KEYS: [&str; 3] = ["a", "b", "c"];
     let one = |number: usize| {
-        let it = stores(bucket, "busy");
+        let store = stores(bucket, "busy");
         async move {
             let mut done = 0;
             for round in 0..rounds {
                 let key = KEYS[(number + round) % KEYS.len()];
                 // Everybody makes and removes each key in turn.
                 if (number * 7 + round * 5).is_multiple_of(3) {
-                    it.delete("notes", key, None).await.unwrap();
+                    store.delete("notes", key, None).await.unwrap();
                 } else {
-                    it.put("notes", key, vec![1], None).await.unwrap();
+                    store.put("notes", key, vec![1], None).await.unwrap();
                 }
                 // And counts, each once.
                 loop {
-                    let found = it.get("notes", "count").await.unwrap();
-                    let at = found.as_ref().map_or(0, |it| it.revision);
-                    let count = found.map_or(0, |it| it.value[0]);
-                    let put = it.put("notes", "count", vec![count + 1], Some(at)).await;
+                    let found = store.get("notes", "count").await.unwrap();
+                    let at = found.as_ref().map_or(0, |entry| entry.revision);
+                    let count = found.map_or(0, |entry| entry.value[0]);
+                    let put = store.put("notes", "count", vec![count + 1], Some(at)).await;
                     if !matches!(put, Err(StoreFailure::Conflict)) {
                         put.unwrap();
                         break;
@@ -228,15 +228,15 @@ async fn contended(bucket: &Arc<dyn Bucket>, rounds: usize) {
         }
     };
     let done: usize = join_all((0..6).map(one)).await.into_iter().sum();
-    let it = stores(bucket, "busy");
+    let store = stores(bucket, "busy");
     let mut present = BTreeSet::from(["count".to_owned()]);
     for key in KEYS {
-        if it.get("notes", key).await.unwrap().is_some() {
+        if store.get("notes", key).await.unwrap().is_some() {
             present.insert(key.to_owned());
         }
     }
-    assert_eq!(it.keys("notes").await.unwrap().into_iter().collect::<BTreeSet<_>>(), present);
-    assert_eq!(usize::from(it.get("notes", "count").await.unwrap().unwrap().value[0]), done);
+    assert_eq!(store.keys("notes").await.unwrap().into_iter().collect::<BTreeSet<_>>(), present);
+    assert_eq!(usize::from(store.get("notes", "count").await.unwrap().unwrap().value[0]), done);
 }
 
 async fn all(bucket: &Arc<dyn Bucket>) {
@@ -288,7 +288,7 @@ pub(crate) async fn keeping(
     let options = std::slice::from_ref(plugin);
     let plugins = Plugins::load(options, &egress, &folder.path().join("compiled")).await;
     let plugins = plugins.keeping(bucket);
-    Toolbox::new(plugins.executors().map(|it| it as Arc<dyn Executor>)).unwrap()
+    Toolbox::new(plugins.executors().map(|executor| executor as Arc<dyn Executor>)).unwrap()
 }
 
 /// Calls of one plugin in two processes: each call has an instance of its own, and all one store.
@@ -300,10 +300,10 @@ async fn a_plugin_in_rust_keeps_what_its_other_calls_read_on_another_node() {
     let plugin = rust::built(&folder);
     let here = keeping(&folder, &plugin, &here.bucket).await;
     let there = keeping(&folder, &plugin, &there.bucket).await;
-    let ask = |on: &Toolbox, tool: &str, arguments: serde_json::Value| {
-        let (on, tool) = (on.clone(), format!("echo__{tool}"));
+    let ask = |toolbox: &Toolbox, tool: &str, arguments: serde_json::Value| {
+        let (toolbox, tool) = (toolbox.clone(), format!("echo__{tool}"));
         async move {
-            let outcome = rust::call(&on, &tool, arguments).await;
+            let outcome = rust::call(&toolbox, &tool, arguments).await;
             (outcome.failure.is_none(), said(&outcome).to_owned())
         }
     };
@@ -341,7 +341,7 @@ async fn s_16_a_store_must_be_asked_for_and_granted() {
     let pin = async |capabilities: &[&str], granted: &[&str]| {
         let folder = Folder::new();
         let mut plugin = folder.add("keeps", swapping(), capabilities);
-        plugin.capabilities = granted.iter().map(|it| it.parse().unwrap()).collect();
+        plugin.capabilities = granted.iter().map(|text| text.parse().unwrap()).collect();
         let toolbox = folder.toolbox(&[plugin], &egress).await;
         toolbox.specs().next().map(|spec| spec.pin)
     };

@@ -52,7 +52,7 @@ pub(crate) enum Parsed {
 
 impl Options {
     pub(crate) fn parse(words: impl Iterator<Item = String>) -> Parsed {
-        let mut it = Self {
+        let mut options = Self {
             lint: true,
             test: true,
             soak: false,
@@ -64,31 +64,35 @@ impl Options {
         for word in words {
             match word.as_str() {
                 "-h" | "--help" => return Parsed::Help,
-                "--no-lint" => it.lint = false,
+                "--no-lint" => options.lint = false,
                 "--lint" => only_lint = true,
                 "--setup" => only_setup = true,
-                "--soak" => it.soak = true,
+                "--soak" => options.soak = true,
                 "--chaos" => only_chaos = true,
-                "--wasm" => it.wasm = true,
-                _ => it.filters.push(word),
+                "--wasm" => options.wasm = true,
+                _ => options.filters.push(word),
             }
         }
-        if only_lint && (!it.lint || it.soak || !it.filters.is_empty()) {
+        if only_lint && (!options.lint || options.soak || !options.filters.is_empty()) {
             return Parsed::Wrong("`--lint` cannot be combined with other options".to_owned());
         }
-        if only_chaos && (only_lint || only_setup || it.soak || !it.filters.is_empty()) {
+        if only_chaos && (only_lint || only_setup || options.soak || !options.filters.is_empty()) {
             return Parsed::Wrong("`--chaos` cannot be combined with other options".to_owned());
         }
-        if it.wasm && (only_lint || only_setup || only_chaos) {
+        if options.wasm && (only_lint || only_setup || only_chaos) {
             return Parsed::Wrong(
                 "`--wasm` can only be combined with filters and `--soak`".to_owned(),
             );
         }
-        it.lint &= it.filters.is_empty() && !it.soak && !only_setup && !only_chaos && !it.wasm;
-        it.test = !only_lint && !only_setup && !only_chaos && !it.wasm;
-        it.chaos = only_chaos || it.test && it.filters.is_empty() && !it.soak;
-        it.wasm |= it.test && it.filters.is_empty();
-        Parsed::Run(it)
+        options.lint &= options.filters.is_empty()
+            && !options.soak
+            && !only_setup
+            && !only_chaos
+            && !options.wasm;
+        options.test = !only_lint && !only_setup && !only_chaos && !options.wasm;
+        options.chaos = only_chaos || options.test && options.filters.is_empty() && !options.soak;
+        options.wasm |= options.test && options.filters.is_empty();
+        Parsed::Run(options)
     }
 }
 

@@ -18,9 +18,9 @@ impl BudgetState {
                 let limits = set.limits.clone().map(|limits| ChangeKind::Set { limits });
                 (set.source.clone(), limits.unwrap_or(ChangeKind::Reset))
             }
-            BudgetEvent::Allowed(it) => {
-                let by = LimitSource::Person { name: it.by.clone() };
-                (by, ChangeKind::Allowed { limit: it.limit })
+            BudgetEvent::Allowed(allowed) => {
+                let by = LimitSource::Person { name: allowed.by.clone() };
+                (by, ChangeKind::Allowed { limit: allowed.limit })
             }
             BudgetEvent::Granted(_)
             | BudgetEvent::Warned(_)
@@ -57,7 +57,8 @@ mod tests {
         state.note_change(Timestamp(10), &allowed.into());
         state.note_change(Timestamp(11), &BudgetSet { source, limits: None }.into());
         assert_eq!(state.changes.len(), CHANGES_MOST);
-        let kinds: Vec<_> = state.changes.iter().rev().map(|it| (it.at.0, &it.what)).collect();
+        let kinds: Vec<_> =
+            state.changes.iter().rev().map(|change| (change.at.0, &change.what)).collect();
         assert_eq!(kinds[0], (11, &ChangeKind::Reset));
         assert_eq!(kinds[1], (10, &ChangeKind::Allowed { limit }));
         assert_eq!(state.changes[0].at, Timestamp(4), "the oldest are gone");

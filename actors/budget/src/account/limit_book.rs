@@ -243,7 +243,7 @@ impl LimitBook {
         };
         if self.current.number == window {
             self.current.hear(process, report);
-        } else if let Some(previous) = self.previous.as_mut().filter(|it| it.number == window) {
+        } else if let Some(previous) = self.previous.as_mut().filter(|open| open.number == window) {
             let before = previous.over;
             previous.hear(process, report);
             // A person has to look at it, in whichever window they do.

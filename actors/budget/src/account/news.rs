@@ -18,19 +18,19 @@ const NEWS_MOST: usize = 8;
 impl BudgetState {
     /// Keeps what operators should hear of this event.
     pub(super) fn note_news(&mut self, head: &Head, event: &BudgetEvent) {
-        self.news.retain(|it| head.ts.since(it.at) <= NEWS_AGE);
+        self.news.retain(|item| head.ts.since(item.at) <= NEWS_AGE);
         let Ok(account) = self.key.parse::<AccountKey>() else { return };
         let what = match event {
-            BudgetEvent::Warned(it) => {
-                let (of, spent, limit) = (it.limit, it.spent, it.amount);
-                EventBody::BudgetWarned { account, of, spent, limit }
+            BudgetEvent::Warned(warned) => {
+                let (limit_key, spent, limit) = (warned.limit, warned.spent, warned.amount);
+                EventBody::BudgetWarned { account, of: limit_key, spent, limit }
             }
-            BudgetEvent::Asked(it) => {
-                let (of, spent, limit) = (it.limit, it.spent, it.amount);
-                EventBody::BudgetAsked { account, of, spent, limit }
+            BudgetEvent::Asked(asked) => {
+                let (limit_key, spent, limit) = (asked.limit, asked.spent, asked.amount);
+                EventBody::BudgetAsked { account, of: limit_key, spent, limit }
             }
-            BudgetEvent::Over(it) => {
-                EventBody::BudgetOver { account, of: it.limit, excess: it.excess }
+            BudgetEvent::Over(over) => {
+                EventBody::BudgetOver { account, of: over.limit, excess: over.excess }
             }
             BudgetEvent::Set(_)
             | BudgetEvent::Allowed(_)
@@ -44,12 +44,12 @@ impl BudgetState {
 
     /// The events that operators should know.
     pub(super) fn news(&self) -> impl Iterator<Item = u64> {
-        self.news.iter().map(|it| it.n)
+        self.news.iter().map(|item| item.n)
     }
 
     /// What they hear of this event.
     pub(super) fn news_of(&self, n: u64) -> Option<EventBody> {
-        self.news.iter().find(|it| it.n == n).map(|it| it.what.clone())
+        self.news.iter().find(|item| item.n == n).map(|item| item.what.clone())
     }
 }
 

@@ -68,7 +68,7 @@ proptest! {
                     account.ask(by, SliceAsk { waits, ..ask(number, call, least) });
                 }
                 Step::Report { which, spend, closed, stale, returned } => {
-                    let all: Vec<_> = account.slices.iter().map(|(key, it)| (*key, *it)).collect();
+                    let all: Vec<_> = account.slices.iter().map(|(key, slice)| (*key, *slice)).collect();
                     if all.is_empty() { continue }
                     let ((_, window, by, number), slice) = all[which % all.len()];
                     let spent = slice.spent + spend.min(slice.amount.saturating_sub(slice.spent));

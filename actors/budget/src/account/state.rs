@@ -134,7 +134,7 @@ impl BudgetState {
                 }
             }
             BudgetInput::Allow { by, limit, window } => {
-                let is_current = self.book(limit).is_some_and(|it| it.current.number == window);
+                let is_current = self.book(limit).is_some_and(|book| book.current.number == window);
                 if is_current {
                     self.wanted.push(Wanted::Allowed(BudgetAllowed { by, limit, window }));
                 }
@@ -234,7 +234,8 @@ impl BudgetState {
             .heard
             .iter()
             .filter(|(process, heard)| **process != by && now.since(heard.at) >= RECALL_AGAIN);
-        let recalled = |process: &ProcessId| self.slices_of(*process).iter().any(|it| it.recalled);
+        let recalled =
+            |process: &ProcessId| self.slices_of(*process).iter().any(|slice| slice.recalled);
         let late = late.map(|(process, _)| *process).filter(recalled);
         for process in late.collect::<Vec<_>>() {
             self.touch(process);
@@ -267,7 +268,7 @@ impl BudgetState {
         match event {
             BudgetEvent::Set(set) => self.is_set(set),
             BudgetEvent::Allowed(allowed) => {
-                self.recorded(|one| matches!(one, Wanted::Allowed(it) if it == allowed));
+                self.recorded(|one| matches!(one, Wanted::Allowed(wanted) if wanted == allowed));
                 // The limit may be gone by now.
                 let books = self.books.iter_mut().filter(|book| book.key == allowed.limit);
                 for book in books.map(|book| &mut book.current) {
@@ -310,7 +311,7 @@ impl BudgetState {
     }
 
     fn is_set(&mut self, set: &BudgetSet) {
-        self.recorded(|one| matches!(one, Wanted::Set(it) if it == set));
+        self.recorded(|one| matches!(one, Wanted::Set(wanted) if wanted == set));
         let BudgetSet { source, limits } = set;
         match source {
             LimitSource::Configured | LimitSource::BuiltIn => {
@@ -424,7 +425,9 @@ impl BudgetState {
             let waiting = self.open_asks().filter(move |ask| ask.process != process);
             let has = move |ask: &&WaitingAsk| {
                 let book = self.book(ask.wants.limit);
-                book.is_some_and(|book| book.current.slices.iter().any(|it| it.process == process))
+                book.is_some_and(|book| {
+                    book.current.slices.iter().any(|slice| slice.process == process)
+                })
             };
             waiting.filter(has).map(|ask| ask.since).max().unwrap_or_default()
         };

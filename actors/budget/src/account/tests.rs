@@ -134,29 +134,37 @@ impl Account {
 
     fn model_sees(&mut self, event: &BudgetEvent) {
         match event {
-            BudgetEvent::Granted(it) => {
-                let of = |key: &&(LimitKey, WindowNumber, ProcessId, u64)| {
-                    key.0 == it.limit && key.1 == it.window
+            BudgetEvent::Granted(granted) => {
+                let is_of_window = |key: &&(LimitKey, WindowNumber, ProcessId, u64)| {
+                    key.0 == granted.limit && key.1 == granted.window
                 };
-                let before: u64 =
-                    self.slices.keys().filter(of).map(|key| self.slices[key].counts()).sum();
-                let most = self.limits[&it.limit];
-                assert!(before + it.amount <= most, "I6: {before} and {} of {most}", it.amount);
-                let key = (it.limit, it.window, it.process, it.number);
-                let new = ModelSlice { amount: it.amount, ..ModelSlice::default() };
+                let before: u64 = self
+                    .slices
+                    .keys()
+                    .filter(is_of_window)
+                    .map(|key| self.slices[key].counts())
+                    .sum();
+                let most = self.limits[&granted.limit];
+                assert!(
+                    before + granted.amount <= most,
+                    "I6: {before} and {} of {most}",
+                    granted.amount
+                );
+                let key = (granted.limit, granted.window, granted.process, granted.number);
+                let new = ModelSlice { amount: granted.amount, ..ModelSlice::default() };
                 assert!(self.slices.insert(key, new).is_none(), "BUD-4: {key:?} twice");
             }
-            BudgetEvent::Window(it) => {
-                let spent = self.model_spent(it.limit, it.ended);
-                assert_eq!(it.spent, spent, "BUD-3");
+            BudgetEvent::Window(closed) => {
+                let spent = self.model_spent(closed.limit, closed.ended);
+                assert_eq!(closed.spent, spent, "BUD-3");
             }
             _ => {}
         }
     }
 
     fn model_spent(&self, limit: LimitKey, window: WindowNumber) -> u64 {
-        let of = self.slices.iter().filter(|(key, _)| key.0 == limit && key.1 == window);
-        of.map(|(_, slice)| slice.spent).sum()
+        let slices = self.slices.iter().filter(|(key, _)| key.0 == limit && key.1 == window);
+        slices.map(|(_, slice)| slice.spent).sum()
     }
 
     fn check(&mut self) {
@@ -189,7 +197,7 @@ impl Account {
 
 pub(super) fn amounts(events: &[BudgetEvent]) -> Vec<(u128, u64)> {
     let granted = events.iter().filter_map(|event| match event {
-        BudgetEvent::Granted(it) => Some((it.process.as_u128(), it.amount)),
+        BudgetEvent::Granted(granted) => Some((granted.process.as_u128(), granted.amount)),
         _ => None,
     });
     granted.collect()
@@ -237,7 +245,7 @@ fn a_person_allows_what_is_above_the_share() {
     let mut account = Account::with(&[BudgetLimit { ask_at: 90, ..limit(USD, 100) }]);
     account.ask(1, ask(1, 85, 85));
     let events = account.report(1, report(1, 1, 85, true));
-    assert!(matches!(events.as_slice(), [BudgetEvent::Warned(it)] if it.spent == 85));
+    assert!(matches!(events.as_slice(), [BudgetEvent::Warned(warned)] if warned.spent == 85));
     let events = account.ask(1, ask(2, 8, 8));
     assert!(matches!(events.as_slice(), [BudgetEvent::Asked(_)]), "{events:?}");
     assert_eq!(account.ask(1, ask(2, 8, 8)), [], "it is recorded once");
@@ -256,7 +264,7 @@ fn usage_above_a_hold_stops_the_account_until_a_person_allows_it() {
     let mut account = Account::with(&[limit(USD, 1_000)]);
     account.ask(1, ask(1, 50, 5));
     let events = account.report(1, SliceReport { over: 20, ..report(1, 1, 70, false) });
-    assert!(matches!(events.as_slice(), [BudgetEvent::Over(it)] if it.excess == 20));
+    assert!(matches!(events.as_slice(), [BudgetEvent::Over(over)] if over.excess == 20));
     assert_eq!(amounts(&account.ask(2, ask(1, 5, 5))), []);
     // The next window does not forget it.
     account.ts = HOUR;
@@ -359,7 +367,7 @@ fn what_people_set_wins_until_it_is_reset_and_nothing_is_half_set() {
 /// What an account shows all processes.
 fn shown(account: &Account) -> BudgetView {
     let mut effects = Budget::decide(&account.state).into_iter();
-    let effect = effects.find(|it| matches!(it, BudgetEffect::Show(_))).unwrap();
+    let effect = effects.find(|effect| matches!(effect, BudgetEffect::Show(_))).unwrap();
     match Budget::prepare(&account.state, &effect, false) {
         Some(BudgetJob::Show(view)) => view,
         other => panic!("{other:?}"),
@@ -400,7 +408,7 @@ fn bud_4_what_is_settled_late_counts_in_the_window_that_held_it() {
     // The timer says that the window has ended, whatever the clock says.
     let events = account.send(BudgetInput::TimerFired { due: Timestamp(HOUR) });
     assert!(
-        matches!(events.as_slice(), [BudgetEvent::Window(it)] if (it.spent, it.open) == (0, 60))
+        matches!(events.as_slice(), [BudgetEvent::Window(closed)] if (closed.spent, closed.open) == (0, 60))
     );
     assert_eq!(amounts(&account.ask(2, ask(1, 100, 100))), [(2, 100)]);
     assert!(account.state.slices_of(process(1))[0].recalled);
@@ -420,7 +428,8 @@ fn an_ask_that_is_not_repeated_is_forgotten() {
     account.ts = 31_000;
     assert_eq!(amounts(&account.report(1, report(1, 1, 0, true))), []);
     let decided = Budget::decide(&account.state).into_iter();
-    let told: BTreeSet<_> = decided.filter(|it| matches!(it, BudgetEffect::Tell(..))).collect();
+    let told: BTreeSet<_> =
+        decided.filter(|effect| matches!(effect, BudgetEffect::Tell(..))).collect();
     assert!(told.len() <= 2 && account.state.asks.is_empty());
 }
 

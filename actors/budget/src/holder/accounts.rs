@@ -41,7 +41,9 @@ impl AccountsView {
         let keys = [AccountKey::Agent(agent.clone()), AccountKey::Cluster, user.clone()];
         let found = keys.into_iter().filter_map(|key| {
             let limits = self.limits_of(&key);
-            limits.filter(|it| it.of_lane(lane).next().is_some()).map(|limits| (key, limits))
+            limits
+                .filter(|limits| limits.of_lane(lane).next().is_some())
+                .map(|limits| (key, limits))
         });
         found.collect()
     }

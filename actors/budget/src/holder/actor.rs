@@ -61,7 +61,7 @@ fn heard(holder: &HolderHandle, key: &str, entry: &BucketEntry) {
         Err(failure) => {
             debug!(key, %failure, "the limits of a budget are not readable");
             let whose = codec::decode::<WhoseLimits>(&entry.value).ok();
-            holder.cannot_read(whose.map(|it| it.account), key);
+            holder.cannot_read(whose.map(|known| known.account), key);
         }
     }
 }

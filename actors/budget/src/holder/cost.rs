@@ -17,15 +17,13 @@ pub struct CallCost {
 /// What a call needs of one limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// Of which account.
     pub account: AccountKey,
-    /// Which limit.
     pub limit: LimitKey,
     /// How much.
     pub cost: CallCost,
 }
 
-/// What a call needs.
+/// What an account must be able to give before a call begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallNeeds {
     /// Of each limit.

@@ -141,7 +141,10 @@ async fn who_leaves_gives_back_what_no_call_uses() {
             break reports;
         }
     };
-    assert!(matches!(closed.as_slice(), [it] if it.closed && it.returned == 100), "{closed:?}");
+    assert!(
+        matches!(closed.as_slice(), [report] if report.closed && report.returned == 100),
+        "{closed:?}"
+    );
     leaving.await.unwrap();
     assert!(handle.sleeps());
 }

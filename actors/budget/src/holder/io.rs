@@ -71,9 +71,7 @@ pub struct GrantedHolds {
 pub enum Refusal {
     /// Too much is spent.
     Bankrupt {
-        /// Of which account.
         account: AccountKey,
-        /// Of which limit.
         limit: LimitKey,
         /// What is spent.
         used: u64,
@@ -83,26 +81,11 @@ pub enum Refusal {
         needed: u64,
     },
     /// No person has allowed more in time.
-    NotAllowed {
-        /// Of which account.
-        account: AccountKey,
-        /// Of which limit.
-        limit: LimitKey,
-    },
+    NotAllowed { account: AccountKey, limit: LimitKey },
     /// A dead process has what the call needs, and no person has closed that in time.
-    Stranded {
-        /// Of which account.
-        account: AccountKey,
-        /// Of which limit.
-        limit: LimitKey,
-        /// Which process.
-        process: ProcessId,
-    },
+    Stranded { account: AccountKey, limit: LimitKey, process: ProcessId },
     /// The account did not answer in time.
-    Unavailable {
-        /// Which account.
-        account: AccountKey,
-    },
+    Unavailable { account: AccountKey },
 }
 
 impl Default for HolderOptions {

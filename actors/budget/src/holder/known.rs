@@ -28,7 +28,7 @@ impl KnownAccounts {
     /// Takes the limits of an account, unless it has later ones; whether that is news.
     pub(super) fn take(&mut self, view: BudgetView) -> bool {
         let BudgetView { account, limits, is_default, by_person, version } = view;
-        let is_news = |it: &KnownAccount| it.version < version || it.limits.is_none();
+        let is_news = |known: &KnownAccount| known.version < version || known.limits.is_none();
         if !self.0.get(&account).is_none_or(is_news) {
             return false;
         }
@@ -49,7 +49,7 @@ impl KnownAccounts {
 
     /// The limits of this account, if a person set them.
     pub(super) fn set_by_person(&self, account: &AccountKey) -> Option<Vec<BudgetLimit>> {
-        self.0.get(account).filter(|it| it.by_person)?.limits.clone()
+        self.0.get(account).filter(|known| known.by_person)?.limits.clone()
     }
 
     pub(super) fn contains(&self, account: &AccountKey) -> bool {
@@ -60,12 +60,14 @@ impl KnownAccounts {
     /// and are not any more, and users with other limits than it has for them. An account that has heard
     /// it does nothing.
     pub(super) fn hearers(&self, configured: &ConfiguredBudgets) -> Vec<AccountKey> {
-        let is_late = |account: &AccountKey, it: &KnownAccount| match account {
+        let is_late = |account: &AccountKey, known: &KnownAccount| match account {
             _ if configured.accounts.contains_key(account) => false,
-            AccountKey::User { .. } => it.limits.as_deref() != Some(configured.limits_of(account)),
+            AccountKey::User { .. } => {
+                known.limits.as_deref() != Some(configured.limits_of(account))
+            }
             AccountKey::Agent(_) | AccountKey::Cluster => true,
         };
-        let others = self.0.iter().filter(|(account, it)| is_late(account, it));
+        let others = self.0.iter().filter(|(account, known)| is_late(account, known));
         let others = others.map(|(account, _)| account.clone());
         configured.accounts.keys().cloned().chain(others).collect()
     }
@@ -74,19 +76,22 @@ impl KnownAccounts {
     /// begins with what each user has does not copy the view, which may have thousands of users.
     pub(super) fn is_shown(&self, account: &AccountKey, view: &AccountsView) -> bool {
         let shown = view.limits_of(account);
-        self.0.get(account).is_some_and(|it| shown == Some(&it.as_limits()))
+        self.0.get(account).is_some_and(|known| shown == Some(&known.as_limits()))
     }
 
     /// What calls go by. An account that was not born yet has what the configuration says.
     pub(super) fn view(&self, configured: &ConfiguredBudgets) -> AccountsView {
-        let born = self.0.iter().map(|(account, it)| (account.clone(), it.as_limits()));
+        let born = self.0.iter().map(|(account, known)| (account.clone(), known.as_limits()));
         let mut accounts: BTreeMap<AccountKey, AccountLimits> = born.collect();
         for account in configured.accounts.keys() {
             let limits = || configured.known_of(account);
             accounts.entry(account.clone()).or_insert_with(limits);
         }
         let each_user = AccountLimits::of(&configured.each_user, false);
-        AccountsView { accounts, each_user: Some(each_user).filter(|it| !it.limits.is_empty()) }
+        AccountsView {
+            accounts,
+            each_user: Some(each_user).filter(|limits| !limits.limits.is_empty()),
+        }
     }
 }
 
@@ -104,8 +109,14 @@ impl KnownAccount {
 
 /// Every limit that an account can have.
 fn any_limit() -> Vec<LimitKey> {
-    let of = |unit| WindowLength::ALL.into_iter().map(move |window| LimitKey { unit, window });
-    BudgetUnit::ALL.into_iter().flat_map(of).collect::<BTreeSet<_>>().into_iter().collect()
+    let keys_of_unit =
+        |unit| WindowLength::ALL.into_iter().map(move |window| LimitKey { unit, window });
+    BudgetUnit::ALL
+        .into_iter()
+        .flat_map(keys_of_unit)
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect()
 }
 
 #[cfg(test)]
@@ -143,7 +154,7 @@ mod tests {
             let found = view.of_call(&agent, &ada, Lane::Interactive);
             found
                 .into_iter()
-                .map(|(key, it)| (key.to_string(), it.limits.len()))
+                .map(|(key, known)| (key.to_string(), known.limits.len()))
                 .collect::<Vec<_>>()
         };
         let limits = |all: &[(&str, usize)]| {
@@ -173,7 +184,7 @@ mod tests {
         for (lane, limits) in [(Lane::System, 0), (Lane::Interactive, 0), (Lane::Background, 1)] {
             let found = view.of_call(&agent, &ada, lane);
             assert_eq!(found.len(), limits, "{lane:?}");
-            let named = found.iter().flat_map(|(_, it)| it.of_lane(lane));
+            let named = found.iter().flat_map(|(_, known)| known.of_lane(lane));
             assert_eq!(named.collect::<Vec<_>>(), vec![LOOPS.key; limits], "{lane:?}");
         }
         // What cannot be read may count every call.
@@ -223,12 +234,12 @@ mod tests {
         let all: Vec<String> =
             known.hearers(&configured()).iter().map(ToString::to_string).collect();
         assert_eq!(all, ["cluster", "agent:old", "user:web:bot:bob"]);
-        let of = |key: &str| match configured().input_for(&key.parse().unwrap()) {
+        let input_of = |key: &str| match configured().input_for(&key.parse().unwrap()) {
             BudgetInput::Set { source, limits } => (format!("{source:?}"), limits.unwrap()),
             other => panic!("{other:?}"),
         };
-        assert_eq!(of("cluster"), ("BuiltIn".to_owned(), vec![DAILY]));
-        assert_eq!(of("agent:old"), ("Configured".to_owned(), vec![]));
-        assert_eq!(of("user:web:bot:bob"), ("Configured".to_owned(), vec![LOOPS]));
+        assert_eq!(input_of("cluster"), ("BuiltIn".to_owned(), vec![DAILY]));
+        assert_eq!(input_of("agent:old"), ("Configured".to_owned(), vec![]));
+        assert_eq!(input_of("user:web:bot:bob"), ("Configured".to_owned(), vec![LOOPS]));
     }
 }

@@ -111,7 +111,6 @@ impl Holder {
         mem::take(&mut self.out)
     }
 
-    /// The process.
     pub const fn process(&self) -> ProcessId {
         self.process
     }
@@ -318,7 +317,7 @@ impl Holder {
         let (now, options) = (self.now, self.options);
         for (account, at_hand) in &mut self.accounts {
             for (limit, pool) in &mut at_hand.pools {
-                let is_idle = pool.open.as_ref().is_some_and(|it| now.since(it.used) >= IDLE);
+                let is_idle = pool.open.as_ref().is_some_and(|slice| now.since(slice.used) >= IDLE);
                 if is_idle && !self.waiters.iter().any(|waiter| waiter.needs.has(account, *limit)) {
                     pool.close();
                 }

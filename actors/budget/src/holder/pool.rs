@@ -51,7 +51,6 @@ pub(super) struct Pool {
     pub(super) ask: Option<OpenAsk>,
 }
 
-/// A slice.
 #[derive(Clone, Debug)]
 pub(super) struct HeldSlice {
     pub(super) number: u64,

@@ -370,8 +370,11 @@ impl World {
 
     /// Its calls are billed whole, at the worst.
     fn crash(&mut self, at: usize) {
-        let lost: Vec<_> =
-            self.calls.extract_if(.., |(holder, _), _| *holder == at).map(|it| it.1).collect();
+        let lost: Vec<_> = self
+            .calls
+            .extract_if(.., |(holder, _), _| *holder == at)
+            .map(|extracted| extracted.1)
+            .collect();
         self.ended += (lost.len() + self.holders[at].waiting()) as u64;
         for hold in lost.into_iter().flatten() {
             *self.spent.entry((hold.account, hold.limit, hold.window)).or_default() += hold.amount;

@@ -432,7 +432,7 @@ fn a_call_that_needs_a_person_says_so_once() {
     one.stored();
     let asks = AskVerdict::NeedsPerson { spent: 80, limit: 100 };
     let person = |out: &[HolderOutput]| {
-        out.iter().any(|it| matches!(it, HolderOutput::Waits(.., WaitReason::Person)))
+        out.iter().any(|output| matches!(output, HolderOutput::Waits(.., WaitReason::Person)))
     };
     assert!(person(&one.told(&[], &[(1, asks)])));
     assert!(!person(&one.told(&[], &[(1, asks)])));

@@ -184,10 +184,10 @@ fn tell(reply: &EgressReply) -> ToolOutcome {
             append(&mut text, format_args!("{name}: {shown}\n"));
         }
     }
-    let of = |name: HeaderName| reply.headers.get(name).and_then(|value| value.to_str().ok());
-    let kind = of(CONTENT_TYPE).unwrap_or_default();
+    let header = |name: HeaderName| reply.headers.get(name).and_then(|value| value.to_str().ok());
+    let kind = header(CONTENT_TYPE).unwrap_or_default();
     let body = &reply.body;
-    let size = of(CONTENT_LENGTH).map_or_else(
+    let size = header(CONTENT_LENGTH).map_or_else(
         || format!("{}{} bytes", if body.is_cut { "more than " } else { "" }, body.bytes.len()),
         |length| format!("{length} bytes"),
     );

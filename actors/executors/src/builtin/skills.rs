@@ -29,7 +29,6 @@ const PART_CHARS: usize = 40_000;
 const FOUND: usize = 10;
 /// Characters of a description in a list of all.
 const LINE_CHARS: usize = 100;
-/// Bytes of a query.
 const QUERY_BYTES: usize = 200;
 
 /// The tools for an agent's skills.
@@ -103,7 +102,7 @@ impl SkillTools {
 
     fn unknown(&self, skills: &AgentSkills, name: &str) -> String {
         let names: Vec<&str> =
-            skills.skills.iter().map(|it| it.head.name.as_str()).take(FOUND).collect();
+            skills.skills.iter().map(|skill| skill.head.name.as_str()).take(FOUND).collect();
         let has = match names.as_slice() {
             [] => "the agent has none there".to_owned(),
             names if names.len() < skills.skills.len() => {
@@ -132,17 +131,17 @@ fn discovered(skills: &AgentSkills, query: &str) -> String {
     }
     if words.is_empty() {
         let line = |skill: &Skill| format!("- `{}`: {}", skill.head.name, skill.brief(LINE_CHARS));
-        return skills.skills.iter().map(|it| line(it)).collect::<Vec<_>>().join("\n");
+        return skills.skills.iter().map(|skill| line(skill)).collect::<Vec<_>>().join("\n");
     }
     let score = |skill: &Skill| {
         let (name, about) = (&skill.head.name, skill.head.description.to_lowercase());
-        let of = |word: &String| {
+        let score_of = |word: &String| {
             usize::from(name.contains(word.as_str())) * 2
                 + usize::from(about.contains(word.as_str()))
         };
-        words.iter().map(of).sum::<usize>()
+        words.iter().map(score_of).sum::<usize>()
     };
-    let mut found: Vec<_> = skills.skills.iter().map(|it| (score(it), it)).collect();
+    let mut found: Vec<_> = skills.skills.iter().map(|skill| (score(skill), skill)).collect();
     found.retain(|(score, _)| *score > 0);
     if found.is_empty() {
         return format!(
@@ -153,7 +152,7 @@ fn discovered(skills: &AgentSkills, query: &str) -> String {
     found.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
     let all = found.len();
     let line = |skill: &Skill| format!("- `{}`: {}", skill.head.name, skill.brief(usize::MAX));
-    let mut lines: Vec<String> = found.iter().take(FOUND).map(|(_, it)| line(it)).collect();
+    let mut lines: Vec<String> = found.iter().take(FOUND).map(|(_, skill)| line(skill)).collect();
     if all > FOUND {
         lines.push(format!("({} more; more exact words find them)", all - FOUND));
     }

@@ -85,14 +85,16 @@ impl Transport<RoleClient> for HttpConnection {
             };
             let answer = match message {
                 JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => return Some(message),
-                JsonRpcMessage::Notification(it) => {
-                    if matches!(it.notification, ServerNotification::ToolListChangedNotification(_))
-                    {
+                JsonRpcMessage::Notification(notification) => {
+                    if matches!(
+                        notification.notification,
+                        ServerNotification::ToolListChangedNotification(_)
+                    ) {
                         self.relist.notify_one();
                     }
                     None
                 }
-                JsonRpcMessage::Request(it) => Some(refusal(it)),
+                JsonRpcMessage::Request(request) => Some(refusal(request)),
             };
             if !self.unasked.may_say_more(Instant::now()) {
                 return self.end("it floods");

@@ -51,7 +51,7 @@ pub(super) fn probe(result: &CallToolResult) -> Probe {
         return Probe::Unclear(format!("its probe failed: {said}"));
     }
     let text = || match &result.content[..] {
-        [ContentBlock::Text(it)] => serde_json::from_str(&it.text).ok(),
+        [ContentBlock::Text(content)] => serde_json::from_str(&content.text).ok(),
         _ => None,
     };
     let answer: Option<Value> = result.structured_content.clone().or_else(text);
@@ -60,20 +60,20 @@ pub(super) fn probe(result: &CallToolResult) -> Probe {
 
 fn tell(text: &mut String, part: &ContentBlock, shown: &ShownMedia) {
     match part {
-        ContentBlock::Text(it) => text.push_str(&it.text),
-        ContentBlock::Image(it) => {
-            let blob = Blob { what: "an image", kind: Some(&it.mime_type), data: &it.data };
+        ContentBlock::Text(content) => text.push_str(&content.text),
+        ContentBlock::Image(image) => {
+            let blob = Blob { what: "an image", kind: Some(&image.mime_type), data: &image.data };
             blob.tell(text, None, shown);
         }
-        ContentBlock::Audio(it) => {
-            let blob = Blob { what: "a sound", kind: Some(&it.mime_type), data: &it.data };
+        ContentBlock::Audio(audio) => {
+            let blob = Blob { what: "a sound", kind: Some(&audio.mime_type), data: &audio.data };
             blob.tell(text, None, shown);
         }
-        ContentBlock::ResourceLink(it) => {
-            let (name, uri) = (short(&it.name), short(&it.uri));
+        ContentBlock::ResourceLink(resource_link) => {
+            let (name, uri) = (short(&resource_link.name), short(&resource_link.uri));
             append(text, format_args!("[a link to the resource `{name}` at `{uri}`, not read]"));
         }
-        ContentBlock::Resource(it) => match &it.resource {
+        ContentBlock::Resource(resource) => match &resource.resource {
             ResourceContents::TextResourceContents { uri, text: inner, .. } => {
                 append(text, format_args!("[the resource `{}`]\n{inner}", short(uri)));
             }
@@ -142,7 +142,7 @@ mod tests {
         );
         let taken = shown.take();
         let names: Vec<_> =
-            taken.into_iter().map(|it| it.stored(clawnode_proto::Digest::ZERO).name).collect();
+            taken.into_iter().map(|blob| blob.stored(clawnode_proto::Digest::ZERO).name).collect();
         assert_eq!(names, [None, Some("c.png".to_owned())]);
         let unwanted = told(result);
         assert!(!unwanted.content.inline().unwrap().contains("bytes, shown]"), "text alone");

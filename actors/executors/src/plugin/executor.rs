@@ -214,7 +214,7 @@ impl fmt::Debug for PluginExecutor {
 
 /// Refuses a configured probe that does not exist, changes something itself, or would never be asked.
 fn judge_probes(tools: &[Described], options: &PluginOptions) -> Result<(), PluginError> {
-    let class = |name: &str| tools.iter().find(|tool| tool.name == name).map(|it| it.class);
+    let class = |name: &str| tools.iter().find(|tool| tool.name == name).map(|tool| tool.class);
     for (tool, probe) in &options.probes {
         let why = match (class(tool), class(probe)) {
             (None, _) => "the plugin has no tool of this name",

@@ -103,8 +103,10 @@ async fn answer(stores: &PluginStores, ask: StoreAsk) -> Result<StoreAnswer, Sto
     let store = &ask.store;
     let done = match ask.what {
         StoreCall::Get(key) => stores.get(store, &key).await.map(|found| {
-            let entry =
-                |it: super::StoredValue| Entry { value: it.value.into(), revision: it.revision };
+            let entry = |stored: super::StoredValue| Entry {
+                value: stored.value.into(),
+                revision: stored.revision,
+            };
             StoreAnswer::Got(found.map(entry))
         }),
         StoreCall::Put(key, value, expected) => {

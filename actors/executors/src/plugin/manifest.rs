@@ -8,7 +8,6 @@ use super::{PluginCapability, PluginName};
 pub(super) const MANIFEST_BYTES: usize = 64 << 10;
 /// Capabilities that a plugin may ask for (64).
 const CAPABILITIES: usize = 64;
-/// Bytes of a version.
 const VERSION_BYTES: usize = 64;
 
 /// `echo.toml` beside `echo.wasm`.

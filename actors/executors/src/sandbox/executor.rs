@@ -43,8 +43,8 @@ const SAID: usize = 300;
 
 /// All tools that are commands, as an agent may be given them, whichever node runs them.
 pub fn specs(options: &SandboxOptions) -> Vec<ToolSpec> {
-    let of = |place| recipes(options, place).into_iter().map(|recipe| recipe.spec);
-    of(SandboxPlace::Docker).chain(of(SandboxPlace::Process)).collect()
+    let specs_in = |place| recipes(options, place).into_iter().map(|recipe| recipe.spec);
+    specs_in(SandboxPlace::Docker).chain(specs_in(SandboxPlace::Process)).collect()
 }
 
 /// The commands of one place.

@@ -93,10 +93,10 @@ mod tests {
 
     #[test]
     fn what_is_promised_is_the_default_and_what_is_wrong_is_named() {
-        let it = verdict("").unwrap();
-        assert_eq!((it.port, it.risk, it.commands.len()), (22, Risk::Admin, 0));
-        let again = serde_json::to_string(&it).unwrap();
-        assert_eq!(serde_json::from_str::<SshHostOptions>(&again).unwrap(), it);
+        let options = verdict("").unwrap();
+        assert_eq!((options.port, options.risk, options.commands.len()), (22, Risk::Admin, 0));
+        let again = serde_json::to_string(&options).unwrap();
+        assert_eq!(serde_json::from_str::<SshHostOptions>(&again).unwrap(), options);
         for (more, words) in [
             (r#","port":0"#, "port: there is no port 0"),
             (r#","port":70000"#, "70000"),
@@ -107,9 +107,9 @@ mod tests {
             assert!(error.contains(words), "{more}: {error}");
         }
         for (key, wrong) in [("host", ""), ("host", "a b"), ("user", "")] {
-            let mut it = it.clone();
-            *(if key == "host" { &mut it.host } else { &mut it.user }) = wrong.to_owned();
-            assert_eq!(it.check().unwrap_err().key, key);
+            let mut options = options.clone();
+            *(if key == "host" { &mut options.host } else { &mut options.user }) = wrong.to_owned();
+            assert_eq!(options.check().unwrap_err().key, key);
         }
     }
 }

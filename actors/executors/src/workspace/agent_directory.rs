@@ -112,9 +112,9 @@ impl Root {
             dir,
             hard_links: self.hard_links,
             #[cfg(feature = "test-util")]
-            text_paths: self.text_paths.as_ref().map(|it| super::planted::TextPaths {
-                root: it.root.join(name),
-                planted: it.planted,
+            text_paths: self.text_paths.as_ref().map(|text_paths| super::planted::TextPaths {
+                root: text_paths.root.join(name),
+                planted: text_paths.planted,
             }),
         })
     }

@@ -29,7 +29,6 @@ const SCANNED: u64 = 64 << 20;
 const FILE_BYTES: u64 = 8 << 20;
 /// How deep directories are entered.
 const DEPTH: usize = 32;
-/// Bytes of a pattern.
 pub(super) const PATTERN_BYTES: usize = 1_000;
 /// Bytes of a compiled pattern.
 const COMPILED_BYTES: usize = 512 << 10;

@@ -67,32 +67,32 @@ fn action() -> Action {
 fn others() -> impl Strategy<Value = (Action, &'static [u8])> {
     let same: &'static [u8] = b"alpine sh -c";
     let arguments = (0..action().arguments.len(), 0x20_u8..0x7f).prop_map(move |(at, byte)| {
-        let mut it = action();
-        let mut bytes = it.arguments.clone().into_bytes();
+        let mut changed = action();
+        let mut bytes = changed.arguments.clone().into_bytes();
         bytes[at] = byte;
-        it.arguments = String::from_utf8(bytes).unwrap();
-        (it, same)
+        changed.arguments = String::from_utf8(bytes).unwrap();
+        (changed, same)
     });
     let longer = "[ -~]{1,3}".prop_map(move |more| {
-        let mut it = action();
-        it.arguments.push_str(&more);
-        (it, same)
+        let mut changed = action();
+        changed.arguments.push_str(&more);
+        (changed, same)
     });
     let named = |change: fn(&mut Action)| {
-        let mut it = action();
-        change(&mut it);
-        (it, same)
+        let mut changed = action();
+        change(&mut changed);
+        (changed, same)
     };
     prop_oneof![
         8 => arguments,
         2 => longer,
-        1 => Just(named(|it| it.session = "main:cli:local:adb".parse().unwrap())),
-        1 => Just(named(|it| it.session = "maim:cli:local:ada".parse().unwrap())),
-        1 => Just(named(|it| it.turn = TurnId::from_u128(3))),
-        1 => Just(named(|it| it.call = CallId::from_u128(3))),
-        1 => Just(named(|it| it.capability = "process".parse().ok())),
-        1 => Just(named(|it| it.class = EffectClass::Safe)),
-        1 => Just(named(|it| it.timeout_ms += 1)),
+        1 => Just(named(|action| action.session = "main:cli:local:adb".parse().unwrap())),
+        1 => Just(named(|action| action.session = "maim:cli:local:ada".parse().unwrap())),
+        1 => Just(named(|action| action.turn = TurnId::from_u128(3))),
+        1 => Just(named(|action| action.call = CallId::from_u128(3))),
+        1 => Just(named(|action| action.capability = "process".parse().ok())),
+        1 => Just(named(|action| action.class = EffectClass::Safe)),
+        1 => Just(named(|action| action.timeout_ms += 1)),
         // The image, the command or the environment of the tool is another on this node.
         1 => Just((action(), &b"alpine sh -x"[..])),
     ]

@@ -119,7 +119,7 @@ async fn what_is_written_runs_as_nobody_else() {
 async fn what_root_writes_belongs_to_the_owner_of_the_agents_directory() {
     assert!(rustix::process::geteuid().is_root(), "only root gives files away: run this as root");
     let disk = disk();
-    let of = |path: &str| {
+    let owner_and_mode = |path: &str| {
         let about = fs::metadata(disk.agent.join(path)).unwrap();
         (about.uid(), about.gid(), about.mode() & 0o7777)
     };
@@ -135,18 +135,22 @@ async fn what_root_writes_belongs_to_the_owner_of_the_agents_directory() {
     for (path, mode) in
         [("new", 0o755), ("new/dir", 0o755), ("new/dir/file", 0o644), ("file", 0o644)]
     {
-        assert_eq!(of(path), (12_345, 12_346, mode), "{path}");
+        assert_eq!(owner_and_mode(path), (12_345, 12_346, mode), "{path}");
     }
-    assert_eq!(of("old"), (12_345, 12_346, 0o640));
-    assert_eq!(of("src/file"), (12_345, 12_346, 0o644));
-    assert_eq!(of("src"), (0, 0, of("src").2), "what was there is whose it was");
+    assert_eq!(owner_and_mode("old"), (12_345, 12_346, 0o640));
+    assert_eq!(owner_and_mode("src/file"), (12_345, 12_346, 0o644));
+    assert_eq!(
+        owner_and_mode("src"),
+        (0, 0, owner_and_mode("src").2),
+        "what was there is whose it was"
+    );
     // A directory that the node makes for an agent belongs to the owner of all of them.
     chown(disk.agent.parent().unwrap(), Some(12_347), Some(12_348)).unwrap();
     let arguments = json!({"path": "file", "content": "text"});
     let told = call_as("other", disk.tools.clone(), "file_write", &arguments).await;
     assert_eq!(told.failure, None, "{told:?}");
     for (path, mode) in [("../other", 0o755), ("../other/file", 0o644)] {
-        assert_eq!(of(path), (12_347, 12_348, mode), "{path}");
+        assert_eq!(owner_and_mode(path), (12_347, 12_348, mode), "{path}");
     }
 }
 

@@ -282,7 +282,7 @@ async fn attack(trap: &Trap, planted: WorkspaceBug) -> Vec<String> {
     let before = trap.outside();
     let mut through = Vec::new();
     for (spec, parameter) in parameters {
-        for spelling in spellings.iter().filter(|it| it.len() <= 1_024) {
+        for spelling in spellings.iter().filter(|spelling| spelling.len() <= 1_024) {
             let arguments = arguments(spec, &parameter, spelling);
             let outcome = call(tools.clone(), spec.name.as_str(), &arguments).await;
             let is_late = outcome.failure == Some(ToolFailure::TimedOut);

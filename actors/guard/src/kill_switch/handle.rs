@@ -116,7 +116,7 @@ impl SwitchGate {
     /// Takes a record in, and stops what it stops.
     pub fn take(&self, position: Position, record: SwitchRecord) {
         let latch = record.latch().clone();
-        let on = record.is_on();
+        let is_on = record.is_on();
         let mut board = self.board();
         #[cfg(feature = "test-util")]
         if self.0.planted == SwitchBug::LastHeard {
@@ -128,7 +128,7 @@ impl SwitchGate {
         let running = self.judge(&mut board);
         drop(board);
         let (scope, by, why) = (&latch.scope, &latch.by, &latch.why);
-        if on {
+        if is_on {
             warn!(%scope, by, why, latch = %latch.id, running, "stopped by an operator");
         } else {
             info!(%scope, latch = %latch.id, "a kill switch is cleared");
@@ -271,7 +271,7 @@ mod tests {
 
     const SCOPES: [&str; 5] = ["all", "egress", "tool:x", "tool:y", "agent:ada"];
 
-    fn record(scope: usize, on: bool) -> SwitchRecord {
+    fn record(scope: usize, is_on: bool) -> SwitchRecord {
         let latch = KillSwitch {
             id: SwitchId::from_u128(1),
             scope: SCOPES[scope].parse().unwrap(),
@@ -279,7 +279,7 @@ mod tests {
             at: Timestamp(1),
             why: String::new(),
         };
-        if on {
+        if is_on {
             SwitchRecord::Set { latch }
         } else {
             SwitchRecord::Cleared { latch, by: String::new(), at: Timestamp(2) }
@@ -314,7 +314,7 @@ mod tests {
     fn happens() -> impl Strategy<Value = Happens> {
         prop_oneof![
             2 => (0..SCOPES.len(), any::<bool>())
-                .prop_map(|(scope, on)| Happens::Change { scope, on }),
+                .prop_map(|(scope, is_on)| Happens::Change { scope, on: is_on }),
             4 => (0..3_usize, 0..64_usize).prop_map(|(node, change)| Happens::Hear { node, change }),
             1 => (0..3_usize, any::<bool>()).prop_map(|(node, lost)| Happens::Touch { node, lost }),
             4 => (0..3_usize, 0..8_usize).prop_map(|(node, kind)| Happens::Begin { node, kind }),
@@ -325,8 +325,11 @@ mod tests {
     /// What each node has seen, kept apart from the code under test: the latest change of each
     /// scope that it heard of.
     fn forbids(heard: &[Option<(usize, bool)>], lost: bool, work: &StoppableWork) -> bool {
-        let on = heard.iter().enumerate().filter(|(_, it)| it.is_some_and(|(_, on)| on));
-        lost || on.map(|(scope, _)| SCOPES[scope].parse().unwrap()).any(|scope| work.is_of(&scope))
+        let heard_on =
+            heard.iter().enumerate().filter(|(_, change)| change.is_some_and(|(_, is_on)| is_on));
+        lost || heard_on
+            .map(|(scope, _)| SCOPES[scope].parse().unwrap())
+            .any(|scope| work.is_of(&scope))
     }
 
     fn obeys(planted: SwitchBug, steps: &[Happens]) -> Result<(), String> {
@@ -337,14 +340,14 @@ mod tests {
         let mut passes: Vec<(usize, WorkPermit, StoppableWork)> = Vec::new();
         for step in steps {
             match *step {
-                Happens::Change { scope, on } => changes.push((scope, on)),
+                Happens::Change { scope, on: is_on } => changes.push((scope, is_on)),
                 Happens::Hear { node, change } => {
                     let Some(at) = change.checked_rem(changes.len()) else { continue };
-                    let (scope, on) = changes[at];
-                    gates[node].take(Position(at as u64 + 1), record(scope, on));
+                    let (scope, is_on) = changes[at];
+                    gates[node].take(Position(at as u64 + 1), record(scope, is_on));
                     let known: &mut Option<(usize, bool)> = &mut heard[node][scope];
                     if known.is_none_or(|(before, _)| before < at) {
-                        *known = Some((at, on));
+                        *known = Some((at, is_on));
                     }
                 }
                 Happens::Touch { node, lost: now } => {

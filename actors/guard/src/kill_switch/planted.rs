@@ -1,6 +1,6 @@
 //! Bugs that the tests must find.
 
-/// A bug.
+/// What a kill switch does wrong, in tests only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SwitchBug {
     #[default]

@@ -19,7 +19,7 @@ impl SwitchGate {
     pub fn limit(&self, limits: &BTreeMap<AgentName, AgentLimits>) {
         let mut board = self.board();
         let counted = board.counters.told();
-        for gone in counted.iter().filter(|it| !limits.contains_key(&it.agent)) {
+        for gone in counted.iter().filter(|counted| !limits.contains_key(&counted.agent)) {
             board.counters.forget(&gone.agent);
         }
         board.unstored.retain(|agent, _| limits.contains_key(agent));
@@ -95,7 +95,8 @@ impl SwitchGate {
         let mut board = self.board();
         board.unstored.remove(agent);
         board.counters.stored(agent);
-        let stop = pause.and_then(|it| it.limit.map(|limit| stop_of(agent, limit, &it.why)));
+        let stop =
+            pause.and_then(|pause| pause.limit.map(|limit| stop_of(agent, limit, &pause.why)));
         let stops = stop.is_some();
         if !board.latches.run_away(agent, stop) {
             return;

@@ -175,8 +175,8 @@ impl SwitchView {
 
     /// The kill switches that are on, the widest first.
     pub fn on(&self) -> impl Iterator<Item = &KillSwitch> {
-        let on = self.records.values().filter(|(_, record)| record.is_on());
-        self.strange.values().chain(on.map(|(_, it)| it.latch()))
+        let records_on = self.records.values().filter(|(_, record)| record.is_on());
+        self.strange.values().chain(records_on.map(|(_, record)| record.latch()))
     }
 
     /// The position of a scope's record.

@@ -52,9 +52,9 @@ pub async fn set(
             None => Position(0),
             Some(entry) => match codec::decode(&entry.value) {
                 Ok(known @ SwitchRecord::Set { .. }) => {
-                    let on = known.latch().clone();
+                    let latch = known.latch().clone();
                     switch_gate.take(entry.position, known);
-                    return Ok((entry.position, on));
+                    return Ok((entry.position, latch));
                 }
                 // A record that cannot be read is replaced: to stop is more important than to know.
                 Ok(SwitchRecord::Cleared { .. }) | Err(_) => entry.position,
@@ -187,22 +187,22 @@ mod tests {
             bucket.put(key, expected, words.clone(), None).await.unwrap();
             let fresh = SwitchGate::default();
             read(&fresh, bucket.as_ref()).await.unwrap();
-            let on: Vec<KillSwitch> = fresh.latches().on().cloned().collect();
-            assert_eq!(on.len(), 1, "{key}: {on:?}");
-            assert_eq!(on[0].scope.to_string(), scope, "{key}");
-            assert!(on[0].why.contains(key), "{on:?}");
+            let latches: Vec<KillSwitch> = fresh.latches().on().cloned().collect();
+            assert_eq!(latches.len(), 1, "{key}: {latches:?}");
+            assert_eq!(latches[0].scope.to_string(), scope, "{key}");
+            assert!(latches[0].why.contains(key), "{latches:?}");
             there
                 .view()
-                .wait_for(|view| view.on().any(|switch| switch.id == on[0].id))
+                .wait_for(|view| view.on().any(|switch| switch.id == latches[0].id))
                 .await
                 .unwrap();
-            clear(&fresh, bucket.as_ref(), on[0].id, by(), Timestamp(2)).await.unwrap();
+            clear(&fresh, bucket.as_ref(), latches[0].id, by(), Timestamp(2)).await.unwrap();
             assert_eq!(fresh.latches().on().count(), 0, "{key}");
             there.view().wait_for(|view| view.on().count() == 0).await.unwrap();
             let again = SwitchGate::default();
             read(&again, bucket.as_ref()).await.unwrap();
             assert_eq!(again.latches().on().count(), 0, "{key}");
-            let refused = clear(&again, bucket.as_ref(), on[0].id, by(), Timestamp(2)).await;
+            let refused = clear(&again, bucket.as_ref(), latches[0].id, by(), Timestamp(2)).await;
             assert!(matches!(refused, Err(SwitchError::NotOn(_))), "{refused:?}");
         }
         // A gate that reads all records finds one without a scope.

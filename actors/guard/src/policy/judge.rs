@@ -54,7 +54,7 @@ pub fn deciding(rules: &[Rule], call: PolicyCall<'_>) -> Option<usize> {
     let PolicyCall { tool, risk, arguments } = call;
     rules.iter().position(|rule| {
         rule.tool.as_deref().is_none_or(|pattern| Pattern::from(pattern).fits(tool.as_str()))
-            && rule.risk.is_none_or(|of| of == risk)
+            && rule.risk.is_none_or(|rule_risk| rule_risk == risk)
             && if rule.exact { is_exactly(rule, arguments) } else { is_about(rule, arguments) }
     })
 }

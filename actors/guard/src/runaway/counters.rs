@@ -96,7 +96,7 @@ impl AgentCounters {
             }
             if let (Some(record), Some(before)) = (self.agents.get_mut(&said.agent), before) {
                 let exceeded = record.hear(before, said, now_ms);
-                heard.exceeded.extend(exceeded.map(|it| (said.agent.clone(), it)));
+                heard.exceeded.extend(exceeded.map(|limit| (said.agent.clone(), limit)));
             }
             known.insert(said.agent.clone(), said.clone());
         }
@@ -278,12 +278,12 @@ mod tests {
                         now += later;
                         let allowed = cluster[at].add(&ada(), CALLS, 1, now).is_ok();
                         let known = |length: u64| {
-                            let known = begun.iter().filter_map(|it| it.known[at]);
+                            let known = begun.iter().filter_map(|call| call.known[at]);
                             known.filter(|when| now - when < length).count() as u64
                         };
                         if allowed {
-                            let all = begun.iter().filter(|it| now - it.when < MINUTE - SLOT);
-                            let unheard = all.clone().filter(|it| it.known[at].is_none()).count();
+                            let all = begun.iter().filter(|call| now - call.when < MINUTE - SLOT);
+                            let unheard = all.clone().filter(|call| call.known[at].is_none()).count();
                             let all = all.count() as u64 + 1;
                             prop_assert!(all <= most + unheard as u64, "{all} began");
                             let mut known = [None; 3];
@@ -296,10 +296,10 @@ mod tests {
                     Step::Beat { from, to } if from != to => {
                         let told = cluster[from].told();
                         let exceeded = cluster[to].hear(process(from), &told, now).exceeded;
-                        for it in begun.iter_mut().filter(|it| it.at == from) {
-                            it.known[to] = it.known[to].or(Some(now));
+                        for call in begun.iter_mut().filter(|call| call.at == from) {
+                            call.known[to] = call.known[to].or(Some(now));
                         }
-                        let known = begun.iter().filter_map(|it| it.known[to]);
+                        let known = begun.iter().filter_map(|call| call.known[to]);
                         let known = known.filter(|when| now - when < MINUTE).count() as u64;
                         prop_assert!(exceeded.is_empty() || known > most, "paused below the limit");
                     }

@@ -45,7 +45,7 @@ pub trait AnswerFrames: Send + Sync + fmt::Debug + 'static {
 #[async_trait]
 pub trait TakeOrders: Send + Sync + fmt::Debug + 'static {
     /// The process is cordoned, or takes entities again: the others should know soon.
-    fn cordon(&self, on: bool);
+    fn cordon(&self, is_cordoned: bool);
     /// Hand everything over and end; returns at once.
     fn drain(&self);
     /// This job shall not run on; returns at once.
@@ -131,17 +131,20 @@ async fn answer_one(
             Some(NodeReply::Ok)
         }
         NodeRequest::Ask { entity, input, asker } => {
-            of_dispatcher(dispatcher(entity), |it, reply| it.asked(entity, input, asker, reply))
-                .await
+            of_dispatcher(dispatcher(entity), |handle, reply| {
+                handle.asked(entity, input, asker, reply)
+            })
+            .await
         }
         NodeRequest::Ring { entity, input } => {
-            of_dispatcher(dispatcher(entity), |it, reply| it.rung(entity, input, reply)).await
+            of_dispatcher(dispatcher(entity), |handle, reply| handle.rung(entity, input, reply))
+                .await
         }
-        NodeRequest::Cordon { on } => {
+        NodeRequest::Cordon { on: is_cordoned } => {
             if let Some(worker) = worker {
-                worker.cordon(on);
+                worker.cordon(is_cordoned);
             }
-            orders.cordon(on);
+            orders.cordon(is_cordoned);
             Some(NodeReply::Ok)
         }
         NodeRequest::CancelJob { job } => {

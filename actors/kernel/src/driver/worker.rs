@@ -152,11 +152,11 @@ impl Worker {
     }
 
     /// Takes no more entities and keeps those that it has, or takes them again.
-    pub fn cordon(&self, on: bool) {
+    pub fn cordon(&self, is_cordoned: bool) {
         // First, so that a dispatcher which is just being restarted sees it.
-        self.cordoned.store(on, Ordering::Relaxed);
+        self.cordoned.store(is_cordoned, Ordering::Relaxed);
         for dispatcher in self.dispatchers() {
-            dispatcher.cordon(on);
+            dispatcher.cordon(is_cordoned);
         }
     }
 

@@ -225,8 +225,10 @@ fn visit_all(
 /// Whether a purge has begun that has not ended: its end replaces these records.
 fn is_purging(records: &[Record]) -> bool {
     let begins = |sealed: &Sealed| sealed.head.kind == PURGE_BEGUN;
-    let of = |record: &Record| decode_record(&record.bytes).is_ok_and(|it| it.iter().any(begins));
-    records.iter().any(of)
+    let has_begin = |record: &Record| {
+        decode_record(&record.bytes).is_ok_and(|events| events.iter().any(begins))
+    };
+    records.iter().any(has_begin)
 }
 
 /// The segment that the snapshot replaced that these records begin with, and its last event.

@@ -40,7 +40,6 @@ pub(super) trait Fold: Send {
     fn core(&self) -> &Core;
 }
 
-/// The row of a kind.
 struct KindRow<K>(PhantomData<fn() -> K>);
 
 /// The kernel's part of a journal whose kind is not known.

@@ -43,7 +43,6 @@ enum OutOfService {
     TooNew,
 }
 
-/// An entity out of service.
 #[derive(Debug)]
 struct OutOfServiceEntity {
     id: EntityId,

@@ -120,12 +120,13 @@ mod tests {
     }
 
     /// A snapshot of all that is there.
-    async fn snapshot(of: &Written, archive: Option<Digest>) -> KernelEvent {
-        let records = of.storage.journal.read(of.id, Position(0)).await.unwrap();
+    async fn snapshot(written: &Written, archive: Option<Digest>) -> KernelEvent {
+        let records = written.storage.journal.read(written.id, Position(0)).await.unwrap();
         let loaded = LoadedJournal { records, snapshot: None };
-        let bytes = Entity::<Counter>::of(of.id, &loaded).unwrap().snapshot().unwrap();
+        let bytes = Entity::<Counter>::of(written.id, &loaded).unwrap().snapshot().unwrap();
         let state = SnapshotState::Inline { bytes: ByteBuf::from(bytes) };
-        Snapshot { tail: of.tail, archive, state, superseded: None, positions: Vec::new() }.into()
+        Snapshot { tail: written.tail, archive, state, superseded: None, positions: Vec::new() }
+            .into()
     }
 
     #[tokio::test]

@@ -112,7 +112,7 @@ enum Leaving {
     Drained,
 }
 
-/// The phase of the activation.
+/// How far the activation is.
 #[derive(Debug)]
 enum ActivationPhase<K: EntityKind> {
     /// The journal is being read.

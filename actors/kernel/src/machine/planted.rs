@@ -202,8 +202,9 @@ impl<K: EntityKind> Machine<K> {
             KernelBug::ActsFenced if verdict == AppendVerdict::Fenced => {
                 let Busy::Appending(flight) = &self.busy else { return Ok(None) };
                 let first = after_expected.first();
-                let is_own = |it: &&Record| {
-                    of_read_back(flight.first, std::slice::from_ref(*it)) != AppendVerdict::Fenced
+                let is_own = |record: &&Record| {
+                    of_read_back(flight.first, std::slice::from_ref(*record))
+                        != AppendVerdict::Fenced
                 };
                 let own = first.filter(is_own).map(|record| AppendVerdict::Stored(record.position));
                 Ok(Some(own.unwrap_or(verdict)))

@@ -117,7 +117,7 @@ impl Partition {
             PartitionInput::Forwarded(entity, came) => self.forwarded(now, entity, came),
             PartitionInput::Dead(dead) => self.held_dead(dead),
             PartitionInput::Tick => self.tick(now),
-            PartitionInput::Cordon(on) => self.cordon(on),
+            PartitionInput::Cordon(is_cordoned) => self.cordon(is_cordoned),
             PartitionInput::Drain => self.drain(),
         }
         std::mem::take(&mut self.out)

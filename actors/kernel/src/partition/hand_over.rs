@@ -64,9 +64,9 @@ impl Partition {
         self.drained();
     }
 
-    pub(super) fn cordon(&mut self, on: bool) {
-        self.cordoned = on;
-        if on {
+    pub(super) fn cordon(&mut self, is_cordoned: bool) {
+        self.cordoned = is_cordoned;
+        if is_cordoned {
             self.give_back_idle();
         }
     }

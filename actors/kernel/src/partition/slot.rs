@@ -7,7 +7,7 @@ use clawnode_proto::{Input, InputId, Kind, Position, ProcessId, Timestamp};
 use super::io::{AskId, HandleId};
 use crate::{ShrinkToFit, machine::Activation};
 
-/// The phase of an entity.
+/// How far an entity is on its way into memory and out of it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum EntityPhase {
     /// Its inbox is being read for the first time.

@@ -33,7 +33,7 @@ impl Room {
 
     /// What these take.
     pub(super) fn of<'a>(points: impl IntoIterator<Item = &'a KeptPoint>) -> Self {
-        let bytes = points.into_iter().map(|it| it.point.content.bytes());
+        let bytes = points.into_iter().map(|kept| kept.point.content.bytes());
         bytes.fold(Self { points: 0, bytes: 0 }, |sum, bytes| Self {
             points: sum.points + 1,
             bytes: sum.bytes + bytes,
@@ -78,7 +78,7 @@ pub(super) fn room(
     let at_least = if leaves.is_empty() { 0 } else { more.len() / LEAVES_OF };
     let more = more.into_iter().skip(leaves.len());
     let wanted = at_least.saturating_sub(leaves.len());
-    leaves.extend(more.take(wanted).map(|it| it.id));
+    leaves.extend(more.take(wanted).map(|kept| kept.id));
     Some(PointsConsolidated { joined, archived: leaves, daily: false })
 }
 
@@ -86,7 +86,7 @@ pub(super) fn room(
 fn joined(live: Vec<&KeptPoint>) -> (Vec<JoinedPoint>, Vec<&KeptPoint>) {
     let mut stays: BTreeMap<_, &KeptPoint> = BTreeMap::new();
     // The most trusted stays, of these the most important, of these the newest: nothing becomes more trusted by it.
-    let rank = |it: &KeptPoint| (it.point.content.trust, it.point.content.importance);
+    let rank = |kept: &KeptPoint| (kept.point.content.trust, kept.point.content.importance);
     for point in live.iter().copied() {
         let best = stays.entry(said(&point.point.content)).or_insert(point);
         if rank(point) >= rank(best) {
@@ -121,8 +121,10 @@ fn least(live: &[&KeptPoint], most: Room, now: Timestamp) -> (Vec<MemoryPointId>
 
 /// Those that may leave, the least important first, of these the oldest.
 fn by_weight<'a>(live: &[&'a KeptPoint], now: Timestamp) -> Vec<&'a KeptPoint> {
-    let may_leave = live.iter().copied().filter(|it| !is_kept(it.point.content.trust));
+    let may_leave = live.iter().copied().filter(|kept| !is_kept(kept.point.content.trust));
     let mut sorted: Vec<&KeptPoint> = may_leave.collect();
-    sorted.sort_by_cached_key(|it| (weight(&it.point, now), it.point.source.at, Reverse(it.id)));
+    sorted.sort_by_cached_key(|kept| {
+        (weight(&kept.point, now), kept.point.source.at, Reverse(kept.id))
+    });
     sorted
 }

@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 pub struct KeptPoint {
     /// Its id.
     pub id: MemoryPointId,
-    /// The point.
     pub point: MemoryPoint,
 }
 
@@ -21,7 +20,6 @@ pub struct KeptPoint {
 pub struct PastPoint {
     /// Its id.
     pub id: MemoryPointId,
-    /// The point.
     pub point: MemoryPoint,
     /// Why it is not live.
     pub state: PointState,
@@ -32,7 +30,6 @@ pub struct PastPoint {
 /// What became of the points of one input.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PutAnswer {
-    /// Which input.
     pub input: InputId,
     /// Those that were added.
     pub added: Vec<MemoryPointId>,

@@ -58,44 +58,44 @@ struct Seen {
 impl Seen {
     fn event(&mut self, event: &MemoryEvent) {
         match event {
-            MemoryEvent::Added(it) => {
-                let id = it.point.id();
+            MemoryEvent::Added(added) => {
+                let id = added.point.id();
                 assert!(self.added.insert(id), "MEM-3: {id} is added a second time");
-                self.trust.insert(id, it.point.content.trust);
-                self.left.extend(&it.supersedes);
+                self.trust.insert(id, added.point.content.trust);
+                self.left.extend(&added.supersedes);
             }
             // What was never there is not remembered as forgotten.
-            MemoryEvent::Masked(it) => {
-                let known = it.points.iter().filter(|id| self.added.contains(id));
+            MemoryEvent::Masked(masked) => {
+                let known = masked.points.iter().filter(|id| self.added.contains(id));
                 self.masked.extend(known);
             }
-            MemoryEvent::Consolidated(it) => {
-                self.left.extend(it.joined.iter().map(|it| it.point));
-                self.left.extend(&it.archived);
+            MemoryEvent::Consolidated(consolidated) => {
+                self.left.extend(consolidated.joined.iter().map(|joined| joined.point));
+                self.left.extend(&consolidated.archived);
             }
             MemoryEvent::Refused(_) => {}
         }
     }
 
     fn state(&self, state: &MemoryState) {
-        let live: Vec<MemoryPointId> = state.live().map(|it| it.id).collect();
+        let live: Vec<MemoryPointId> = state.live().map(|kept| kept.id).collect();
         let past: Vec<_> = state.past().collect();
-        for id in live.iter().chain(past.iter().map(|it| &it.id)) {
+        for id in live.iter().chain(past.iter().map(|past| &past.id)) {
             assert!(!self.masked.contains(id), "MEM-4: {id} is masked");
         }
         assert!(live.iter().all(|id| !self.left.contains(id)), "MEM-4: it was superseded");
         assert_eq!(live.iter().collect::<BTreeSet<_>>().len(), live.len());
-        let bytes: usize = state.live().map(|it| it.point.content.bytes()).sum();
+        let bytes: usize = state.live().map(|kept| kept.point.content.bytes()).sum();
         assert!(live.len() <= MEMORY_POINTS && bytes <= MEMORY_BYTES, "{} {bytes}", live.len());
-        let bytes: usize = past.iter().map(|it| it.point.content.bytes()).sum();
+        let bytes: usize = past.iter().map(|past| past.point.content.bytes()).sum();
         assert!(past.len() <= MEMORY_PAST_POINTS && bytes <= MEMORY_PAST_BYTES);
         // What people said leaves only for what people said.
         let kept = |id: &MemoryPointId| {
             self.trust.get(id).is_some_and(|trust| *trust >= MemoryTrust::Person)
         };
-        for it in past.iter().filter(|it| it.point.content.trust >= MemoryTrust::Person) {
-            assert_ne!(it.state, PointState::Archived);
-            assert!(it.superseded_by.is_some_and(|by| kept(&by)), "S-22: {it:?}");
+        for past in past.iter().filter(|past| past.point.content.trust >= MemoryTrust::Person) {
+            assert_ne!(past.state, PointState::Archived);
+            assert!(past.superseded_by.is_some_and(|by| kept(&by)), "S-22: {past:?}");
         }
     }
 }

@@ -26,7 +26,7 @@ pub(super) fn is_about_same(one: &MemoryPoint, other: &MemoryPoint) -> bool {
         let PointContent { subject, predicate, .. } = &point.content;
         Some((plain(subject.as_ref()?), plain(predicate.as_ref()?)))
     };
-    about(one).is_some_and(|it| about(other) == Some(it))
+    about(one).is_some_and(|value| about(other) == Some(value))
 }
 
 fn words(text: &str) -> Vec<String> {
@@ -64,10 +64,10 @@ mod tests {
     #[test]
     fn a_subject_and_a_predicate_are_compared_as_they_are_read() {
         let about = |subject: Option<&str>, predicate: Option<&str>| {
-            let mut it = point("a", MemoryTrust::Person);
-            it.content.subject = subject.map(str::to_owned);
-            it.content.predicate = predicate.map(str::to_owned);
-            it
+            let mut point = point("a", MemoryTrust::Person);
+            point.content.subject = subject.map(str::to_owned);
+            point.content.predicate = predicate.map(str::to_owned);
+            point
         };
         let ada = about(Some("Ada"), Some("lives in"));
         assert!(is_about_same(&ada, &about(Some(" ada "), Some("Lives  in"))));

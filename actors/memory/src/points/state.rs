@@ -34,7 +34,7 @@ const MASKED_MOST: usize = 256;
 /// Answers to `Put` that are kept for those who ask for them. A repeat of an older one has no lists.
 const ANSWERS_KEPT: usize = 64;
 
-/// The state of a memory.
+/// Folded from the events of its journal: the points, and what is to be recorded of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryState {
     /// The memory's readable key.
@@ -82,23 +82,23 @@ impl MemoryState {
     /// The points that may be recalled, in the order in which they were added. What a person has forgotten is not
     /// among them, also before the event that masks it (MEM-4).
     pub fn live(&self) -> impl Iterator<Item = &KeptPoint> {
-        self.live.iter().filter(|it| !self.is_to_be_masked(it.id))
+        self.live.iter().filter(|kept| !self.is_to_be_masked(kept.id))
     }
 
     /// The points that were superseded, joined or archived, the oldest first, as far as they are kept.
     pub fn past(&self) -> impl Iterator<Item = &PastPoint> {
-        self.past.iter().filter(|it| !self.is_to_be_masked(it.id))
+        self.past.iter().filter(|past| !self.is_to_be_masked(past.id))
     }
 
     /// What became of the points of an input. Absent until all of it is recorded, and once it is old.
     pub fn answer(&self, input: InputId) -> Option<&PutAnswer> {
-        let answer = self.answers.iter().find(|it| it.input == input);
+        let answer = self.answers.iter().find(|answer| answer.input == input);
         answer.filter(|_| !self.is_waiting(input))
     }
 
     /// Whether a part of an input is not recorded yet.
     pub fn is_waiting(&self, input: InputId) -> bool {
-        self.wanted.iter().any(|it| matches!(it, WantedChange::Put(by, _) if *by == input))
+        self.wanted.iter().any(|wanted| matches!(wanted, WantedChange::Put(by, _) if *by == input))
     }
 
     /// The event of its first input. A memory that was deleted and has begun again has a later one.
@@ -184,7 +184,7 @@ impl MemoryState {
         let size = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
         let Room { points, bytes } = Room::of(self.live());
         let mut layers = MemoryLayers::default();
-        self.live().for_each(|it| layers.count(it.point.content.layer));
+        self.live().for_each(|kept| layers.count(kept.point.content.layer));
         MemoryStats {
             entity: memory.entity(),
             memory,
@@ -192,7 +192,7 @@ impl MemoryState {
             points_most: number(MEMORY_POINTS),
             bytes: size(bytes),
             bytes_most: size(MEMORY_BYTES),
-            kept: number(self.live().filter(|it| is_kept(it.point.content.trust)).count()),
+            kept: number(self.live().filter(|kept| is_kept(kept.point.content.trust)).count()),
             layers,
             past: number(self.past().count()),
             masked: self.masked,
@@ -203,8 +203,7 @@ impl MemoryState {
     }
 
     fn is_to_be_masked(&self, id: MemoryPointId) -> bool {
-        let masks =
-            |it: &WantedChange| matches!(it, WantedChange::Mask(it) if it.points.contains(&id));
+        let masks = |change: &WantedChange| matches!(change, WantedChange::Mask(mask) if mask.points.contains(&id));
         self.wanted.iter().any(masks)
     }
 
@@ -216,13 +215,14 @@ impl MemoryState {
 
     /// Whether the source of this point is known.
     fn knows(&self, id: MemoryPointId) -> bool {
-        let waits = |it: &WantedChange| matches!(it, WantedChange::Put(_, point) if point.id == id);
+        let waits =
+            |change: &WantedChange| matches!(change, WantedChange::Put(_, point) if point.id == id);
         #[cfg(feature = "test-util")]
         if clawnode_kernel::KernelBug::PointsDoubled.is_in_folds() {
             return self.wanted.iter().any(waits);
         }
-        self.live.iter().any(|it| it.id == id)
-            || self.past.iter().any(|it| it.id == id)
+        self.live.iter().any(|kept| kept.id == id)
+            || self.past.iter().any(|past| past.id == id)
             || self.gone.contains(&id)
             || self.wanted.iter().any(waits)
     }
@@ -279,12 +279,12 @@ impl MemoryState {
 
     /// The points that it has of this source, and those that are to be recorded.
     fn points_of(&self, source: EntityId) -> impl Iterator<Item = MemoryPointId> {
-        let waiting = self.wanted.iter().filter_map(|it| match it {
+        let waiting = self.wanted.iter().filter_map(|wanted| match wanted {
             WantedChange::Put(_, KeptPoint { id, point }) => Some((*id, point)),
             WantedChange::Mask(_) | WantedChange::Consolidate => None,
         });
-        let live = self.live.iter().map(|it| (it.id, &it.point));
-        let known = live.chain(self.past.iter().map(|it| (it.id, &it.point))).chain(waiting);
+        let live = self.live.iter().map(|kept| (kept.id, &kept.point));
+        let known = live.chain(self.past.iter().map(|past| (past.id, &past.point))).chain(waiting);
         known.filter(move |(_, point)| point.source.entity == source).map(|(id, _)| id)
     }
 
@@ -345,8 +345,8 @@ impl MemoryState {
             return Err(Violation(format!("the source of `{id}` gives a second point (MEM-3)")));
         }
         for old in supersedes {
-            let found = self.live.iter().find(|it| it.id == *old);
-            let may = found.is_some_and(|it| it.point.content.trust <= point.content.trust);
+            let found = self.live.iter().find(|kept| kept.id == *old);
+            let may = found.is_some_and(|kept| kept.point.content.trust <= point.content.trust);
             if !may {
                 return Err(Violation(format!("`{id}` cannot supersede `{old}`")));
             }
@@ -367,14 +367,15 @@ impl MemoryState {
     }
 
     fn are_masked(&mut self, masked: &PointsMasked) {
-        let is_it = |it: &WantedChange| matches!(it, WantedChange::Mask(it) if it == masked);
+        let is_it =
+            |change: &WantedChange| matches!(change, WantedChange::Mask(mask) if mask == masked);
         if let Some(at) = self.wanted.iter().position(is_it) {
             self.wanted.remove(at);
         }
         for id in &masked.points {
             let before = self.live.len() + self.past.len();
-            self.live.retain(|it| it.id != *id);
-            self.past.retain(|it| it.id != *id);
+            self.live.retain(|kept| kept.id != *id);
+            self.past.retain(|past| past.id != *id);
             if self.live.len() + self.past.len() < before {
                 self.masked += 1;
                 self.forgets(*id);
@@ -382,18 +383,18 @@ impl MemoryState {
         }
     }
 
-    fn is_consolidated(&mut self, it: &PointsConsolidated) -> Result<(), Violation> {
-        if it.daily {
-            let is_it = |it: &WantedChange| *it == WantedChange::Consolidate;
+    fn is_consolidated(&mut self, consolidated: &PointsConsolidated) -> Result<(), Violation> {
+        if consolidated.daily {
+            let is_it = |change: &WantedChange| *change == WantedChange::Consolidate;
             let at = self.wanted.iter().position(is_it);
             let at = at.ok_or_else(|| Violation("no consolidation was due".to_owned()))?;
             self.wanted.remove(at);
         }
         let trust = |state: &Self, id: MemoryPointId| {
-            let found = state.live.iter().find(|it| it.id == id);
-            found.map(|it| it.point.content.trust)
+            let found = state.live.iter().find(|kept| kept.id == id);
+            found.map(|kept| kept.point.content.trust)
         };
-        for joined in &it.joined {
+        for joined in &consolidated.joined {
             let (point, into) = (trust(self, joined.point), trust(self, joined.into));
             let may = point.is_some() && point <= into && joined.point != joined.into;
             if !may {
@@ -402,7 +403,7 @@ impl MemoryState {
             }
             self.leaves(joined.point, PointState::Joined, Some(joined.into));
         }
-        for id in &it.archived {
+        for id in &consolidated.archived {
             if trust(self, *id).is_none_or(is_kept) {
                 return Err(Violation(format!("`{id}` cannot be archived")));
             }
@@ -416,7 +417,7 @@ impl MemoryState {
         let at = self
             .wanted
             .iter()
-            .position(|it| matches!(it, WantedChange::Put(_, point) if point.id == id));
+            .position(|wanted| matches!(wanted, WantedChange::Put(_, point) if point.id == id));
         match at.and_then(|at| self.wanted.remove(at)) {
             Some(WantedChange::Put(input, _)) => Ok(input),
             _ => Err(Violation(format!("the point `{id}` was not asked for"))),
@@ -424,7 +425,7 @@ impl MemoryState {
     }
 
     fn answer_mut(&mut self, input: InputId) -> Option<&mut PutAnswer> {
-        self.answers.iter_mut().find(|it| it.input == input)
+        self.answers.iter_mut().find(|answer| answer.input == input)
     }
 
     /// A live point becomes one that is only shown.
@@ -434,10 +435,10 @@ impl MemoryState {
         state: PointState,
         superseded_by: Option<MemoryPointId>,
     ) {
-        let Some(at) = self.live.iter().position(|it| it.id == id) else { return };
+        let Some(at) = self.live.iter().position(|kept| kept.id == id) else { return };
         let KeptPoint { id, point } = self.live.remove(at);
         self.past.push_back(PastPoint { id, point, state, superseded_by });
-        let bytes = |it: &PastPoint| it.point.content.bytes();
+        let bytes = |past: &PastPoint| past.point.content.bytes();
         let mut taken: usize = self.past.iter().map(bytes).sum();
         while self.past.len() > MEMORY_PAST_POINTS || taken > MEMORY_PAST_BYTES {
             let Some(oldest) = self.past.pop_front() else { break };
@@ -468,15 +469,15 @@ impl MemoryState {
 
     /// A point is added, others leave for it first, or it is refused.
     fn decides(&self, KeptPoint { id, point }: &KeptPoint) -> MemoryEvent {
-        let is_superseded = |it: &&KeptPoint| {
-            let is_trusted = it.point.content.trust <= point.content.trust;
-            is_trusted && is_about_same(&it.point, point)
+        let is_superseded = |kept: &&KeptPoint| {
+            let is_trusted = kept.point.content.trust <= point.content.trust;
+            is_trusted && is_about_same(&kept.point, point)
         };
         let (replaced, rest): (Vec<_>, Vec<_>) = self.live.iter().partition(is_superseded);
         let needs = Room { points: 1, bytes: point.content.bytes() };
         let most = Room::MOST.less(needs);
         if Room::of(rest.iter().copied()).fits(most) {
-            let supersedes = replaced.iter().map(|it| it.id).collect();
+            let supersedes = replaced.iter().map(|kept| kept.id).collect();
             return PointAdded { point: point.clone(), supersedes }.into();
         }
         let full = || PointRefused { point: *id, reason: PointRefusal::Full }.into();

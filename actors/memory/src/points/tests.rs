@@ -53,10 +53,10 @@ pub(super) fn fact(
     text: &str,
     trust: MemoryTrust,
 ) -> LearnedPoint {
-    let mut it = told(event, text, trust);
-    it.content.subject = Some(about.0.to_owned());
-    it.content.predicate = Some(about.1.to_owned());
-    it
+    let mut point = told(event, text, trust);
+    point.content.subject = Some(about.0.to_owned());
+    point.content.predicate = Some(about.1.to_owned());
+    point
 }
 
 /// A memory with its journal.
@@ -138,11 +138,11 @@ impl Book {
     }
 
     pub(super) fn texts(&self) -> Vec<&str> {
-        self.state.live().map(|it| it.point.content.text.as_str()).collect()
+        self.state.live().map(|kept| kept.point.content.text.as_str()).collect()
     }
 
     fn past(&self) -> Vec<(&str, PointState)> {
-        self.state.past().map(|it| (it.point.content.text.as_str(), it.state)).collect()
+        self.state.past().map(|past| (past.point.content.text.as_str(), past.state)).collect()
     }
 }
 
@@ -215,7 +215,7 @@ fn a_later_point_about_the_same_supersedes_what_is_trusted_no_more() {
         book.put(vec![other, fact(3, ("ada", "Lives  in"), "Ada lives in Bonn", new)]);
         let live = book.texts().len();
         assert_eq!(live == 2, supersedes, "S-22, {old:?} then {new:?}: {:?}", book.texts());
-        let by = book.state.past().map(|it| (it.state, it.superseded_by)).collect::<Vec<_>>();
+        let by = book.state.past().map(|past| (past.state, past.superseded_by)).collect::<Vec<_>>();
         let expected = (PointState::Superseded, Some(source(3).point()));
         assert_eq!(by, if supersedes { vec![expected] } else { vec![] }, "it is still shown");
     }
@@ -235,7 +235,7 @@ fn mem_4_what_is_forgotten_is_not_shown_from_its_input_on() {
     assert_eq!((book.texts().len(), book.past().len()), (0, 0));
     let bytes = codec::encode(&book.state).unwrap();
     let text = b"Ada lives";
-    assert!(!bytes.windows(text.len()).any(|it| it == text), "its state has no text of it");
+    assert!(!bytes.windows(text.len()).any(|window| window == text), "its state has no text of it");
     let stats = book.state.stats("default/all".parse().unwrap());
     assert_eq!((stats.masked, stats.points, stats.past, stats.bytes), (2, 0, 0, 0));
 }
@@ -332,11 +332,11 @@ fn a_full_memory_archives_what_matters_least() {
     for chunk in 0..most / 50 {
         let events = chunk * 50..(chunk + 1) * 50;
         let points = events.map(|event| {
-            let mut it = told(event, &format!("thing {event}"), MemoryTrust::Agent);
+            let mut point = told(event, &format!("thing {event}"), MemoryTrust::Agent);
             // The first tenth matters more than all others.
-            it.content.importance = if event < most / 10 { 6 } else { 5 };
-            it.source = Some(MemorySource { at: at(event), ..source(event) });
-            it
+            point.content.importance = if event < most / 10 { 6 } else { 5 };
+            point.source = Some(MemorySource { at: at(event), ..source(event) });
+            point
         });
         book.put(points.collect());
     }
@@ -345,13 +345,13 @@ fn a_full_memory_archives_what_matters_least() {
     let person = told(most, "Ada has a cat", MemoryTrust::Person);
     let input = book.accept(MemoryInput::Put { points: vec![person] });
     let events = book.decide();
-    let [MemoryEvent::Consolidated(it), MemoryEvent::Added(_)] = events.as_slice() else {
+    let [MemoryEvent::Consolidated(change), MemoryEvent::Added(_)] = events.as_slice() else {
         panic!("{events:?}")
     };
     let oldest: Vec<MemoryPointId> =
         (most / 10..most / 10 + most / 10).map(|event| source(event).point()).collect();
-    assert_eq!(it.archived, oldest, "a tenth of those that matter least, the oldest first");
-    assert!(it.joined.is_empty() && !it.daily);
+    assert_eq!(change.archived, oldest, "a tenth of those that matter least, the oldest first");
+    assert!(change.joined.is_empty() && !change.daily);
     assert_eq!(book.state.answer(input).unwrap().added.len(), 1);
     assert_eq!(book.texts().len(), MEMORY_POINTS - MEMORY_POINTS / 10 + 1);
     assert_eq!(book.past()[0], ("thing 200", PointState::Archived), "still shown");
@@ -405,11 +405,11 @@ fn each_day_points_that_say_the_same_become_one() {
     book.accept(stale);
     assert_eq!(book.decide(), [], "it was not due");
     let events = book.fire();
-    let [MemoryEvent::Consolidated(it)] = events.as_slice() else { panic!("{events:?}") };
+    let [MemoryEvent::Consolidated(change)] = events.as_slice() else { panic!("{events:?}") };
     let into = source(2).point();
-    let joined: Vec<_> = it.joined.iter().map(|it| (it.point, it.into)).collect();
+    let joined: Vec<_> = change.joined.iter().map(|joined| (joined.point, joined.into)).collect();
     assert_eq!(joined, [(source(1).point(), into), (source(3).point(), into)]);
-    assert!(it.archived.is_empty() && it.daily, "there is room");
+    assert!(change.archived.is_empty() && change.daily, "there is room");
     assert_eq!(book.texts(), ["ada likes TEA.", "Tea likes Ada"], "the most trusted stays");
     assert_eq!((book.state.due(), book.fire()), (None, vec![]), "nothing was added since");
     assert_eq!(book.state.now, at(DAY));

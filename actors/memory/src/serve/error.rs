@@ -23,7 +23,6 @@ pub enum FillError {
     Followed {
         /// Which file.
         path: String,
-        /// Why.
         source: std::io::Error,
     },
 }

@@ -117,9 +117,9 @@ impl StoreFiller {
         let kept = tokio::task::spawn_blocking(move || fs::read(path).ok()).await;
         let kept = kept.ok().flatten();
         let kept = kept.and_then(|bytes| serde_json::from_slice::<FollowedFeed>(&bytes).ok());
-        let kept = kept.filter(|it| it.conversations == served.shared.conversations);
-        let upto = kept.as_ref().map(|it| it.position);
-        let saved_damaged = kept.map(|it| it.damaged).unwrap_or_default();
+        let kept = kept.filter(|saved| saved.conversations == served.shared.conversations);
+        let upto = kept.as_ref().map(|saved| saved.position);
+        let saved_damaged = kept.map(|saved| saved.damaged).unwrap_or_default();
         served.mark_damaged(&saved_damaged.iter().cloned().collect::<Vec<_>>());
         Self {
             served,
@@ -160,8 +160,8 @@ impl StoreFiller {
         }
         let now = self.served.shared.entities.now();
         let end = self.upto;
-        self.served.set_progress(|it| {
-            (it.upto, it.end, it.whole_at) = (end, end, now);
+        self.served.set_progress(|progress| {
+            (progress.upto, progress.end, progress.whole_at) = (end, end, now);
         });
         let is_due = self.saved.is_none_or(|(upto, at)| upto < end && at.elapsed() >= SAVE);
         if is_due || self.saved_damaged != self.served.damaged() {
@@ -229,9 +229,9 @@ impl StoreFiller {
 
     fn tell(&self, end: Position, is_rebuilding: bool) {
         let upto = self.upto;
-        self.served.set_progress(|it| {
+        self.served.set_progress(|progress| {
             let is_rebuilding = is_rebuilding || self.served.is_to_begin_again();
-            (it.upto, it.end, it.is_rebuilding) = (upto, end, is_rebuilding);
+            (progress.upto, progress.end, progress.is_rebuilding) = (upto, end, is_rebuilding);
         });
     }
 
@@ -354,7 +354,7 @@ fn matters(scope: &StoreScope, records: &[Record], seen: &mut u64) -> bool {
             // Who reads the journal says what is wrong with it.
             return true;
         };
-        for event in events.iter().filter(|it| it.head.n.0 > *seen) {
+        for event in events.iter().filter(|event| event.head.n.0 > *seen) {
             let kind = event.head.kind.as_str();
             let is_end = kind == TURN_DONE || [DELETED, SNAPSHOT].contains(&kind);
             matters |= is_end || scope.memory().is_some();

@@ -57,7 +57,7 @@ pub(super) fn missing(
     let events = events(memory.id, records)?;
     // A snapshot may have taken the place of events that the store lacks.
     let begins = events.first().is_some_and(|first| first.head.n.0 <= upto.saturating_add(1));
-    let new = events.iter().filter(|it| it.head.n.0 > upto);
+    let new = events.iter().filter(|event| event.head.n.0 > upto);
     let changes = if begins { changed(memory, new)? } else { None };
     Ok(changes.map_or_else(whole, |(masked, documents)| MissingPoints::Further {
         masked,
@@ -67,7 +67,7 @@ pub(super) fn missing(
 
 /// All live points of a memory, for a scope that has nothing.
 pub(super) fn whole(memory: &Entity<Memory>) -> DocumentBatch {
-    let documents = memory.state.live().map(|it| document(&it.point)).collect();
+    let documents = memory.state.live().map(|kept| document(&kept.point)).collect();
     DocumentBatch { after: 0, upto: memory.core.tail.n.0, documents }
 }
 
@@ -76,7 +76,7 @@ pub(super) fn live(memory: &Entity<Memory>) -> BTreeSet<DocumentId> {
     if memory.core.service == Service::Deleted {
         return BTreeSet::new();
     }
-    memory.state.live().map(|it| DocumentId::from(&it.point.source)).collect()
+    memory.state.live().map(|kept| DocumentId::from(&kept.point.source)).collect()
 }
 
 /// The events in records of one journal.
@@ -97,7 +97,7 @@ fn changed<'a>(
     memory: &Entity<Memory>,
     events: impl Iterator<Item = &'a Sealed>,
 ) -> Result<Option<ChangedDocuments>, FillError> {
-    let past = memory.state.past().map(|it| (it.id, DocumentId::from(&it.point.source)));
+    let past = memory.state.past().map(|past| (past.id, DocumentId::from(&past.point.source)));
     let past: BTreeMap<MemoryPointId, DocumentId> = past.collect();
     let (mut left, mut added) = (Vec::new(), Vec::new());
     for sealed in events {
@@ -105,13 +105,13 @@ fn changed<'a>(
             return Ok(None);
         }
         match sealed.event::<MemoryEvent>()? {
-            Some(MemoryEvent::Added(it)) => {
-                left.extend(it.supersedes);
-                added.push(it.point);
+            Some(MemoryEvent::Added(point_added)) => {
+                left.extend(point_added.supersedes);
+                added.push(point_added.point);
             }
-            Some(MemoryEvent::Consolidated(it)) => {
-                left.extend(it.joined.iter().map(|joined| joined.point));
-                left.extend(it.archived);
+            Some(MemoryEvent::Consolidated(consolidated)) => {
+                left.extend(consolidated.joined.iter().map(|joined| joined.point));
+                left.extend(consolidated.archived);
             }
             Some(MemoryEvent::Masked(_)) => return Ok(None),
             Some(MemoryEvent::Refused(_)) | None => {}

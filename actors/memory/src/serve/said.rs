@@ -43,7 +43,7 @@ pub(super) fn is_deletion(sealed: &Sealed) -> Result<bool, FillError> {
         DELETED => Ok(true),
         SNAPSHOT => {
             let event = sealed.event::<KernelEvent>()?;
-            Ok(matches!(event, Some(KernelEvent::Snapshot(it)) if it.archive.is_none()))
+            Ok(matches!(event, Some(KernelEvent::Snapshot(snapshot)) if snapshot.archive.is_none()))
         }
         _ => Ok(false),
     }

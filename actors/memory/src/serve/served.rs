@@ -178,7 +178,7 @@ impl ServedStore {
     /// Has the whole store filled again, behind what is there: what it lacks is put.
     pub fn refill_all(&self) {
         self.shared.again.store(true, Ordering::SeqCst);
-        self.set_progress(|it| (it.is_rebuilding, it.upto) = (true, Position(0)));
+        self.set_progress(|progress| (progress.is_rebuilding, progress.upto) = (true, Position(0)));
     }
 
     /// Whether the feed is to be read from its beginning.
@@ -298,7 +298,7 @@ impl ServedStore {
         let id = scope.entity();
         let known = {
             let mut truths = self.truths();
-            let known = truths.take(id).filter(|it| it.position >= position);
+            let known = truths.take(id).filter(|truth| truth.position >= position);
             if let Some(known) = &known {
                 truths.put(id, Arc::clone(known));
             }
@@ -399,24 +399,30 @@ impl MemoryStore for ServedStore {
         }
         let (truths, unread) = self.truths_of(&asked).await;
         let mut answer = self.shared.store.search(scopes, query, k).await?;
-        let passages = answer.found.iter().filter(|it| it.document.kind == DocumentKind::Passage);
-        let passages = passages.map(|it| it.scope.clone()).collect();
+        let passages =
+            answer.found.iter().filter(|found| found.document.kind == DocumentKind::Passage);
+        let passages = passages.map(|passage| passage.scope.clone()).collect();
         let (begins, unread_sessions) = self.begins(passages).await;
         // MEM-4: of a memory that cannot be asked, nothing is known to be live.
-        answer.found.retain(|it| match it.document.kind {
+        answer.found.retain(|found| match found.document.kind {
             DocumentKind::Passage => {
-                let is_kept = it.scope.session().is_some_and(|session| self.keeps(&session));
-                is_kept && begins.get(&it.scope).is_some_and(|began| it.document.id.event > *began)
+                let is_kept = found.scope.session().is_some_and(|session| self.keeps(&session));
+                is_kept
+                    && begins
+                        .get(&found.scope)
+                        .is_some_and(|began| found.document.id.event > *began)
             }
-            DocumentKind::Point(_) => {
-                truths.get(&it.scope).is_some_and(|truth| truth.live.contains(&it.document.id))
-            }
+            DocumentKind::Point(_) => truths
+                .get(&found.scope)
+                .is_some_and(|truth| truth.live.contains(&found.document.id)),
         });
         self.mark_damaged(&answer.damaged);
         answer.damaged.extend(unread);
         answer.damaged.extend(unread_sessions);
         // What was found damaged before is not filled again yet.
-        answer.damaged.extend(self.damages().iter().filter(|it| asked.contains(*it)).cloned());
+        answer
+            .damaged
+            .extend(self.damages().iter().filter(|damage| asked.contains(*damage)).cloned());
         // An index that is being built lacks what it does not have yet.
         if self.progress().is_rebuilding {
             answer.damaged.extend(asked.into_iter().filter(|scope| scope.session().is_some()));

@@ -124,7 +124,7 @@ impl Owner {
     async fn forgets(&mut self, text: &str) {
         let mut memory = Entity::<Memory>::unborn(self.id);
         self.written.iter().for_each(|sealed| memory.apply(sealed).unwrap());
-        let found = memory.state.live().find(|it| it.point.content.text == text).unwrap();
+        let found = memory.state.live().find(|kept| kept.point.content.text == text).unwrap();
         let (points, by) = (vec![found.id], "a test".to_owned());
         self.tell(&MemoryInput::Forget { points, by, now: false }).await;
     }
@@ -170,7 +170,7 @@ async fn found(served: &ServedStore, scopes: &[StoreScope], query: &str) -> Vec<
     let RecallAnswer { found, damaged } =
         served.search(scopes, &RecallQuery::new(query), 10).await.unwrap();
     assert!(damaged.is_empty(), "{damaged:?}");
-    found.into_iter().map(|it| it.document.text).collect()
+    found.into_iter().map(|found| found.document.text).collect()
 }
 
 fn memory(key: &str) -> StoreScope {
@@ -326,7 +326,7 @@ async fn a_damaged_index_is_filled_again_alone_and_not_all_the_time() {
     let file = served.shared.store.folder().join(format!("{}.scope", said.id));
     let damage = || {
         let mut bytes = fs::read(&file).unwrap();
-        let at = bytes.windows(5).position(|it| it == b"Minka").unwrap();
+        let at = bytes.windows(5).position(|window| window == b"Minka").unwrap();
         bytes[at] ^= 1;
         fs::write(&file, bytes).unwrap();
     };

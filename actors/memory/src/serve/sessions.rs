@@ -62,11 +62,11 @@ impl ServedStore {
             store.drop(scope).await?;
             upto = 0;
         }
-        let known = next.filter(|it| it.upto == upto).map(|it| it.position);
+        let known = next.filter(|next| next.upto == upto).map(|next| next.position);
         let known = if upto == 0 { Some(0) } else { known };
         let after = if known.is_some() { upto } else { 0 };
         let mut reader = self.read(id, after, upto).await?;
-        let earlier = reader.said.iter().take_while(|it| it.event <= upto).count();
+        let earlier = reader.said.iter().take_while(|said| said.event <= upto).count();
         let new = reader.said.split_off(earlier);
         let first = known.unwrap_or_else(|| u64::try_from(earlier).unwrap_or(u64::MAX));
         if reader.deleted_at > upto {
@@ -93,7 +93,7 @@ impl ServedStore {
         next: &mut Option<NextMessage>,
     ) -> Result<bool, FillError> {
         let documents = self.documents(scope.entity(), first, said).await?;
-        let last = documents.last().and_then(|it| it.position);
+        let last = documents.last().and_then(|document| document.position);
         self.shared.store.put(scope, DocumentBatch { after, upto, documents }).await?;
         let position = last.map_or(first, |last| last.saturating_add(1));
         *next = Some(NextMessage { upto, position });
@@ -107,7 +107,7 @@ impl ServedStore {
         let events = points::events(id, &records)?;
         let mut reader = SaidReader::default();
         if events.first().is_some_and(|first| first.head.n.0 <= after.saturating_add(1)) {
-            for event in events.iter().filter(|it| it.head.n.0 > after) {
+            for event in events.iter().filter(|event| event.head.n.0 > after) {
                 reader.take(event)?;
             }
             return Ok(reader);
@@ -118,7 +118,7 @@ impl ServedStore {
                 failed = Some(failure);
                 return ControlFlow::Break(());
             }
-            let is_new = reader.said.iter().rev().take_while(|it| it.event > upto);
+            let is_new = reader.said.iter().rev().take_while(|said| said.event > upto);
             let is_end = reader.upto == sealed.head.n.0;
             if is_end && is_new.count() >= MESSAGES_AT_ONCE {
                 return ControlFlow::Break(());
@@ -136,15 +136,15 @@ impl ServedStore {
         said: &[SaidText],
     ) -> Result<Vec<Document>, FillError> {
         let mut texts = Vec::with_capacity(said.len());
-        for it in said {
-            texts.push(self.text(&it.text).await?);
+        for said in said {
+            texts.push(self.text(&said.text).await?);
         }
-        let messages = said.iter().zip(&texts).filter_map(|(it, text)| {
+        let messages = said.iter().zip(&texts).filter_map(|(said, text)| {
             Some(SaidMessage {
-                event: it.event,
+                event: said.event,
                 speaker: None,
-                trust: it.trust,
-                at: it.at,
+                trust: said.trust,
+                at: said.at,
                 text: text.as_deref()?,
             })
         });

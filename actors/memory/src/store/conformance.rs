@@ -156,7 +156,7 @@ async fn replaces_what_changed(store: &dyn MemoryStore) -> Checked {
     same("its older text is not found", &events(&old), &vec![])?;
     let answer = store.search(from_ref(&scope), &RecallQuery::new("new words"), 10).await?;
     same("it is there once", &events(&answer), &vec![1, 2])?;
-    same("as it is now", &answer.found.first().map(|it| &it.document), &Some(&newer))
+    same("as it is now", &answer.found.first().map(|found| &found.document), &Some(&newer))
 }
 
 async fn hides_what_is_masked(store: &dyn MemoryStore) -> Checked {
@@ -204,8 +204,9 @@ async fn keeps_scopes_apart(store: &dyn MemoryStore) -> Checked {
     let mut found = events(&store.search(&pair, &query, 10).await?);
     found.sort_unstable();
     same("MEM-1: of two scopes, these two", &found, &vec![1, 2])?;
-    let many: Vec<StoreScope> =
-        (0..=QUERY_SCOPES).map(|it| memory(&format!("shared/s{it}"))).collect::<Checked<_>>()?;
+    let many: Vec<StoreScope> = (0..=QUERY_SCOPES)
+        .map(|number| memory(&format!("shared/s{number}")))
+        .collect::<Checked<_>>()?;
     let refused = store.search(&many, &query, 10).await;
     holds("too many scopes are refused", matches!(refused, Err(StoreError::Scopes { .. })))
 }
@@ -282,7 +283,7 @@ async fn compares_vectors(store: &dyn MemoryStore) -> Checked {
     same("the nearest has all of the meaning", &meaning, &Some(1.0))?;
     holds(
         "no vector is given back",
-        answer.found.iter().all(|it| it.document.embedding.is_none()),
+        answer.found.iter().all(|found| found.document.embedding.is_none()),
     )?;
     let short = RecallQuery { embedding: Some(vec![1.0]), ..query };
     let refused = store.search(&[scope], &short, 10).await;

@@ -54,7 +54,6 @@ pub enum StoreError {
         "the store has `{scope}` up to event {upto}, and this batch begins after {after}; put what is between first"
     )]
     Behind {
-        /// Which scope.
         scope: StoreScope,
         /// The event up to which it is filled.
         upto: u64,
@@ -66,7 +65,6 @@ pub enum StoreError {
         "the index of `{scope}` was damaged ({detail}) and is removed; build it again from its journal"
     )]
     Damaged {
-        /// Which scope.
         scope: StoreScope,
         /// How that showed.
         detail: String,
@@ -97,10 +95,7 @@ pub enum StoreError {
     #[error(
         "`{scope}` has {SCOPE_DOCUMENTS} documents, and no more fit; consolidate or forget some of them first"
     )]
-    Full {
-        /// Which scope.
-        scope: StoreScope,
-    },
+    Full { scope: StoreScope },
     /// More scopes than a search may name.
     #[error("a search names {found} scopes, and {QUERY_SCOPES} are the limit")]
     Scopes {
@@ -112,7 +107,6 @@ pub enum StoreError {
     Io {
         /// Which file.
         path: PathBuf,
-        /// Why.
         source: std::io::Error,
     },
     /// The process ends.

@@ -50,7 +50,7 @@ impl LocalStore {
         let made = fs::create_dir_all(&folder).and_then(|()| fs::read_dir(&folder));
         for entry in made.map_err(|source| failed(&folder, source))?.flatten() {
             // What a process left that died while it wrote a file again.
-            if entry.path().extension().is_some_and(|it| it == "new") {
+            if entry.path().extension().is_some_and(|extension| extension == "new") {
                 fs::remove_file(entry.path()).map_err(|source| failed(&entry.path(), source))?;
             }
         }
@@ -99,7 +99,7 @@ impl LocalStore {
             }
         }
         let (mut found, broken) = find(&residents, query, k)?;
-        for resident in residents.iter().filter(|it| broken.contains(&it.scope)) {
+        for resident in residents.iter().filter(|resident| broken.contains(&resident.scope)) {
             resident.remove()?;
             damaged.insert(resident.scope.clone());
         }

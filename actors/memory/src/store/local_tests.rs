@@ -29,8 +29,11 @@ fn batch(after: u64, upto: u64, documents: Vec<Document>) -> DocumentBatch {
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {
-    let folders = fs::read_dir(folder).unwrap().map(|it| it.unwrap().path());
-    folders.flat_map(|it| fs::read_dir(it).unwrap()).map(|it| it.unwrap().path()).collect()
+    let folders = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    folders
+        .flat_map(|folder| fs::read_dir(folder).unwrap())
+        .map(|entry| entry.unwrap().path())
+        .collect()
 }
 
 fn events(store: &LocalStore, scope: &StoreScope, text: &str) -> Vec<u64> {
@@ -139,7 +142,10 @@ fn a_damaged_file_is_removed_and_reported_once_wherever_the_damage_is() {
             // A length that points behind the end looks like a record that was not wholly written.
             let upto = store.upto_now(&scope).unwrap();
             assert!(upto < 3, "byte {at}: it does not say that it lacks something");
-            assert!(answer.found.iter().all(|it| documents.contains(&it.document)), "byte {at}");
+            assert!(
+                answer.found.iter().all(|found| documents.contains(&found.document)),
+                "byte {at}"
+            );
             shortened += 1;
         } else {
             assert_eq!(answer.damaged.as_slice(), from_ref(&scope), "byte {at}");
@@ -170,7 +176,7 @@ fn a_file_that_is_damaged_while_it_is_in_use_is_reported() {
     let scopes = [scope.clone(), other.clone()];
     let answer = store.search_now(&scopes, &RecallQuery::new("house"), 10).unwrap();
     assert_eq!(answer.damaged.as_slice(), from_ref(&scope));
-    let found: Vec<u64> = answer.found.iter().map(|it| it.document.id.event).collect();
+    let found: Vec<u64> = answer.found.iter().map(|found| found.document.id.event).collect();
     assert_eq!(found, [2], "the other scope is as it was");
     assert_eq!(store.upto_now(&scope).unwrap(), 0);
 }
@@ -207,7 +213,7 @@ fn a_file_of_another_scope_or_version_is_not_read() {
     store.put_now(&scope, &batch(0, 1, vec![point(1, "a house")])).unwrap();
     let [first] = files(folder.path()).try_into().unwrap();
     store.put_now(&other, &batch(0, 1, vec![point(1, "another house")])).unwrap();
-    let second = files(folder.path()).into_iter().find(|it| *it != first).unwrap();
+    let second = files(folder.path()).into_iter().find(|file| *file != first).unwrap();
     fs::copy(&first, &second).unwrap();
     let store = LocalStore::open(folder.path(), None).unwrap();
     let scopes = [other.clone()];

@@ -18,7 +18,6 @@ pub struct SaidMessage<'a> {
     pub speaker: Option<&'a str>,
     /// How far it is to be trusted.
     pub trust: MemoryTrust,
-    /// When.
     pub at: Timestamp,
     /// What was said.
     pub text: &'a str,
@@ -100,7 +99,8 @@ mod tests {
         let text: Vec<String> = (0..250).map(|word| format!("w{word}")).collect();
         let text = text.join(" ");
         let parts = cut(&text);
-        let lengths: Vec<usize> = parts.iter().map(|it| it.split_whitespace().count()).collect();
+        let lengths: Vec<usize> =
+            parts.iter().map(|part| part.split_whitespace().count()).collect();
         assert_eq!(lengths, [120, 120, 10]);
         assert!(parts[1].starts_with("w120 ") && parts[1].ends_with(" w239"));
     }
@@ -108,11 +108,11 @@ mod tests {
     #[test]
     fn a_text_without_spaces_is_cut_between_characters() {
         let parts: Vec<usize> =
-            cut(&"柏".repeat(2_500)).iter().map(|it| it.chars().count()).collect();
+            cut(&"柏".repeat(2_500)).iter().map(|part| part.chars().count()).collect();
         assert_eq!(parts, [1_000, 1_000, 500]);
         let parts = cut(&format!("word {}", "x".repeat(1_200)))
             .iter()
-            .map(|it| it.len())
+            .map(|part| part.len())
             .collect::<Vec<_>>();
         assert_eq!(parts, [4, 1_000, 200]);
     }
@@ -137,8 +137,10 @@ mod tests {
                 said(5, None, MemoryTrust::Agent, "Noted."),
             ],
         );
-        let places: Vec<(u64, u32, Option<u64>)> =
-            found.iter().map(|it| (it.id.event, it.id.part, it.position)).collect();
+        let places: Vec<(u64, u32, Option<u64>)> = found
+            .iter()
+            .map(|passage| (passage.id.event, passage.id.part, passage.position))
+            .collect();
         assert_eq!(places, [(3, 0, Some(7)), (3, 1, Some(7)), (5, 0, Some(8))]);
         assert_eq!(found[1].speaker.as_deref(), Some("Ada"));
         assert_eq!((found[1].trust, found[2].trust), (MemoryTrust::Person, MemoryTrust::Agent));

@@ -131,7 +131,7 @@ fn best(all: &[Searched<'_>], whole: Whole, k: usize) -> Vec<Hit> {
         }
     }
     let id = |index: usize, number: u32| {
-        let entry = all.get(index).and_then(|it| it.index.entries().get(at(number)));
+        let entry = all.get(index).and_then(|resident| resident.index.entries().get(at(number)));
         entry.map(|entry| entry.id)
     };
     let order = |one: &(f64, usize, u32), other: &(f64, usize, u32)| -> Ordering {

@@ -77,7 +77,7 @@ fn change() -> impl Strategy<Value = Change> {
         },
     );
     prop_oneof![
-        20 => (0..KEYS.len(), document).prop_map(|(key, it)| Change::Put(key, Box::new(it))),
+        20 => (0..KEYS.len(), document).prop_map(|(key, document)| Change::Put(key, Box::new(document))),
         2 => (0..KEYS.len(), 1_u64..20).prop_map(|(key, event)| Change::Mask(key, event)),
         1 => Just(Change::Reopen),
     ]
@@ -100,18 +100,19 @@ impl Model {
     /// The score of every document that fits, counted as the book says.
     #[expect(clippy::too_many_lines, reason = "one formula, to be read from the top down")]
     fn search(&self, keys: &BTreeSet<usize>, query: &RecallQuery) -> BTreeMap<(usize, u64), f64> {
-        let admits = |it: &Document| {
-            let kind = match it.kind {
+        let admits = |document: &Document| {
+            let kind = match document.kind {
                 DocumentKind::Passage => query.passages,
                 DocumentKind::Point(layer) => query.layers.contains(&layer),
             };
-            kind && it.trust >= query.least_trust
+            kind && document.trust >= query.least_trust
         };
         let all: Vec<(&(usize, u64), &Document, Vec<String>)> = (self.documents.iter())
             .filter(|((key, _), document)| keys.contains(key) && admits(document))
-            .map(|(id, it)| {
-                let said = format!("{} {}", it.speaker.clone().unwrap_or_default(), it.text);
-                (id, it, words::words(&said))
+            .map(|(id, document)| {
+                let said =
+                    format!("{} {}", document.speaker.clone().unwrap_or_default(), document.text);
+                (id, document, words::words(&said))
             })
             .collect();
         let n = all.len() as f64;
@@ -132,9 +133,9 @@ impl Model {
             });
             each.sum()
         };
-        let cosine = |it: &Document| -> Option<f64> {
+        let cosine = |document: &Document| -> Option<f64> {
             let one = in_bytes(query.embedding.as_ref()?);
-            let other = in_bytes(it.embedding.as_ref()?);
+            let other = in_bytes(document.embedding.as_ref()?);
             let dot = |a: &[i8], b: &[i8]| -> f64 {
                 a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
             };
@@ -143,7 +144,7 @@ impl Model {
         };
         let lexical: Vec<f64> = all.iter().map(|(_, _, words)| bm25(words)).collect();
         let most = lexical.iter().copied().fold(0.0, f64::max);
-        let dense: Vec<Option<f64>> = all.iter().map(|(_, it, _)| cosine(it)).collect();
+        let dense: Vec<Option<f64>> = all.iter().map(|(_, document, _)| cosine(document)).collect();
         let least = dense.iter().flatten().copied().fold(f64::INFINITY, f64::min);
         let greatest = dense.iter().flatten().copied().fold(f64::NEG_INFINITY, f64::max);
         let own = |at: usize| -> f64 {
@@ -152,8 +153,9 @@ impl Model {
                 return words;
             }
             let flat = greatest - least <= 0.0;
-            let meaning = dense[at]
-                .map_or(0.0, |it| if flat { 1.0 } else { (it - least) / (greatest - least) });
+            let meaning = dense[at].map_or(0.0, |cosine| {
+                if flat { 1.0 } else { (cosine - least) / (greatest - least) }
+            });
             0.6 * words + 0.4 * meaning
         };
         let beside = |at: usize| -> f64 {
@@ -168,14 +170,14 @@ impl Model {
             };
             0.3 * (best(position.checked_sub(1)) + best(position.checked_add(1)))
         };
-        let factor = |it: &Document| -> f64 {
-            let trust = match it.trust {
+        let factor = |document: &Document| -> f64 {
+            let trust = match document.trust {
                 MemoryTrust::Tool => -0.05,
                 MemoryTrust::Agent => 0.0,
                 MemoryTrust::Person => 0.025,
                 MemoryTrust::Operator => 0.05,
             };
-            1.0 + trust + 0.05 * (f64::from(it.importance.clamp(1, 10)) - 5.5) / 4.5
+            1.0 + trust + 0.05 * (f64::from(document.importance.clamp(1, 10)) - 5.5) / 4.5
         };
         let scored = |at: usize| (*all[at].0, (own(at) + beside(at)) * factor(all[at].1));
         (0..all.len()).map(scored).filter(|(_, score)| *score > 1e-9).collect()

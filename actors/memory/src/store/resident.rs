@@ -28,7 +28,6 @@ const RESIDENT_SCOPES: usize = 1_024;
 /// Bytes of replaced documents that a file may have before it is written again.
 const WASTE_BYTES: u64 = 1 << 20;
 
-/// The scopes of a folder.
 #[derive(Debug)]
 pub(super) struct ScopeFolder {
     folder: PathBuf,
@@ -245,7 +244,7 @@ impl Exclusive<'_> {
         }
         let new = new_documents(index, &batch.documents);
         let new = new.map_err(|source| failed(&resident.path, source))?;
-        let further = new.iter().filter(|(it, _)| !index.contains(it.document.id)).count();
+        let further = new.iter().filter(|(added, _)| !index.contains(added.document.id)).count();
         if index.documents() + index.masked().len() + further > SCOPE_DOCUMENTS {
             return Err(StoreError::Full { scope: resident.scope.clone() });
         }
@@ -341,7 +340,7 @@ fn new_documents(
     documents: &[Document],
 ) -> io::Result<Vec<(StoredDocument, u64)>> {
     let mut new = Vec::new();
-    for document in documents.iter().filter(|it| !index.masked().contains(&it.id)) {
+    for document in documents.iter().filter(|document| !index.masked().contains(&document.id)) {
         let vector = document.embedding.as_deref().map(vectors::in_bytes);
         let document = Document { embedding: None, ..document.clone() };
         let stored = StoredDocument { document, vector };

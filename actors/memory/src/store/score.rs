@@ -18,7 +18,7 @@ pub const NEIGHBOUR: f64 = 0.3;
 /// The most that trust moves a score by, up or down. Importance moves it by as much.
 pub const SHIFT: f64 = 0.05;
 
-/// The parts of a score.
+/// How a score came about: what each part adds to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ScoreParts {
     /// BM25 as it was counted.

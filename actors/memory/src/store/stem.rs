@@ -120,7 +120,7 @@ mod tests {
             &["like", "likes", "liked"],
         ] {
             let stems: Vec<String> = forms.iter().map(|form| stem(form)).collect();
-            assert!(stems.iter().all(|it| it == &stems[0]), "{forms:?} become {stems:?}");
+            assert!(stems.iter().all(|stem| stem == &stems[0]), "{forms:?} become {stems:?}");
         }
     }
 

@@ -102,6 +102,6 @@ mod tests {
         let found: Vec<Option<f64>> = vectors.cosines(&[1, 0]).collect();
         assert_eq!((found[0], found[1]), (None, None));
         assert!(found[2].is_some());
-        assert!(vectors.cosines(&[0, 0]).all(|it| it.is_none()));
+        assert!(vectors.cosines(&[0, 0]).all(|cosine| cosine.is_none()));
     }
 }

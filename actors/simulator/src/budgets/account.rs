@@ -131,7 +131,7 @@ impl Sim {
     /// The timer of a window is stored. It fires early: its clock is not the one of events.
     fn sets_window(&mut self, at: ActivationPlace, timer: &Timer) -> Checked {
         let process = self.processes.get_mut(&at.process);
-        if process.and_then(|it| it.actor(at.entity, at.counter)).is_none() {
+        if process.and_then(|process| process.actor(at.entity, at.counter)).is_none() {
             return Ok(());
         }
         let after = self.world.rng.random_range(WINDOW_LEAST..WINDOW_MOST);

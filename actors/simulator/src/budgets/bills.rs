@@ -136,11 +136,11 @@ impl Bills {
     /// A process has died: its calls may have cost all that they could.
     pub(crate) fn dies(&mut self, process: ProcessId) {
         self.deaths += 1;
-        self.open.retain(|(of, _)| *of != process);
+        self.open.retain(|(owner, _)| *owner != process);
         let running = std::mem::take(&mut self.running);
-        for ((of, call), holds) in running {
-            if of != process {
-                self.running.insert((of, call), holds);
+        for ((owner, call), holds) in running {
+            if owner != process {
+                self.running.insert((owner, call), holds);
                 continue;
             }
             for hold in holds {
@@ -186,8 +186,8 @@ impl Bills {
                 let (spent, committed) = (window.spent(), window.committed());
                 let about = format!("`{}` of `{account}` in {}", book.key, window.number.0);
                 if let Some(slice) = window.slices.iter().find(|slice| lives(slice.process)) {
-                    let (number, of) = (slice.number, slice.process);
-                    let text = format!("{about}: slice {number} of `{of}` has not come back");
+                    let (number, owner) = (slice.number, slice.process);
+                    let text = format!("{about}: slice {number} of `{owner}` has not come back");
                     return Err(JudgeViolation::new("E1", text));
                 }
                 if spent > billed {

@@ -33,8 +33,8 @@ impl Sim {
             return;
         }
         let planted = self.planted;
-        if let Some(it) = self.processes.get_mut(&process) {
-            it.holder = Some(ProcessHolder::new(process, planted));
+        if let Some(running) = self.processes.get_mut(&process) {
+            running.holder = Some(ProcessHolder::new(process, planted));
         }
         self.plan_holder_tick(process);
     }
@@ -61,9 +61,9 @@ impl Sim {
 
     pub(super) fn holder_takes(&mut self, process: ProcessId, input: HolderInput) -> Checked {
         let now = self.world.now();
-        let it = self.processes.get_mut(&process).and_then(|it| it.holder.as_mut());
-        let Some(it) = it else { return Ok(()) };
-        for out in it.holder.handle(now, input) {
+        let holding = self.processes.get_mut(&process).and_then(|running| running.holder.as_mut());
+        let Some(holding) = holding else { return Ok(()) };
+        for out in holding.holder.handle(now, input) {
             match out {
                 HolderOutput::Send(account, body) => self.sends_for_holder(process, account, &body),
                 HolderOutput::Granted(granted) => {
@@ -83,10 +83,12 @@ impl Sim {
     }
 
     fn sends_for_holder(&mut self, process: ProcessId, account: AccountKey, body: &BudgetInput) {
-        let it = self.processes.get_mut(&process).and_then(|it| it.holder.as_mut());
-        let Some(it) = it else { return };
-        it.sent += 1;
-        let Some(input) = named(&account, &format!("{process}/{}", it.sent), body) else { return };
+        let holding = self.processes.get_mut(&process).and_then(|running| running.holder.as_mut());
+        let Some(holding) = holding else { return };
+        holding.sent += 1;
+        let Some(input) = named(&account, &format!("{process}/{}", holding.sent), body) else {
+            return;
+        };
         let ticket = self.world.submit(process, StoreRequest::Put(input.clone()));
         self.expect(process, ticket, PendingOp::HolderPut(account, Box::new(input)));
     }
@@ -211,16 +213,17 @@ impl Sim {
 
     /// What of budgets has not come to its end.
     pub(crate) fn unfinished_budgets(&self) -> Option<String> {
-        let holders = self.processes.iter().filter_map(|(id, it)| Some((id, it.holder.as_ref()?)));
-        let mut busy = holders.filter(|(_, it)| !it.holder.is_at_rest());
+        let holders =
+            self.processes.iter().filter_map(|(id, running)| Some((id, running.holder.as_ref()?)));
+        let mut busy = holders.filter(|(_, holding)| !holding.holder.is_at_rest());
         let holds = || busy.next().map(|(id, _)| format!("the holder of `{id}` has slices"));
         self.bills.unfinished().or_else(holds)
     }
 
     /// BUD-2: what nothing runs for is not reserved.
     pub(crate) fn holds_end(&self) -> Checked {
-        for (id, it) in &self.processes {
-            let holds = it.holder.as_ref().map_or(0, |it| it.holder.holds().count());
+        for (id, running) in &self.processes {
+            let holds = running.holder.as_ref().map_or(0, |holding| holding.holder.holds().count());
             if holds > 0 && self.bills.unfinished().is_none() {
                 let text = format!("the holder of `{id}` has {holds} holds, and no call runs");
                 return Err(JudgeViolation::new("BUD-2", text));

@@ -224,8 +224,8 @@ impl Sim {
         let is_it = |one: &WaitingCall| one.at == at && one.effect == effect;
         let waiting = self.session_holds.waiting.iter();
         let found = waiting.filter(|(_, one)| is_it(one)).map(|(key, _)| *key);
-        for (of, reservation) in found.collect::<Vec<_>>() {
-            self.session_holds.waiting.remove(&(of, reservation));
+        for (owner, reservation) in found.collect::<Vec<_>>() {
+            self.session_holds.waiting.remove(&(owner, reservation));
             self.bills.refused(process, reservation);
             self.holder_takes(process, HolderInput::Release(reservation))?;
         }
@@ -237,18 +237,19 @@ impl Sim {
     pub(crate) fn session_calls_end(&mut self, at: ActivationPlace) -> Checked {
         let waiting = self.session_holds.waiting.values().filter(|one| one.at == at);
         let mut effects: Vec<Effect> = waiting.map(|one| one.effect).collect();
-        let of = |(process, entity, counter, _): &&CallPlace| {
+        let is_of_activation = |(process, entity, counter, _): &&CallPlace| {
             (*process, *entity, *counter) == (at.process, at.entity, at.counter)
         };
-        effects.extend(self.session_holds.held.keys().filter(of).map(|place| place.3));
+        effects
+            .extend(self.session_holds.held.keys().filter(is_of_activation).map(|place| place.3));
         effects.into_iter().try_for_each(|effect| self.session_call_released(at, effect))
     }
 
     /// A process has died, and what its calls had reserved with it.
     pub(crate) fn session_calls_die(&mut self, process: ProcessId) {
-        self.session_holds.waiting.retain(|(of, _), _| *of != process);
-        self.session_holds.held.retain(|(of, ..), _| *of != process);
-        self.session_holds.billed.retain(|(of, _), _| *of != process);
+        self.session_holds.waiting.retain(|(owner, _), _| *owner != process);
+        self.session_holds.held.retain(|(owner, ..), _| *owner != process);
+        self.session_holds.billed.retain(|(owner, _), _| *owner != process);
     }
 
     /// BUD-1: a call that limits hold for begins with what it has reserved.

@@ -91,7 +91,7 @@ impl BudgetTally {
 
     /// An account tells a process how things stand.
     pub(super) fn tells(&mut self, process: ProcessId, standing: &ProcessStanding) {
-        for slice in Self::slices(process, standing).filter(|it| !self.heard.contains(it)) {
+        for slice in Self::slices(process, standing).filter(|slice| !self.heard.contains(slice)) {
             if !self.told.insert(slice.clone()) {
                 self.told_again.insert(slice);
             }

@@ -58,8 +58,8 @@ fn bud_2_a_hold_that_is_dropped_ends_by_itself() {
     let mut sim = Sim::new(&options);
     sim.fate(&PlannedNote::Spawn).unwrap();
     let (process, ends) = {
-        let (process, it) = sim.processes.first_key_value().unwrap();
-        (*process, it.holder.as_ref().unwrap().ends.clone())
+        let (process, running) = sim.processes.first_key_value().unwrap();
+        (*process, running.holder.as_ref().unwrap().ends.clone())
     };
     let call = Reservation(1);
     sim.bills.wants(process, call);
@@ -112,7 +112,7 @@ fn i6_no_limit_is_passed_whatever_befalls_the_world() {
 fn c18_c19_c20_c21_and_c22_cost_no_more_than_they_may() {
     let mut points = CrashPoints::default();
     for seed in SEEDS..2 * SEEDS {
-        let report = one(seed, KernelBug::None, true).unwrap_or_else(|it| panic!("{it}"));
+        let report = one(seed, KernelBug::None, true).unwrap_or_else(|failure| panic!("{failure}"));
         points = points.plus(report.crash_points);
     }
     let CrashPoints { owners_died, answered_again, stranded, settled_late, exceeded } = points;

@@ -32,18 +32,18 @@ fn wrong(text: String) -> Checked {
 
 impl ClientDeeds {
     /// A client is asked to run a call.
-    pub(super) fn asked(&mut self, it: &ToolAsked) {
-        if it.by_client {
-            let deed = ClientDeed { turn: it.turn, brought: None, ended: false };
-            self.0.insert(it.call, deed);
+    pub(super) fn asked(&mut self, tool: &ToolAsked) {
+        if tool.by_client {
+            let deed = ClientDeed { turn: tool.turn, brought: None, ended: false };
+            self.0.insert(tool.call, deed);
         }
     }
 
     /// A client's results are written down.
-    pub(super) fn brings(&mut self, it: &ClientResults) {
-        for result in &it.results {
+    pub(super) fn brings(&mut self, results: &ClientResults) {
+        for result in &results.results {
             if let Some(deed) = self.0.get_mut(&result.call)
-                && deed.turn == it.turn
+                && deed.turn == results.turn
                 && !deed.ended
             {
                 let content = result.content.inline().unwrap_or_default();
@@ -53,11 +53,11 @@ impl ClientDeeds {
     }
 
     /// A call has ended with what an input brought.
-    pub(super) fn ended(&mut self, it: &ToolDone) -> Checked {
-        let Some(deed) = self.0.get_mut(&it.call) else { return Ok(()) };
+    pub(super) fn ended(&mut self, tool: &ToolDone) -> Checked {
+        let Some(deed) = self.0.get_mut(&tool.call) else { return Ok(()) };
         deed.ended = true;
-        if deed.brought.is_none() || it.outcome.is_some() {
-            return wrong(format!("`{}` ended, and its client brought nothing", it.call));
+        if deed.brought.is_none() || tool.outcome.is_some() {
+            return wrong(format!("`{}` ended, and its client brought nothing", tool.call));
         }
         Ok(())
     }

@@ -164,17 +164,20 @@ impl Costs {
 
     /// The journal says what a turn cost: what its attempts cost, each rounded up, those without a known
     /// end whole.
-    pub(super) fn turn_settled(&self, it: &Settled) -> Checked {
-        let calls = self.calls.get(&it.turn).into_iter().flatten();
+    pub(super) fn turn_settled(&self, settled: &Settled) -> Checked {
+        let calls = self.calls.get(&settled.turn).into_iter().flatten();
         let attempts = calls
             .flat_map(|call| self.attempts.range((*call, Attempt(0))..=(*call, Attempt(u32::MAX))));
         let cost =
             |known: &JudgedAttempt| known.cost.map_or_else(|| most(&known.held), AttemptCost::usd);
         let costs: Vec<u64> = attempts.map(|(_, known)| cost(known)).collect();
         let sum = (!costs.is_empty()).then(|| costs.iter().sum::<u64>());
-        if it.cost.map(|cost| cost.0) == sum {
+        if settled.cost.map(|cost| cost.0) == sum {
             return Ok(());
         }
-        wrong(format!("`{}` is said to have cost {:?}, and has cost {sum:?}", it.turn, it.cost))
+        wrong(format!(
+            "`{}` is said to have cost {:?}, and has cost {sum:?}",
+            settled.turn, settled.cost
+        ))
     }
 }

@@ -72,8 +72,8 @@ impl Deeds {
         self.wronged.insert(process);
     }
 
-    pub(super) fn asked(&mut self, entity: EntityId, asked: Timestamp, it: &ToolAsked) {
-        let ToolAsked { turn, call, tool, by_client: _ } = it;
+    pub(super) fn asked(&mut self, entity: EntityId, asked: Timestamp, tool: &ToolAsked) {
+        let ToolAsked { turn, call, tool, by_client: _ } = tool;
         if let Some(class) = self.tools.get(tool).copied() {
             let (turn, did) = (*turn, Vec::new());
             let deed = Deed { turn, asked, class, did, undone: false, result: None };

@@ -170,7 +170,7 @@ impl SessionTexts {
                     self.is_new(one, turn, call)?;
                     new.push(one);
                 }
-                TextFate::New(of) if (of == turn) == (at >= own) => {}
+                TextFate::New(new_turn) if (new_turn == turn) == (at >= own) => {}
                 TextFate::Past if at < own => {}
                 TextFate::Waits | TextFate::New(_) | TextFate::Past => {
                     return once(format!("`{call}` of `{turn}` shows `{one}` ({fate:?})"));
@@ -334,12 +334,12 @@ mod tests {
     }
 
     /// Call `step` of turn `of` shows these.
-    fn shows(heard: &mut SessionTexts, of: u128, step: u32, texts: &[u128]) -> &'static str {
-        let call = CallId::derive(turn(of), step);
+    fn shows(heard: &mut SessionTexts, number: u128, step: u32, texts: &[u128]) -> &'static str {
+        let call = CallId::derive(turn(number), step);
         let messages: Vec<Message> =
             texts.iter().map(|n| Message::text(Role::User, Text::from(text(*n)))).collect();
         let shown =
-            ShownCall { turn: turn(of), call, messages: &messages, schema: None, cut: false };
+            ShownCall { turn: turn(number), call, messages: &messages, schema: None, cut: false };
         heard.shows(&shown).err().map_or("", |violation| violation.name)
     }
 

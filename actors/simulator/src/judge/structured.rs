@@ -64,40 +64,43 @@ impl StructuredReplies {
         self.calls.insert(call, turn);
     }
 
-    pub(super) fn done(&mut self, it: &ModelDone) {
-        let Some(turn) = self.calls.get(&it.call) else { return };
-        let text = it.content.inline().filter(|_| it.tool_uses.is_empty());
-        let last = text.map(|text| (it.call, text.to_owned()));
+    pub(super) fn done(&mut self, model_done: &ModelDone) {
+        let Some(turn) = self.calls.get(&model_done.call) else { return };
+        let text = model_done.content.inline().filter(|_| model_done.tool_uses.is_empty());
+        let last = text.map(|text| (model_done.call, text.to_owned()));
         self.turns.entry(*turn).or_default().last = last;
     }
 
     /// A reply is refused: the last one, which does not fit, and only so often.
-    pub(super) fn refused(&mut self, it: &ReplyRefused) -> Checked {
-        let known = self.turns.entry(it.turn).or_default();
-        let is_last = known.last.as_ref().is_some_and(|(call, _)| *call == it.call);
-        if !self.wanted.contains_key(&it.turn) || !is_last || known.has_fitting() != Some(false) {
-            return wrong(format!("`{}` is refused, and its reply fits or is none", it.call));
+    pub(super) fn refused(&mut self, refusal: &ReplyRefused) -> Checked {
+        let known = self.turns.entry(refusal.turn).or_default();
+        let is_last = known.last.as_ref().is_some_and(|(call, _)| *call == refusal.call);
+        if !self.wanted.contains_key(&refusal.turn)
+            || !is_last
+            || known.has_fitting() != Some(false)
+        {
+            return wrong(format!("`{}` is refused, and its reply fits or is none", refusal.call));
         }
         if known.told.len() >= CORRECTIONS {
             return wrong(format!(
                 "`{}` is corrected once more after {CORRECTIONS} times",
-                it.turn
+                refusal.turn
             ));
         }
-        known.told.push(it.told.clone());
+        known.told.push(refusal.told.clone());
         Ok(())
     }
 
-    pub(super) fn replied(&mut self, it: &Reply) {
-        self.turns.entry(it.turn).or_default().structured.clone_from(&it.structured);
+    pub(super) fn replied(&mut self, reply: &Reply) {
+        self.turns.entry(reply.turn).or_default().structured.clone_from(&reply.structured);
     }
 
     /// A turn has ended: well only with a reply that fits, and badly only after all corrections.
-    pub(super) fn over(&mut self, it: &TurnDone) -> Checked {
-        let Some(known) = self.turns.remove(&it.turn) else { return Ok(()) };
-        let is_wanted = self.wanted.contains_key(&it.turn);
+    pub(super) fn over(&mut self, turn_done: &TurnDone) -> Checked {
+        let Some(known) = self.turns.remove(&turn_done.turn) else { return Ok(()) };
+        let is_wanted = self.wanted.contains_key(&turn_done.turn);
         let said = known.last.as_ref().map(|(_, text)| text);
-        let is_right = match &it.outcome {
+        let is_right = match &turn_done.outcome {
             TurnOutcome::Completed { .. } if is_wanted => {
                 known.has_fitting() == Some(true) && known.structured.as_ref() == said
             }
@@ -110,7 +113,7 @@ impl StructuredReplies {
         if is_right {
             return Ok(());
         }
-        wrong(format!("`{}` ends {} with {known:?}", it.turn, it.outcome.name()))
+        wrong(format!("`{}` ends {} with {known:?}", turn_done.turn, turn_done.outcome.name()))
     }
 
     /// A model is asked: for what the client wants, and told all that was wrong before, once.

@@ -143,17 +143,17 @@ impl OutsideJudge {
         self.writers.insert(entity, head.incarnation);
         if let Ok(Some(event)) = sealed.event::<KernelEvent>() {
             match event {
-                KernelEvent::Accepted(it) => {
-                    self.consent.takes(head.ts, &it.input);
-                    match codec::decode(&it.input.body) {
-                        Ok(SessionInput::ToolResult(it)) => {
-                            return self.deeds.says(it.call, &it.end);
+                KernelEvent::Accepted(accepted) => {
+                    self.consent.takes(head.ts, &accepted.input);
+                    match codec::decode(&accepted.input.body) {
+                        Ok(SessionInput::ToolResult(result)) => {
+                            return self.deeds.says(result.call, &result.end);
                         }
-                        Ok(SessionInput::ClientResults(it)) => self.clients.brings(&it),
+                        Ok(SessionInput::ClientResults(results)) => self.clients.brings(&results),
                         _ => {}
                     }
                 }
-                KernelEvent::Parked(it) => self.consent.parked(entity, it.input),
+                KernelEvent::Parked(parked) => self.consent.parked(entity, parked.input),
                 KernelEvent::Restored(_) => self.consent.restored(entity, head.ts),
                 _ => {}
             }
@@ -162,47 +162,47 @@ impl OutsideJudge {
         let Ok(Some(event)) = sealed.event::<SessionEvent>() else { return Ok(()) };
         self.costs_of(entity, &event)?;
         match event {
-            SessionEvent::ApprovalAsked(it) => {
-                self.consent.asks(head.ts, it.call, it.action);
+            SessionEvent::ApprovalAsked(approval) => {
+                self.consent.asks(head.ts, approval.call, approval.action);
                 Ok(())
             }
-            SessionEvent::ToolAsked(it) if !self.damaged.contains(&entity) => {
-                self.deeds.asked(entity, head.ts, &it);
-                self.clients.asked(&it);
+            SessionEvent::ToolAsked(tool) if !self.damaged.contains(&entity) => {
+                self.deeds.asked(entity, head.ts, &tool);
+                self.clients.asked(&tool);
                 Ok(())
             }
-            SessionEvent::ToolDone(it) => {
-                self.clients.ended(&it)?;
-                match it.outcome {
+            SessionEvent::ToolDone(tool) => {
+                self.clients.ended(&tool)?;
+                match tool.outcome {
                     // What hooks made of it is not what it was.
-                    Some(outcome) if it.hooks.is_empty() => {
-                        self.deeds.says(it.call, &ToolEnd::Known { outcome })
+                    Some(outcome) if tool.hooks.is_empty() => {
+                        self.deeds.says(tool.call, &ToolEnd::Known { outcome })
                     }
                     Some(_) | None => Ok(()),
                 }
             }
-            SessionEvent::TurnDone(it) => {
-                self.clients.over(it.turn);
-                if self.damaged.contains(&entity) { Ok(()) } else { self.replies.over(&it) }
+            SessionEvent::TurnDone(turn) => {
+                self.clients.over(turn.turn);
+                if self.damaged.contains(&entity) { Ok(()) } else { self.replies.over(&turn) }
             }
-            SessionEvent::ModelDone(it) => {
-                self.replies.done(&it);
+            SessionEvent::ModelDone(model) => {
+                self.replies.done(&model);
                 Ok(())
             }
-            SessionEvent::ReplyRefused(it) if !self.damaged.contains(&entity) => {
-                self.replies.refused(&it)
+            SessionEvent::ReplyRefused(refusal) if !self.damaged.contains(&entity) => {
+                self.replies.refused(&refusal)
             }
-            SessionEvent::Reply(it) => {
-                self.replies.replied(&it);
+            SessionEvent::Reply(reply) => {
+                self.replies.replied(&reply);
                 Ok(())
             }
-            SessionEvent::ModelGaveWay(it) => {
-                self.effort.gives_way(it.call);
+            SessionEvent::ModelGaveWay(gave_way) => {
+                self.effort.gives_way(gave_way.call);
                 Ok(())
             }
-            SessionEvent::ModelBegun(it) => {
-                self.replies.begun(it.turn, it.call);
-                self.effort.begins(now, entity, it.call, it.attempt, head.incarnation)
+            SessionEvent::ModelBegun(begun) => {
+                self.replies.begun(begun.turn, begun.call);
+                self.effort.begins(now, entity, begun.call, begun.attempt, head.incarnation)
             }
             _ => Ok(()),
         }
@@ -212,19 +212,27 @@ impl OutsideJudge {
     fn costs_of(&mut self, entity: EntityId, event: &SessionEvent) -> Checked {
         match event {
             _ if self.damaged.contains(&entity) => Ok(()),
-            SessionEvent::BudgetHeld(it) => self.costs.held(it),
-            SessionEvent::ModelBegun(it) => {
-                self.costs.begun(it.turn, it.call);
+            SessionEvent::BudgetHeld(held) => self.costs.held(held),
+            SessionEvent::ModelBegun(begun) => {
+                self.costs.begun(begun.turn, begun.call);
                 Ok(())
             }
-            SessionEvent::ModelDone(it) => self.costs.ended(it.call, it.attempt, &it.usage, None),
-            SessionEvent::ModelFailed(it) => {
-                self.costs.ended(it.call, it.attempt, &it.usage, Some(it.failure.class))
+            SessionEvent::ModelDone(done) => {
+                self.costs.ended(done.call, done.attempt, &done.usage, None)
             }
-            SessionEvent::ModelGaveWay(it) => {
-                self.costs.ended(it.call, it.attempt, &it.usage, Some(it.why.class))
-            }
-            SessionEvent::Settled(it) => self.costs.turn_settled(it),
+            SessionEvent::ModelFailed(failed) => self.costs.ended(
+                failed.call,
+                failed.attempt,
+                &failed.usage,
+                Some(failed.failure.class),
+            ),
+            SessionEvent::ModelGaveWay(gave_way) => self.costs.ended(
+                gave_way.call,
+                gave_way.attempt,
+                &gave_way.usage,
+                Some(gave_way.why.class),
+            ),
+            SessionEvent::Settled(settled) => self.costs.turn_settled(settled),
             _ => Ok(()),
         }
     }

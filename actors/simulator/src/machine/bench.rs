@@ -222,8 +222,8 @@ impl Bench {
         let records = self.journal[from..].iter();
         let events = records.flat_map(|record| decode_record(&record.bytes).unwrap());
         let line = |sealed: clawnode_proto::Sealed| match sealed.event::<KernelEvent>().unwrap() {
-            Some(KernelEvent::Accepted(it)) => ("accepted", Some(it.input.id)),
-            Some(KernelEvent::Parked(it)) => ("parked", Some(it.input.id)),
+            Some(KernelEvent::Accepted(accepted)) => ("accepted", Some(accepted.input.id)),
+            Some(KernelEvent::Parked(parked)) => ("parked", Some(parked.input.id)),
             Some(event) => (event.kind(), None),
             None => (sealed.event::<SessionEvent>().unwrap().unwrap().kind(), None),
         };

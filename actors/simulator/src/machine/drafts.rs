@@ -7,7 +7,7 @@ use super::bench::{Bench, KIB, key, message};
 
 /// How many inputs each append brings.
 fn accepted(bench: &Bench) -> Vec<usize> {
-    let count = |from: usize| bench.kinds(from).iter().filter(|it| **it == "accepted").count();
+    let count = |from: usize| bench.kinds(from).iter().filter(|kind| **kind == "accepted").count();
     let after: Vec<usize> = (0..=bench.journal.len()).map(count).collect();
     after.windows(2).map(|two| two[0] - two[1]).collect()
 }
@@ -72,7 +72,7 @@ fn a_snapshot_in_a_blob_is_only_taken_as_it_was_stored() {
     let loaded = bench.loaded();
     assert!(Core::of(key().entity(), &loaded, &|_| true).is_ok());
     let state = loaded.snapshot.unwrap();
-    let at = state.windows(9).position(|it| it == b"xxxxxxxxx").unwrap();
+    let at = state.windows(9).position(|window| window == b"xxxxxxxxx").unwrap();
     let (digest, mut damaged) = (Digest::of(&state), state.to_vec());
     damaged[at] = b'y';
     bench.blobs.insert(digest, damaged.into());

@@ -357,7 +357,7 @@ fn what_a_newer_build_wrote_is_left_to_one_that_reads_it() {
             bench.again_for(how, vec![message("c", 10)]);
             let needs = MissingCapability::Newer(kind.to_owned());
             assert!(
-                matches!(&bench.stopped, Some(ActivationEnd::TooNew(it)) if *it == needs),
+                matches!(&bench.stopped, Some(ActivationEnd::TooNew(version)) if *version == needs),
                 "{kind}: {:?}",
                 bench.stopped
             );
@@ -425,7 +425,7 @@ fn a_body_that_does_not_decode_and_has_another_hash_is_damage() {
     let mut bench = with("model_done", &serde_json::json!({ "type": "dreamed" }));
     let last = bench.journal.pop().unwrap();
     let mut bytes = last.bytes.to_vec();
-    let at = bytes.windows(7).position(|it| it == b"dreamed").unwrap();
+    let at = bytes.windows(7).position(|window| window == b"dreamed").unwrap();
     bytes[at] = b'D';
     bench.journal.push(Record { bytes: bytes.into(), ..last });
     bench.again_for(Activation::Fresh, vec![message("c", 10)]);
@@ -448,7 +448,10 @@ fn a_snapshot_with_a_state_of_a_newer_build_is_left_to_one_that_reads_it() {
         bench.again_for(how, vec![message("c", 10)]);
         let needs = MissingCapability::Newer(SNAPSHOT.to_owned());
         let stopped = &bench.stopped;
-        assert!(matches!(stopped, Some(ActivationEnd::TooNew(it)) if *it == needs), "{stopped:?}");
+        assert!(
+            matches!(stopped, Some(ActivationEnd::TooNew(version)) if *version == needs),
+            "{stopped:?}"
+        );
         assert_eq!(bench.journal.len(), 1, "nothing is appended");
     }
 }
@@ -463,7 +466,10 @@ fn an_input_that_a_newer_build_accepted_is_left_to_one_that_understands_it() {
         let before = bench.journal.len();
         bench.again_for(how, vec![message("c", 10)]);
         let (stopped, needs) = (&bench.stopped, MissingCapability::Newer("accepted".to_owned()));
-        assert!(matches!(stopped, Some(ActivationEnd::TooNew(it)) if *it == needs), "{stopped:?}");
+        assert!(
+            matches!(stopped, Some(ActivationEnd::TooNew(version)) if *version == needs),
+            "{stopped:?}"
+        );
         assert_eq!(bench.journal.len(), before, "nothing is appended");
     }
 }
@@ -479,5 +485,8 @@ fn a_parked_input_of_a_newer_build_is_not_left_out_when_it_is_restored() {
         Input::order(Kind::SESSION, key().entity(), Digest::of(b"now"), now, Order::Restore);
     bench.again_for(Activation::Fresh, vec![order]);
     let (stopped, needs) = (&bench.stopped, MissingCapability::Newer("restored".to_owned()));
-    assert!(matches!(stopped, Some(ActivationEnd::TooNew(it)) if *it == needs), "{stopped:?}");
+    assert!(
+        matches!(stopped, Some(ActivationEnd::TooNew(version)) if *version == needs),
+        "{stopped:?}"
+    );
 }

@@ -67,13 +67,15 @@ fn uses(tool: &str, numbers: std::ops::Range<u32>) -> Vec<ToolUse> {
 
 /// What runs that is a tool, or a model call.
 fn running(bench: &Bench) -> (usize, usize) {
-    let count = |is: fn(&SessionJob) -> bool| bench.started.iter().filter(|(_, it)| is(it)).count();
-    (count(|it| matches!(it, SessionJob::Tool(_))), count(|it| matches!(it, SessionJob::Call(_))))
+    let count =
+        |is: fn(&SessionJob) -> bool| bench.started.iter().filter(|(_, job)| is(job)).count();
+    let tools = count(|job| matches!(job, SessionJob::Tool(_)));
+    (tools, count(|job| matches!(job, SessionJob::Call(_))))
 }
 
 /// The tool that was begun first has done its work.
 fn looked(bench: &mut Bench) {
-    let at = bench.started.iter().position(|(_, it)| matches!(it, SessionJob::Tool(_))).unwrap();
+    let at = bench.started.iter().position(|(_, job)| matches!(job, SessionJob::Tool(_))).unwrap();
     let (effect, _) = bench.started.remove(at);
     let end = ToolEnd::Known { outcome: ToolOutcome::done("seen") };
     bench.feed(MachineInput::Ended(effect, Outcome::Tool(end, HookTrail::default())));
@@ -101,7 +103,7 @@ fn says(bench: &mut Bench, content: &str, tool_uses: Vec<ToolUse>, output_tokens
 
 #[test]
 fn a_turn_that_has_used_up_its_steps_goes_on_if_a_person_says_so() {
-    let mut bench = begun(|it| (it.step_limit, it.step_wait_ms) = (2, 60_000));
+    let mut bench = begun(|profile| (profile.step_limit, profile.step_wait_ms) = (2, 60_000));
     round(&mut bench, 1);
     assert!(!turn(&bench).waits_for_person());
     round(&mut bench, 2);
@@ -127,7 +129,7 @@ fn a_turn_that_has_used_up_its_steps_goes_on_if_a_person_says_so() {
 #[test]
 fn a_turn_that_has_used_up_its_steps_ends_if_nobody_says_so() {
     let ended = TurnOutcome::StepLimit { limit: 2 };
-    let mut bench = begun(|it| (it.step_limit, it.step_wait_ms) = (2, 60_000));
+    let mut bench = begun(|profile| (profile.step_limit, profile.step_wait_ms) = (2, 60_000));
     (1..=2).for_each(|number| round(&mut bench, number));
     assert_eq!(turn(&bench).outcome, None);
     let timer = TimerId::of_steps(first(), 2);
@@ -135,7 +137,7 @@ fn a_turn_that_has_used_up_its_steps_ends_if_nobody_says_so() {
     assert_eq!(turn(&bench).outcome, Some(ended.clone()));
     assert!(!turn(&bench).waits_for_person());
     // An agent that asks no person.
-    let mut bench = begun(|it| (it.step_limit, it.step_wait_ms) = (2, 0));
+    let mut bench = begun(|profile| (profile.step_limit, profile.step_wait_ms) = (2, 0));
     (1..=2).for_each(|number| round(&mut bench, number));
     assert_eq!(turn(&bench).outcome, Some(ended));
 }
@@ -143,7 +145,7 @@ fn a_turn_that_has_used_up_its_steps_ends_if_nobody_says_so() {
 #[test]
 fn as_many_tools_run_at_a_time_as_the_agent_says() {
     for (most, runs) in [(1, 1), (2, 2), (9, 3)] {
-        let mut bench = begun(|it| it.max_parallel_tools = most);
+        let mut bench = begun(|profile| profile.max_parallel_tools = most);
         bench.replies("so", uses("look", 0..3));
         assert_eq!(running(&bench), (runs, 0), "{most}");
         for left in (0..3).rev() {
@@ -155,7 +157,7 @@ fn as_many_tools_run_at_a_time_as_the_agent_says() {
 
 #[test]
 fn results_that_do_not_fit_together_go_into_appends_of_their_own() {
-    let mut bench = begun(|it| it.max_parallel_tools = 3);
+    let mut bench = begun(|profile| profile.max_parallel_tools = 3);
     bench.replies("so", uses("look", 0..3));
     bench.slow = true;
     bench.feed(MachineInput::Deliver(vec![message("b", 10)]));
@@ -209,7 +211,7 @@ fn so_many_messages_wait_and_no_more() {
 #[test]
 fn a_turn_ends_once_its_time_is_over_and_not_before() {
     let time = TurnTime { global_ms: 10_000, step_ms: 0 };
-    let mut bench = begun(|it| it.time = time);
+    let mut bench = begun(|profile| profile.time = time);
     bench.now.wall = Timestamp(10_000);
     bench.replies("so", uses("look", 0..2));
     assert_eq!((running(&bench).0, turn(&bench).outcome), (2, None));
@@ -229,7 +231,7 @@ fn a_call_is_given_what_its_turn_and_step_have_left() {
         job.limit.as_ref().map(|limit| (limit.level, limit.left_ms))
     };
     let time = TurnTime { global_ms: 10_000, step_ms: 4_000 };
-    let mut bench = begun(|it| it.time = time);
+    let mut bench = begun(|profile| profile.time = time);
     assert_eq!(left(&bench), Some((TimeLevel::Step, 4_000)));
     // Made again after a crash, it is the same step.
     bench.now.wall = Timestamp(1_001);
@@ -255,7 +257,7 @@ fn a_call_that_is_stopped_for_the_time_of_its_turn_has_timed_out() {
         (10_001, FailureClass::NoAgent, false),
         (9_999, FailureClass::Cancelled, false),
     ] {
-        let mut bench = begun(|it| it.time = TurnTime { global_ms: 10_000, step_ms: 0 });
+        let mut bench = begun(|profile| profile.time = TurnTime { global_ms: 10_000, step_ms: 0 });
         let Some((call, SessionJob::Call(job))) = bench.started.pop() else { panic!("no call") };
         let failure = ModelFailure::new(class, "it failed".to_owned());
         let (attempt, partial, usage) = (job.attempt, Text::from(""), Usage::default());
@@ -274,9 +276,9 @@ fn a_timer_is_set_for_the_first_limit_and_again_if_it_came_early() {
     for (global_ms, step_ms, due) in
         [(8_000, 10_000, 13_001), (0, 10_000, 15_001), (20_000, 0, 25_001)]
     {
-        let mut bench = begun(|it| {
-            it.time = TurnTime { global_ms, step_ms };
-            it.tools[0].capability = Some("sim".parse().unwrap());
+        let mut bench = begun(|profile| {
+            profile.time = TurnTime { global_ms, step_ms };
+            profile.tools[0].capability = Some("sim".parse().unwrap());
         });
         bench.replies("so", uses("look", 0..1));
         let set = |bench: &Bench| {
@@ -299,7 +301,7 @@ fn a_timer_is_set_for_the_first_limit_and_again_if_it_came_early() {
 /// APR-3: the first decision counts, and later ones change nothing.
 #[test]
 fn a_second_decision_about_a_call_changes_nothing() {
-    let mut bench = begun(|it| it.tools[0].risk = Risk::Write);
+    let mut bench = begun(|profile| profile.tools[0].risk = Risk::Write);
     bench.replies("so", uses("look", 0..1));
     let Some((_, SessionJob::Ask(ask))) = bench.started.pop() else { panic!("no person is asked") };
     let (call, action) = (ask.approval.action.call, ask.approval.digest);
@@ -310,7 +312,7 @@ fn a_second_decision_about_a_call_changes_nothing() {
         bench.feed(MachineInput::Deliver(vec![heard]));
     }
     assert!(bench.stopped.is_none(), "{:?}", bench.stopped);
-    assert_eq!(bench.kinds(0).iter().filter(|it| **it == "approval_given").count(), 1);
+    assert_eq!(bench.kinds(0).iter().filter(|kind| **kind == "approval_given").count(), 1);
     assert_eq!(running(&bench), (1, 0));
 }
 
@@ -318,7 +320,7 @@ fn a_second_decision_about_a_call_changes_nothing() {
 #[test]
 fn the_time_of_a_person_is_no_time_of_the_turn() {
     let time = TurnTime { global_ms: 10_000, step_ms: 0 };
-    let mut bench = begun(|it| (it.time, it.tools[0].risk) = (time, Risk::Write));
+    let mut bench = begun(|profile| (profile.time, profile.tools[0].risk) = (time, Risk::Write));
     bench.replies("so", uses("look", 0..1));
     let Some((_, SessionJob::Ask(ask))) = bench.started.pop() else { panic!("no person is asked") };
     let decided = Decided { decision: Decision::Approve, by: "ada".to_owned(), reason: None };
@@ -327,7 +329,9 @@ fn the_time_of_a_person_is_no_time_of_the_turn() {
     bench.now.wall = Timestamp(60_000);
     bench.feed(MachineInput::Deliver(vec![input("yes", &SessionInput::ApprovalDecided(decided))]));
     assert_eq!((running(&bench), turn(&bench).outcome), ((1, 0), None));
-    let mut bench = begun(|it| (it.time, it.step_limit, it.step_wait_ms) = (time, 1, 600_000));
+    let mut bench = begun(|profile| {
+        (profile.time, profile.step_limit, profile.step_wait_ms) = (time, 1, 600_000)
+    });
     round(&mut bench, 0);
     bench.now.wall = Timestamp(60_000);
     let more = SessionInput::Continue { turn: first() };
@@ -338,7 +342,7 @@ fn the_time_of_a_person_is_no_time_of_the_turn() {
 /// What is stopped because its step has no time left has timed out; what ends well has not.
 #[test]
 fn a_tool_that_is_stopped_for_its_time_has_timed_out() {
-    let mut bench = begun(|it| it.time = TurnTime { global_ms: 0, step_ms: 5_000 });
+    let mut bench = begun(|profile| profile.time = TurnTime { global_ms: 0, step_ms: 5_000 });
     bench.replies("so", uses("look", 0..2));
     bench.now.wall = Timestamp(10_000);
     bench.feed(MachineInput::Deliver(vec![message("b", 1)]));
@@ -361,7 +365,7 @@ fn a_session_is_not_at_rest_while_a_tool_of_a_cancelled_turn_runs() {
     let stop = input("stop", &SessionInput::Cancel { turn: first() });
     bench.feed(MachineInput::Deliver(vec![stop.clone()]));
     assert_eq!(turn(&bench).outcome, Some(TurnOutcome::Cancelled));
-    let told = bench.started.iter().position(|(_, it)| matches!(it, SessionJob::Emit(_)));
+    let told = bench.started.iter().position(|(_, job)| matches!(job, SessionJob::Emit(_)));
     let (told, _) = bench.started.remove(told.unwrap());
     bench.feed(MachineInput::Confirmed(told));
     assert!(!bench.completed.contains(&stop.id), "it still runs");
@@ -371,13 +375,13 @@ fn a_session_is_not_at_rest_while_a_tool_of_a_cancelled_turn_runs() {
 
 #[test]
 fn a_result_is_taken_only_for_the_call_and_the_try_that_it_answers() {
-    let mut bench = begun(|it| {
-        it.max_parallel_tools = 2;
-        it.tools[0].capability = Some("sim".parse().unwrap());
+    let mut bench = begun(|profile| {
+        profile.max_parallel_tools = 2;
+        profile.tools[0].capability = Some("sim".parse().unwrap());
     });
     bench.replies("so", uses("look", 0..2));
     let jobs = bench.started.iter().filter_map(|(_, job)| match job {
-        SessionJob::Publish(it) => Some((it.job.call, it.job.nonce)),
+        SessionJob::Publish(publish) => Some((publish.job.call, publish.job.nonce)),
         _ => None,
     });
     let [one, two] = jobs.collect::<Vec<_>>()[..] else { panic!("{:?}", bench.started) };
@@ -423,9 +427,11 @@ fn a_turn_knows_what_its_calls_said_and_used_and_how_many_were_lost() {
     assert_eq!(turn.text_bytes(), 8);
     let told = turn.messages();
     assert_eq!(told.last(), Some(&Message::text(Role::Assistant, "then")));
-    let asked = told.iter().flat_map(|it| &it.tool_uses).map(|it| it.id.clone());
-    let answered = told.iter().flat_map(|it| &it.tool_replies).map(|it| it.id.clone());
-    let calls = turn.steps.iter().flat_map(|step| &step.tools).map(|it| it.call.to_string());
+    let asked =
+        told.iter().flat_map(|message| &message.tool_uses).map(|tool_use| tool_use.id.clone());
+    let answered =
+        told.iter().flat_map(|message| &message.tool_replies).map(|reply| reply.id.clone());
+    let calls = turn.steps.iter().flat_map(|step| &step.tools).map(|tool| tool.call.to_string());
     let calls: Vec<String> = calls.collect();
     assert_eq!((asked.collect(), answered.collect()), (calls.clone(), calls));
     let last = turn.steps.last().unwrap();
@@ -445,7 +451,7 @@ fn only_the_first_message_brings_an_earlier_conversation() {
     let mut bench = begun(|_| {});
     bench.feed(MachineInput::Deliver(vec![with("two")]));
     for name in ["three", "four"] {
-        let call = bench.started.iter().position(|(_, it)| matches!(it, SessionJob::Call(_)));
+        let call = bench.started.iter().position(|(_, job)| matches!(job, SessionJob::Call(_)));
         let call = bench.started.remove(call.unwrap());
         bench.started.push(call);
         bench.replies("so", Vec::new());
@@ -490,5 +496,5 @@ fn a_steer_that_no_call_was_shown_becomes_a_turn_of_its_own() {
         (turn(&bench).outcome, turn(&bench).joined),
         (Some(TurnOutcome::Cancelled), vec![shown])
     );
-    assert_eq!(state(&bench).open.iter().map(|it| it.id).collect::<Vec<_>>(), [late]);
+    assert_eq!(state(&bench).open.iter().map(|turn| turn.id).collect::<Vec<_>>(), [late]);
 }

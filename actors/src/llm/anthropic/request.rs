@@ -196,7 +196,7 @@ impl Dialect for Anthropic {
         let messages = alternate(request.messages)?;
         let sampling = &request.sampling;
         let reply = sampling.max_tokens.unwrap_or(self.max_tokens);
-        let reasoning = sampling.reasoning.filter(|it| *it != Reasoning::Off);
+        let reasoning = sampling.reasoning.filter(|reasoning| *reasoning != Reasoning::Off);
         let reasoning = reasoning.filter(|_| profile.reasoning != ReasoningStyle::None);
         let tool_choice = wire_choice(&request.sampling, &request.tools)?;
         // The API refuses thoughts before a call that it must make.
@@ -212,7 +212,10 @@ impl Dialect for Anthropic {
         let effort = sampling.reasoning.filter(|_| adapts && !is_forced);
         let effort = effort.and_then(|reasoning| effort_of(reasoning, profile));
         let thinks = thinking.as_ref().is_some_and(Thinking::is_on);
-        let format = request.reply_schema.as_ref().map(|it| OutputFormat { schema: &it.schema });
+        let format = request
+            .reply_schema
+            .as_ref()
+            .map(|reply_schema| OutputFormat { schema: &reply_schema.schema });
         // The limit is of the reply; the API counts thoughts in.
         let budget = reasoning.map_or(0, Reasoning::budget);
         let max_tokens = profile.capped(reply.saturating_add(budget));
@@ -239,7 +242,7 @@ impl Dialect for Anthropic {
             temperature: sampling.temperature.filter(|_| profile.sampling && !thinks),
             top_p: sampling
                 .top_p
-                .filter(|it| profile.sampling && (!thinks || *it >= THINKING_TOP_P)),
+                .filter(|top_p| profile.sampling && (!thinks || *top_p >= THINKING_TOP_P)),
             top_k: top_k_of(sampling, thinks)?,
             stop_sequences: &request.sampling.stop,
             thinking,

@@ -51,12 +51,12 @@ impl Thinking {
         if profile.reasoning != ReasoningStyle::AnthropicAdaptive || !profile.thinks.is_on() {
             return None;
         }
-        let of = |r#type, display| Self { r#type, budget_tokens: None, display };
+        let thinking = |r#type, display| Self { r#type, budget_tokens: None, display };
         match profile.thinks.off() {
             Some(off) if is_forced || wanted == Some(Reasoning::Off) => {
-                Some(of(off, (off != DISABLED).then_some(SHOWN)))
+                Some(thinking(off, (off != DISABLED).then_some(SHOWN)))
             }
-            _ => Some(of(ADAPTIVE, Some(SHOWN))),
+            _ => Some(thinking(ADAPTIVE, Some(SHOWN))),
         }
     }
 

@@ -181,7 +181,7 @@ impl Bedrock {
         choice: Option<&ToolChoice>,
     ) -> Thinks {
         let sampling = &request.sampling;
-        let asked = sampling.reasoning.filter(|it| *it != Reasoning::Off);
+        let asked = sampling.reasoning.filter(|reasoning| *reasoning != Reasoning::Off);
         let is_claude = thinks_as_claude(&request.model, profile);
         let is_forced = choice.is_some_and(|choice| *choice != ToolChoice::None);
         let adapts = profile.reasoning == ReasoningStyle::AnthropicAdaptive;

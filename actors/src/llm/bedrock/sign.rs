@@ -124,7 +124,7 @@ mod tests {
             assert_eq!(headers["authorization"].to_str().unwrap(), expected);
             assert!(headers["authorization"].is_sensitive());
             let sent = headers.get("x-amz-security-token");
-            assert_eq!(sent.map(|it| it.to_str().unwrap()), token);
+            assert_eq!(sent.map(|header| header.to_str().unwrap()), token);
             assert!(sent.is_none_or(reqwest::header::HeaderValue::is_sensitive));
         }
     }

@@ -113,7 +113,8 @@ impl Circuits {
     /// What is known of each provider of which something is.
     pub fn reports(&self) -> BTreeMap<String, CircuitReport> {
         let all: Vec<_> = self.all().values().cloned().collect();
-        let report = |it: Arc<ProviderCircuit>| Some((it.name.clone(), it.report()?));
+        let report =
+            |circuit: Arc<ProviderCircuit>| Some((circuit.name.clone(), circuit.report()?));
         all.into_iter().filter_map(report).collect()
     }
 
@@ -255,7 +256,11 @@ impl ProviderCircuit {
             Some(CircuitReport {
                 state,
                 since: at(since),
-                next_try: inner.circuit.refuses(now).filter(|_| is_open).map(|it| wall.plus(it)),
+                next_try: inner
+                    .circuit
+                    .refuses(now)
+                    .filter(|_| is_open)
+                    .map(|wait| wall.plus(wait)),
                 refused: inner.refused,
                 failures: failures
                     .map(|(kind, (count, last))| CircuitFailures {
@@ -349,12 +354,12 @@ impl Inner {
         let mut paces: Vec<_> = self.paces.iter().collect();
         paces.sort_by_key(|(_, pace)| std::cmp::Reverse(pace.told));
         let limits = paces.into_iter().flat_map(|(model, pace)| {
-            pace.allowances.iter().map(|(resource, it)| ProviderLimit {
+            pace.allowances.iter().map(|(resource, allowance)| ProviderLimit {
                 model: model.chars().take(LIMIT_MODEL_CHARS).collect(),
                 resource: *resource,
-                limit: it.limit,
-                remaining: it.remaining,
-                resets: at(it.resets),
+                limit: allowance.limit,
+                remaining: allowance.remaining,
+                resets: at(allowance.resets),
             })
         });
         limits.take(PROVIDER_LIMITS).collect()

@@ -133,9 +133,9 @@ mod tests {
             (reqwest::header::HeaderName::from_static(name), value.parse().unwrap())
         });
         let limits = reported(&headers.collect(), NOW);
-        let row = |it: ReportedLimit| {
-            let ms = u64::try_from(it.resets_in.as_millis()).unwrap();
-            (it.resource, it.limit, it.remaining, ms)
+        let row = |limit: ReportedLimit| {
+            let ms = u64::try_from(limit.resets_in.as_millis()).unwrap();
+            (limit.resource, limit.limit, limit.remaining, ms)
         };
         limits.into_iter().map(row).collect()
     }
@@ -206,7 +206,7 @@ mod tests {
             ("1.2.3s", None),
             ("99999999999999999999h", None),
         ] {
-            let read = resets_in(text, NOW).map(|it| u64::try_from(it.as_millis()).unwrap());
+            let read = resets_in(text, NOW).map(|wait| u64::try_from(wait.as_millis()).unwrap());
             assert_eq!(read, ms, "`{text}`");
         }
     }

@@ -326,7 +326,7 @@ mod tests {
                 now = (now + forth).saturating_sub(back);
                 let time = Timestamp(now);
                 let before = circuit.state(time).0;
-                let pick = |n: usize, of: &Vec<Ticket>| (!of.is_empty()).then(|| n % of.len());
+                let pick = |n: usize, tickets: &Vec<Ticket>| (!tickets.is_empty()).then(|| n % tickets.len());
                 match step {
                     Step::Admit => match circuit.admit(time) {
                         Ok(ticket) => calls.push(ticket),

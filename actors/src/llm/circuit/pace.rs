@@ -72,7 +72,11 @@ impl Pace {
         if held > PACED_MOST {
             return Err(held.min(ASKED_MOST));
         }
-        let paced = self.allowances.iter_mut().map(|(resource, it)| it.take(*resource, now)).max();
+        let paced = self
+            .allowances
+            .iter_mut()
+            .map(|(resource, allowance)| allowance.take(*resource, now))
+            .max();
         Ok(held.max(paced.unwrap_or_default().min(PACED_MOST)))
     }
 }

@@ -233,7 +233,7 @@ impl Dialect for Gemini {
         let tools =
             (!declared.is_empty()).then_some(GeminiTools { function_declarations: declared });
         let (sampling, schema) = (&request.sampling, request.reply_schema.as_ref());
-        let is_given = |it: &&ReplySchema| it.style == SchemaStyle::JsonSchema;
+        let is_given = |schema: &&ReplySchema| schema.style == SchemaStyle::JsonSchema;
         let reasoning = sampling.reasoning.filter(|_| profile.reasoning != ReasoningStyle::None);
         // The limit is of the reply; the API counts thoughts in.
         let budget = reasoning.map_or(0, Reasoning::budget);
@@ -253,7 +253,7 @@ impl Dialect for Gemini {
                 presence_penalty: sampling.presence_penalty,
                 frequency_penalty: sampling.frequency_penalty,
                 response_mime_type: schema.map(|_| "application/json"),
-                response_json_schema: schema.filter(is_given).map(|it| &it.schema),
+                response_json_schema: schema.filter(is_given).map(|schema| &schema.schema),
                 thinking_config: reasoning
                     .and_then(|reasoning| ThinkingConfig::of(reasoning, &request.model, profile)),
             },

@@ -58,7 +58,7 @@ pub(super) const REPLY_KEYWORDS: [&str; 21] = [
 /// The parameters of a tool; none if it has none, because an object without properties is refused.
 pub(super) fn parameters(schema: &Value) -> Option<Value> {
     let taken = Converter { root: schema }.schema(schema, 0);
-    let has_properties = taken.get("properties").is_some_and(|it| !is_empty(it));
+    let has_properties = taken.get("properties").is_some_and(|properties| !is_empty(properties));
     has_properties.then_some(taken)
 }
 
@@ -160,16 +160,22 @@ impl Converter<'_> {
             }
         };
         taken.insert("type".to_owned(), kind.into());
-        let known = FORMATS.iter().find(|(of, _)| *of == kind).map_or(&[][..], |(_, known)| known);
-        if let Some(format) = fields.get("format").filter(|it| known.iter().any(|one| *it == one)) {
+        let known = FORMATS
+            .iter()
+            .find(|(format_kind, _)| *format_kind == kind)
+            .map_or(&[][..], |(_, known)| known);
+        if let Some(format) =
+            fields.get("format").filter(|format| known.iter().any(|one| *format == one))
+        {
             taken.insert("format".to_owned(), format.clone());
         }
         match kind {
             "string" => {
                 let only = fields.get("const").map(|only| Value::Array(vec![only.clone()]));
                 let words = fields.get("enum").cloned().or(only);
-                let is_words =
-                    |it: &Value| it.as_array().is_some_and(|all| all.iter().all(Value::is_string));
+                let is_words = |value: &Value| {
+                    value.as_array().is_some_and(|all| all.iter().all(Value::is_string))
+                };
                 taken.extend(words.filter(is_words).map(|words| ("enum".to_owned(), words)));
             }
             "array" => {

@@ -81,7 +81,7 @@ impl CallDeltas {
 
     /// All of them, as whole as they are, each with what the provider wants back with it.
     pub(super) fn done(&mut self) -> impl Iterator<Item = (Option<Box<RawValue>>, ToolUse)> {
-        std::mem::take(&mut self.made).into_iter().map(|it| (it.extra, it.call.done()))
+        std::mem::take(&mut self.made).into_iter().map(|made| (made.extra, made.call.done()))
     }
 
     fn piece(&mut self, fragment: Fragment, first: bool) {
@@ -99,7 +99,7 @@ impl CallDeltas {
         let is_named = name.is_some_and(|name| !name.is_empty());
         match (fragment.index, id) {
             (Some(_), _) => {
-                let at = self.made.iter().rposition(|it| it.index == fragment.index)?;
+                let at = self.made.iter().rposition(|made| made.index == fragment.index)?;
                 let call = &self.made.get(at)?.call;
                 // Some servers give all calls one number, each with an id and a name of its own.
                 let other = !id.is_empty() && call.is_identified() && !call.is(id);
@@ -111,7 +111,7 @@ impl CallDeltas {
                 // A name cannot go on after the arguments have begun.
                 (!(is_named && (call.is_begun() || !first))).then_some(at)
             }
-            (None, id) => self.made.iter().rposition(|it| it.call.is(id)),
+            (None, id) => self.made.iter().rposition(|made| made.call.is(id)),
         }
     }
 

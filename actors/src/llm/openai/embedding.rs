@@ -53,7 +53,7 @@ impl EmbedDialect for OpenAi {
         let mut data = answer.data;
         data.sort_by_key(|one| one.index);
         let is_complete =
-            data.iter().enumerate().all(|(nth, one)| one.index.is_none_or(|it| it == nth));
+            data.iter().enumerate().all(|(nth, one)| one.index.is_none_or(|index| index == nth));
         if !is_complete {
             return Err(AttemptFailure::broken(
                 "the `index` of a vector is missing or there twice",

@@ -131,7 +131,7 @@ impl InputKinds {
         }
     }
 
-    /// As a list.
+    /// The kinds that are taken, in the order of the fields.
     pub fn list(self) -> Vec<MediaKind> {
         let all = [
             (self.image, MediaKind::Image),

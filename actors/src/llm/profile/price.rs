@@ -99,13 +99,13 @@ impl ModelProfiles {
     pub fn call_price(&self, model: &ModelRef) -> CallPrice {
         let place = self.places.get(&model.provider);
         let is_free = FREE.contains(&model.provider.as_str());
-        let is_free = is_free || place.is_some_and(|it| it.is_local);
+        let is_free = is_free || place.is_some_and(|place| place.is_local);
         let free = || is_free.then_some(ModelPrice::FREE);
         let known = self.configured_price(model).or_else(free).or_else(|| self.of(model).price);
         known.map_or_else(
             || {
                 let built_in = || Wire::of_provider(&model.provider, None);
-                CallPrice::Unknown(table::dearest(place.map(|it| it.wire).or_else(built_in)))
+                CallPrice::Unknown(table::dearest(place.map(|place| place.wire).or_else(built_in)))
             },
             CallPrice::Known,
         )
@@ -185,21 +185,21 @@ fn is_private_host(host: &str) -> bool {
 
 fn is_private(address: IpAddr) -> bool {
     match address {
-        IpAddr::V4(it) => {
-            let [first, second, ..] = it.octets();
+        IpAddr::V4(address) => {
+            let [first, second, ..] = address.octets();
             // 100.64.0.0/10: behind a carrier's NAT, and in overlay networks.
             let is_shared = first == 100 && (64..128).contains(&second);
-            it.is_loopback()
-                || it.is_private()
-                || it.is_link_local()
-                || it.is_unspecified()
+            address.is_loopback()
+                || address.is_private()
+                || address.is_link_local()
+                || address.is_unspecified()
                 || is_shared
         }
-        IpAddr::V6(it) => {
-            it.is_loopback()
-                || it.is_unique_local()
-                || it.is_unicast_link_local()
-                || it.is_unspecified()
+        IpAddr::V6(address) => {
+            address.is_loopback()
+                || address.is_unique_local()
+                || address.is_unicast_link_local()
+                || address.is_unspecified()
         }
     }
 }
@@ -214,13 +214,13 @@ mod tests {
     fn profiles() -> ModelProfiles {
         let priced = ModelOverride { price: Some(OWN), ..ModelOverride::default() };
         let overrides = [("box/priced*", priced.clone()), ("openai/gpt-4o", priced)];
-        let overrides = overrides.map(|(name, it)| (name.to_owned(), it));
+        let overrides = overrides.map(|(name, price)| (name.to_owned(), price));
         let places = [
             ("box", ProviderPlace::new(Wire::Openai, Some("10.1.2.3"))),
             ("far", ProviderPlace::new(Wire::Openai, Some("api.example.com"))),
             ("claude", ProviderPlace::new(Wire::Anthropic, Some("api.example.com"))),
         ];
-        let places = places.map(|(name, it)| (name.to_owned(), it));
+        let places = places.map(|(name, place)| (name.to_owned(), place));
         ModelProfiles::new(BTreeMap::from(overrides)).with_providers(BTreeMap::from(places))
     }
 
@@ -257,7 +257,7 @@ mod tests {
         let most = |model: &str, tokens, max_tokens, reasoning| {
             let model = model.parse().unwrap();
             let longest = LongestReply { max_tokens, reasoning };
-            profiles().most_of_call(&model, tokens, longest).map(|it| it.0)
+            profiles().most_of_call(&model, tokens, longest).map(|price| price.0)
         };
         let mini = "far/gpt-4o-mini";
         assert_eq!(

@@ -113,7 +113,10 @@ impl ModelProfiles {
     /// A provider has said how many tokens a model reads.
     pub fn learn_window(&self, model: &ModelRef, tokens: u32) {
         let mut windows = self.windows.write().unwrap_or_else(PoisonError::into_inner);
-        windows.entry(model.clone()).and_modify(|it| *it = tokens.min(*it)).or_insert(tokens);
+        windows
+            .entry(model.clone())
+            .and_modify(|window| *window = tokens.min(*window))
+            .or_insert(tokens);
     }
 
     /// How many tokens a model reads by its provider's word, if it ever said so.
@@ -128,8 +131,8 @@ impl ModelProfiles {
             return profile;
         }
         let (mut profile, _) = built_in(&model.to_string());
-        for (_, it) in self.fitting(model) {
-            it.apply(&mut profile);
+        for (_, model_override) in self.fitting(model) {
+            model_override.apply(&mut profile);
         }
         let mut found = self.found.write().unwrap_or_else(PoisonError::into_inner);
         if found.len() < REMEMBERED {
@@ -140,7 +143,7 @@ impl ModelProfiles {
 
     /// What the configuration says that a model costs.
     pub(super) fn configured_price(&self, model: &ModelRef) -> Option<ModelPrice> {
-        self.fitting(model).into_iter().rev().find_map(|(_, it)| it.price)
+        self.fitting(model).into_iter().rev().find_map(|(_, model_override)| model_override.price)
     }
 
     /// Where that comes from: the patterns that fit, the most specific first. Those of the configuration go
@@ -152,8 +155,11 @@ impl ModelProfiles {
 
     /// Tokens that a model reads where its agent does not say how many.
     pub fn window(&self, model: &ModelRef) -> u32 {
-        let is_set = |it: &ModelOverride| it.window_tokens.is_some() || it.extras.num_ctx.is_some();
-        let configured = self.fitting(model).into_iter().any(|(_, it)| is_set(it));
+        let is_set = |model_override: &ModelOverride| {
+            model_override.window_tokens.is_some() || model_override.extras.num_ctx.is_some()
+        };
+        let configured =
+            self.fitting(model).into_iter().any(|(_, model_override)| is_set(model_override));
         let window = self.of(model).window_tokens;
         if configured { window } else { window.min(WINDOW_DEFAULT) }
     }
@@ -165,7 +171,11 @@ impl ModelProfiles {
         model: &ModelRef,
         of_wire: Option<SchemaStyle>,
     ) -> SchemaStyle {
-        let set = self.fitting(model).into_iter().rev().find_map(|(_, it)| it.schema);
+        let set = self
+            .fitting(model)
+            .into_iter()
+            .rev()
+            .find_map(|(_, model_override)| model_override.schema);
         set.or(of_wire).unwrap_or_else(|| self.of(model).schema)
     }
 
@@ -189,8 +199,11 @@ impl ModelProfiles {
         }
         let name = model.to_string();
         let fits = |pattern: &str| Pattern::from(pattern).fits(&name);
-        let mut fitting: Vec<_> =
-            self.overrides.iter().map(|(name, it)| (name.as_str(), it)).collect();
+        let mut fitting: Vec<_> = self
+            .overrides
+            .iter()
+            .map(|(name, model_override)| (name.as_str(), model_override))
+            .collect();
         fitting.retain(|(pattern, _)| fits(pattern));
         fitting.sort_by_key(|(pattern, _)| specificity(pattern));
         fitting
@@ -225,7 +238,7 @@ impl ModelExtras {
             return Err(BodyError::Own((*field).to_owned()));
         }
         let options = self.body.get("options").and_then(Value::as_object);
-        if self.num_ctx.is_some() && options.is_some_and(|it| it.contains_key("num_ctx")) {
+        if self.num_ctx.is_some() && options.is_some_and(|extras| extras.contains_key("num_ctx")) {
             return Err(BodyError::NumCtx);
         }
         Ok(())
@@ -247,7 +260,7 @@ impl ModelExtras {
         // All else stays as it is to the byte: a model shall find its own words again.
         let mut fields: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(body)?;
         for (name, value) in over {
-            let below = fields.get(&name).map(|it| serde_json::from_str(it.get())).transpose()?;
+            let below = fields.get(&name).map(|raw| serde_json::from_str(raw.get())).transpose()?;
             let mut merged = Map::from_iter(below.map(|below| (name.clone(), below)));
             merge(&mut merged, &Map::from_iter([(name.clone(), value)]));
             let merged = merged.remove(&name).unwrap_or_default();
@@ -280,7 +293,11 @@ mod tests {
     }
 
     fn profiles(all: &[(&str, ModelOverride)]) -> ModelProfiles {
-        ModelProfiles::new(all.iter().map(|(name, it)| ((*name).to_owned(), it.clone())).collect())
+        ModelProfiles::new(
+            all.iter()
+                .map(|(name, model_override)| ((*name).to_owned(), model_override.clone()))
+                .collect(),
+        )
     }
 
     fn model(name: &str) -> ModelRef {

@@ -513,7 +513,7 @@ mod tests {
         for (at, (pattern, profile)) in TABLE.iter().enumerate() {
             assert_eq!(*pattern, pattern.to_ascii_lowercase());
             assert!(TABLE.iter().skip(at + 1).all(|(other, _)| other != pattern), "{pattern}");
-            assert!(profile.max_output_tokens.is_none_or(|it| it < profile.window_tokens));
+            assert!(profile.max_output_tokens.is_none_or(|tokens| tokens < profile.window_tokens));
             if let Some(price) = profile.price {
                 // Embeddings have no output.
                 let is_dearer = price.input <= price.output || pattern.contains("embed");

@@ -103,7 +103,7 @@ fn a_model_is_told_to_think_as_its_profile_says() {
 #[test]
 fn a_model_that_thinks_by_itself_is_told_to_show_it_or_not_to() {
     let wire = Anthropic { base: "http://h".parse().unwrap(), key: None, max_tokens: 8_192 };
-    let of = |kind: &str| Some(json!({"type": kind}));
+    let thinking = |kind: &str| Some(json!({"type": kind}));
     let shown = |kind: &str| Some(json!({"type": kind, "display": "summarized"}));
     let effort = |effort: &str| Some(json!({"effort": effort}));
     for (model, reasoning, thinking, output) in [
@@ -113,7 +113,7 @@ fn a_model_that_thinks_by_itself_is_told_to_show_it_or_not_to() {
         ("claude-opus-4-7", Some(Reasoning::Low), shown("adaptive"), effort("low")),
         ("claude-opus-5", None, shown("adaptive"), None),
         ("claude-opus-5", Some(Reasoning::High), shown("adaptive"), effort("high")),
-        ("claude-opus-5", Some(Reasoning::Off), of("disabled"), None),
+        ("claude-opus-5", Some(Reasoning::Off), thinking("disabled"), None),
         ("claude-sonnet-5-5", Some(Reasoning::Off), shown("between_tools"), None),
         ("claude-opus-5-5", Some(Reasoning::Off), shown("adaptive"), effort("low")),
         // Nothing is known of it but that it adapts.

@@ -128,7 +128,9 @@ impl ResponsesReader {
         let open = match item.r#type.as_str() {
             "message" => {
                 let phase = item.phase.as_deref().map(RawValue::get);
-                pieces.extend(phase.filter(|it| *it != "null").map(|it| opaque(PHASE, it)));
+                pieces.extend(
+                    phase.filter(|phase| *phase != "null").map(|phase| opaque(PHASE, phase)),
+                );
                 OpenItem::Message(false)
             }
             "function_call" if !self.offers => return Err(unasked_tool()),
@@ -238,7 +240,8 @@ impl ResponsesReader {
         response: ResponseBody,
         pieces: &mut Vec<ReplyPiece>,
     ) -> Result<(), AttemptFailure> {
-        let reason = response.incomplete_details.as_ref().and_then(|it| it.reason.clone());
+        let reason =
+            response.incomplete_details.as_ref().and_then(|details| details.reason.clone());
         let stop = match (response.status.as_deref(), reason.as_deref()) {
             (Some("incomplete"), Some("max_output_tokens")) => StopReason::MaxTokens,
             (Some("incomplete"), Some("content_filter")) => StopReason::Refusal,

@@ -41,9 +41,9 @@ impl Sessions {
     ) -> Result<ApprovalList, SendError> {
         const LIST: Method = Method::ApprovalsList;
         let after = after.map(|cursor| cursor.read::<Pair<u64, CallId>>(LIST)).transpose()?;
-        let place = |it: &Approval| Pair(it.asked.0, it.action.call);
+        let place = |approval: &Approval| Pair(approval.asked.0, approval.action.call);
         let mut approvals = self.waiting_approvals().await?;
-        approvals.retain(|it| after.is_none_or(|after| place(it) > after));
+        approvals.retain(|approval| after.is_none_or(|after| place(approval) > after));
         approvals.sort_by_key(place);
         let is_more = approvals.len() > limit;
         approvals.truncate(limit);
@@ -101,16 +101,19 @@ impl Sessions {
         decided: Decided,
     ) -> Result<Approval, SendError> {
         let approval = self.approval(call).await?;
-        let of = call.to_string();
+        let call_text = call.to_string();
         if approval.digest != action || approval.action.digest()? != action {
-            return Err(SendError::OtherAction { call: of });
+            return Err(SendError::OtherAction { call: call_text });
         }
         if let Some(counts) = &approval.decided {
             let counts = counts.clone();
             return agreed(approval, decided.decision, counts);
         }
         if self.now() > approval.expires {
-            return Err(SendError::Decided { call: of, what: "its time limit passed".to_owned() });
+            return Err(SendError::Decided {
+                call: call_text,
+                what: "its time limit passed".to_owned(),
+            });
         }
         let decision = decided.decision;
         let key = named(&format!("{}:{call}:{action}", decision.as_str()))?;
@@ -120,7 +123,7 @@ impl Sessions {
         self.tell(approval.action.session.entity(), &input, key, None).await?;
         let Some(counts) = self.counts(&approval).await? else {
             let what = "its time limit passed, or its turn ended".to_owned();
-            return Err(SendError::Decided { call: of, what });
+            return Err(SendError::Decided { call: call_text, what });
         };
         self.note(&Approval { decided: Some(counts.clone()), ..approval.clone() }).await;
         agreed(approval, decision, counts)
@@ -134,21 +137,25 @@ impl Sessions {
         // The inbox first: an input that leaves it meanwhile is in the journal by then.
         let waiting = self.storage().inbox.read(session, Position(0)).await?;
         let state = self.read_with_turn(session, action.turn).await?.state;
-        let tools = state.turn(action.turn).map(|turn| turn.steps.iter().flat_map(|it| &it.tools));
-        let Some(tool) = tools.and_then(|mut tools| tools.find(|it| it.call == action.call)) else {
+        let tools =
+            state.turn(action.turn).map(|turn| turn.steps.iter().flat_map(|step| &step.tools));
+        let Some(tool) = tools.and_then(|mut tools| tools.find(|tool| tool.call == action.call))
+        else {
             return Ok(None);
         };
         if !tool.is_asked_about() {
             let taken = tool.approval.as_ref();
-            return Ok(taken.and_then(|it| it.given.clone().or_else(|| it.brought.clone())));
+            return Ok(
+                taken.and_then(|taken| taken.given.clone().or_else(|| taken.brought.clone()))
+            );
         }
         Ok(waiting.iter().find_map(|one| {
             let input = Input::from_bytes(&one.bytes).ok()?;
             match codec::decode(&input.body).ok()? {
-                SessionInput::ApprovalDecided(it)
-                    if it.call == action.call && it.action == approval.digest =>
+                SessionInput::ApprovalDecided(decision)
+                    if decision.call == action.call && decision.action == approval.digest =>
                 {
-                    Some(it.decided)
+                    Some(decision.decided)
                 }
                 _ => None,
             }

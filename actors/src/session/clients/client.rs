@@ -262,8 +262,8 @@ impl Sessions {
         };
         let sessions = self.clone();
         let from = None;
-        let it = FollowRequest { sessions, session, turn, after, from, frames, fresh: false };
-        let events = follow(it);
+        let request = FollowRequest { sessions, session, turn, after, from, frames, fresh: false };
+        let events = follow(request);
         Ok(SentMessage { session, turn, cursor: after.unwrap_or_else(|| start_of(turn)), events })
     }
 
@@ -375,7 +375,7 @@ impl Sessions {
         mut message: UserMessage,
     ) -> Result<UserMessage, SendError> {
         let system = message.system.as_ref().map_or(0, String::len);
-        let schema = message.response_schema.as_ref().map_or(0, |it| it.schema.len());
+        let schema = message.response_schema.as_ref().map_or(0, |schema| schema.schema.len());
         let tools = message.tools.iter().map(ClientTool::bytes).sum::<usize>();
         let fixed = system + schema + tools;
         let mut texts: Vec<&mut Text> = vec![&mut message.content];
@@ -456,7 +456,7 @@ fn needs(input: &SessionInput) -> Option<(u16, &'static str)> {
     }
     let mut earlier = message.history.iter();
     let has_attachments =
-        !message.attachments.is_empty() || earlier.any(|it| !it.attachments.is_empty());
+        !message.attachments.is_empty() || earlier.any(|message| !message.attachments.is_empty());
     has_attachments.then_some((ATTACHMENTS, "attachments"))
 }
 

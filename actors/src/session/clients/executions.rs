@@ -284,7 +284,9 @@ impl Sessions {
         for (index, planned) in turn.plan.iter().flat_map(|plan| &plan.steps).enumerate() {
             let mut step = pending(index, planned);
             let profile = entity.state.profile.as_ref();
-            step.risk = profile.and_then(|it| it.tool(planned.tool.as_str())).map(|it| it.risk);
+            step.risk = profile
+                .and_then(|profile| profile.tool(planned.tool.as_str()))
+                .map(|tool| tool.risk);
             match turn.steps.get(index).and_then(|step| step.tools.first()) {
                 Some(tool) => self.tell_step(&mut step, tool, turn, &times).await?,
                 None if turn.outcome.is_some() => step.status = StepStatus::Skipped,
@@ -320,10 +322,10 @@ impl Sessions {
     ) -> Result<(), ExecuteError> {
         step.call = Some(tool.call);
         step.job = tool.job();
-        step.approval = tool.approval.as_ref().map(|it| StepApproval {
-            action: it.action,
-            expires: it.expires,
-            decided_by: it.given.as_ref().map(|given| given.by.clone()),
+        step.approval = tool.approval.as_ref().map(|approval| StepApproval {
+            action: approval.action,
+            expires: approval.expires,
+            decided_by: approval.given.as_ref().map(|given| given.by.clone()),
         });
         let (began, ended) = times.calls.get(&tool.call).copied().unwrap_or_default();
         let ended = ended.or(times.ended);
@@ -411,19 +413,19 @@ impl Times {
             self.request = Some(accepted.input.idempotency_key.clone());
         }
         match sealed.event::<SessionEvent>() {
-            Ok(Some(SessionEvent::StepPlanned(it))) if it.turn == turn.id => {
+            Ok(Some(SessionEvent::StepPlanned(planned))) if planned.turn == turn.id => {
                 self.started = self.started.or(at);
             }
-            Ok(Some(SessionEvent::ToolAsked(it))) if it.turn == turn.id => {
-                self.calls.entry(it.call).or_default().0 = at;
+            Ok(Some(SessionEvent::ToolAsked(asked))) if asked.turn == turn.id => {
+                self.calls.entry(asked.call).or_default().0 = at;
             }
-            Ok(Some(SessionEvent::ToolDone(it))) if it.turn == turn.id => {
-                self.calls.entry(it.call).or_default().1 = at;
+            Ok(Some(SessionEvent::ToolDone(done))) if done.turn == turn.id => {
+                self.calls.entry(done.call).or_default().1 = at;
             }
-            Ok(Some(SessionEvent::ToolUncertain(it))) if it.turn == turn.id => {
-                self.calls.entry(it.call).or_default().1 = at;
+            Ok(Some(SessionEvent::ToolUncertain(uncertain))) if uncertain.turn == turn.id => {
+                self.calls.entry(uncertain.call).or_default().1 = at;
             }
-            Ok(Some(SessionEvent::TurnDone(it))) if it.turn == turn.id => self.ended = at,
+            Ok(Some(SessionEvent::TurnDone(done))) if done.turn == turn.id => self.ended = at,
             _ => {}
         }
     }

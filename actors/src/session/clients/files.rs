@@ -131,7 +131,7 @@ impl Sessions {
         Ok(self.known_file(session, file).await?.0)
     }
 
-    /// A part of a file.
+    /// The bytes of one part, without the mark of their owner. Fails if the blob is gone.
     pub async fn file_part(&self, file: FileId, part: Digest) -> Result<Bytes, FileError> {
         let blob = self.storage().blobs.get(part).await?.ok_or(FileError::NotFound(file))?;
         let length = blob.len().saturating_sub(OWNER_BYTES);
@@ -200,7 +200,7 @@ impl Sessions {
 /// The files of a session, but for those that a later build wrote.
 async fn records(storage: &Storage, session: EntityId) -> Result<Vec<FileRecord>, StoreError> {
     let entries = storage.bucket.list(&file_keys(session)).await?;
-    let records = entries.iter().filter_map(|(_, it)| FileRecord::from_bytes(&it.value).ok());
+    let records = entries.iter().filter_map(|(_, entry)| FileRecord::from_bytes(&entry.value).ok());
     Ok(records.collect())
 }
 

@@ -147,12 +147,12 @@ mod tests {
         }
 
         async fn ask(&self, key: u8) -> Option<u32> {
-            let it = self.clone();
+            let reader = self.clone();
             let read = move || {
-                let it = it.clone();
+                let reader = reader.clone();
                 async move {
-                    let number = it.begun.fetch_add(1, Ordering::SeqCst) + 1;
-                    it.gate.acquire().await.unwrap().forget();
+                    let number = reader.begun.fetch_add(1, Ordering::SeqCst) + 1;
+                    reader.gate.acquire().await.unwrap().forget();
                     number
                 }
             };
@@ -160,8 +160,8 @@ mod tests {
         }
 
         fn asking(&self, key: u8) -> tokio::task::JoinHandle<Option<u32>> {
-            let it = self.clone();
-            tokio::spawn(async move { it.ask(key).await })
+            let reader = self.clone();
+            tokio::spawn(async move { reader.ask(key).await })
         }
 
         /// Until so many wait for the next read of a key.

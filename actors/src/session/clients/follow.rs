@@ -70,25 +70,25 @@ enum FollowStep {
 // === the loop ===
 
 /// Follows until the turn's end or until its reader has gone.
-pub(in crate::session) fn follow(it: FollowRequest) -> BoxStream<'static, TurnEvent> {
+pub(in crate::session) fn follow(request: FollowRequest) -> BoxStream<'static, TurnEvent> {
     let (tx, rx) = mpsc::channel(EVENTS_MAX);
     // Detached: it ends with its turn, or as soon as its reader is gone.
     drop(tokio::spawn(async move {
         let mut follower = TurnFollower {
-            progress: match &it.from {
+            progress: match &request.from {
                 Some(from) => Progress::from(from),
-                None => Progress::new(it.turn, it.after),
+                None => Progress::new(request.turn, request.after),
             },
-            sessions: it.sessions,
-            session: it.session,
+            sessions: request.sessions,
+            session: request.session,
             tx,
             absences: 0,
-            asked: it.from.iter().flat_map(|from| from.asked.clone()).collect(),
-            seam: seam_of(it.from.as_ref()),
-            from: it.from,
+            asked: request.from.iter().flat_map(|from| from.asked.clone()).collect(),
+            seam: seam_of(request.from.as_ref()),
+            from: request.from,
             glance: Glance::default(),
         };
-        follower.run(it.frames, it.fresh).await;
+        follower.run(request.frames, request.fresh).await;
     }));
     let events =
         futures_util::stream::unfold(rx, |mut rx| async move { Some((rx.recv().await?, rx)) });
@@ -228,8 +228,8 @@ impl TurnFollower {
     /// Tells an event, but nothing twice that the reader is asked for.
     async fn tell(&mut self, mut event: TurnEvent) {
         let asked: Vec<CallId> = match &event.body {
-            TurnBody::ApprovalRequest(it) => vec![it.id],
-            TurnBody::ClientCalls(it) => it.calls.iter().map(|call| call.id).collect(),
+            TurnBody::ApprovalRequest(approval) => vec![approval.id],
+            TurnBody::ClientCalls(calls) => calls.calls.iter().map(|call| call.id).collect(),
             _ => Vec::new(),
         };
         if asked.iter().any(|call| self.asked.contains(call)) {
@@ -318,20 +318,20 @@ impl TurnFollower {
 
     /// Sends what a client is asked to run, and all that was said before it, if it was not sent: the owner that asked
     /// may be gone, with the frames that said so.
-    async fn tell_called(&mut self, it: WaitingForClient) -> FollowStep {
-        if it.calls.calls.iter().any(|call| self.asked.contains(&call.id)) {
+    async fn tell_called(&mut self, waiting: WaitingForClient) -> FollowStep {
+        if waiting.calls.calls.iter().any(|call| self.asked.contains(&call.id)) {
             return FollowStep::More;
         }
-        let (cursor, begun) = (it.seen.cursor, self.has_told());
-        let waits = it.steps.last().map(|step| step.call);
-        let text = match self.tell_steps(&it.steps, waits, cursor, begun).await {
+        let (cursor, begun) = (waiting.seen.cursor, self.has_told());
+        let waits = waiting.steps.last().map(|step| step.call);
+        let text = match self.tell_steps(&waiting.steps, waits, cursor, begun).await {
             Ok(text) => text,
             Err(failure) => return self.refuse(ErrorBody::from(failure)).await,
         };
         self.tell_rest(cursor, text, begun).await;
-        self.send(TurnEvent::at(cursor, TurnBody::Usage(it.usage))).await;
-        self.tell(TurnEvent::at(cursor, TurnBody::ClientCalls(it.calls))).await;
-        self.progress = Progress::from(&it.seen);
+        self.send(TurnEvent::at(cursor, TurnBody::Usage(waiting.usage))).await;
+        self.tell(TurnEvent::at(cursor, TurnBody::ClientCalls(waiting.calls))).await;
+        self.progress = Progress::from(&waiting.seen);
         FollowStep::More
     }
 

@@ -41,8 +41,12 @@ impl FollowFrom {
     pub(in crate::session) fn of(turn: &Turn, at: usize) -> Option<Self> {
         let step = turn.steps.get(at)?;
         let seen = turn.steps.get(..=at)?;
-        let said: Vec<u64> =
-            seen.iter().filter_map(Step::text).map(Text::bytes).filter(|it| *it > 0).collect();
+        let said: Vec<u64> = seen
+            .iter()
+            .filter_map(Step::text)
+            .map(Text::bytes)
+            .filter(|bytes| *bytes > 0)
+            .collect();
         let seams = said.len().saturating_sub(1) * SEAM.len();
         let calls = seen.iter().flat_map(|step| [step.call, CallId::derive_tools(step.call)]);
         let mut calls: Vec<CallId> = calls.collect();
@@ -53,7 +57,12 @@ impl FollowFrom {
             seen: calls,
             steps: at + 1,
             text_bytes: said.iter().sum::<u64>() + seams as u64,
-            asked: step.tools.iter().filter(|it| it.is_of_client()).map(|it| it.call).collect(),
+            asked: step
+                .tools
+                .iter()
+                .filter(|tool| tool.is_of_client())
+                .map(|tool| tool.call)
+                .collect(),
         })
     }
 }

@@ -131,8 +131,8 @@ impl FrameSubscriptions {
     }
 
     /// `None` while the session has a lone listener.
-    fn lone_place(self: &Arc<Self>, of: EntityId) -> Option<LonePlace> {
-        self.lone().insert(of).then(|| LonePlace { of, ears: Arc::clone(self) })
+    fn lone_place(self: &Arc<Self>, entity: EntityId) -> Option<LonePlace> {
+        self.lone().insert(entity).then(|| LonePlace { of: entity, ears: Arc::clone(self) })
     }
 
     fn lone(&self) -> MutexGuard<'_, HashSet<EntityId>> {
@@ -195,13 +195,13 @@ impl FrameSubscriptions {
     /// Shares a subscription; also returns its first listener, which gets everything that is in it.
     fn open(
         self: &Arc<Self>,
-        of: EntityId,
+        entity: EntityId,
         frames: Subscription,
     ) -> (Arc<FrameSubscription>, Subscription) {
         let (heard, receiver) = broadcast::channel(SUBSCRIPTION_CAPACITY);
         let stop = CancellationToken::new();
         let ear = Arc::new(FrameSubscription {
-            of,
+            of: entity,
             heard: heard.downgrade(),
             ears: Arc::downgrade(self),
             followers: AtomicU32::new(0),
@@ -210,7 +210,7 @@ impl FrameSubscriptions {
             _stop: stop.clone().drop_guard(),
         });
         // A listener that was there before goes on with its own.
-        self.lock().insert(of, Arc::downgrade(&ear));
+        self.lock().insert(entity, Arc::downgrade(&ear));
         // Detached: it ends with the last listener, or with the bus.
         drop(tokio::spawn(hand_on(frames, heard, stop)));
         (Arc::clone(&ear), FrameListener { receiver, ear, role: ListenerRole::Sender }.events())

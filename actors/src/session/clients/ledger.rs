@@ -49,13 +49,13 @@ impl Sessions {
     ) -> Result<LedgerPage<'a>, SendError> {
         let mut page = LedgerPage::new(wanted);
         let visit = |sealed: clawnode_proto::Sealed| {
-            if let Ok(Some(SessionEvent::LedgerEntry(it))) = sealed.event::<SessionEvent>() {
-                if it.number == 1 {
+            if let Ok(Some(SessionEvent::LedgerEntry(entry))) = sealed.event::<SessionEvent>() {
+                if entry.number == 1 {
                     // What is before is of a session that was deleted.
                     page.rows.clear();
                 }
-                let (turn, call, at) = (it.turn, it.call, sealed.head.ts);
-                let (number, entry, text) = (it.number, it.entry, it.text);
+                let (turn, call, at) = (entry.turn, entry.call, sealed.head.ts);
+                let (number, entry, text) = (entry.number, entry.entry, entry.text);
                 page.see(&LedgerRow { number, entry, text, turn, call, at });
             }
             ControlFlow::Continue(())

@@ -58,7 +58,7 @@ pub struct SessionQuery {
     pub stateless: bool,
 }
 
-/// The end of a page.
+/// Where a page of sessions ends, in the order of the list. The next page begins after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PageEnd {
     pub(in crate::session) updated: Timestamp,
@@ -286,9 +286,9 @@ impl SessionQuery {
     }
 
     fn judge(&self, facts: &Facts) -> RowVerdict {
-        let of = facts.of.as_ref();
-        let answers = |agent: &AgentName| of.is_some_and(|(own, _)| own == agent);
-        let came_by = |channel: &KeyPart| of.is_some_and(|(_, own)| own == channel);
+        let origin = facts.of.as_ref();
+        let answers = |agent: &AgentName| origin.is_some_and(|(own, _)| own == agent);
+        let came_by = |channel: &KeyPart| origin.is_some_and(|(_, own)| own == channel);
         let is_wanted = self.agent.as_ref().is_none_or(answers)
             && self.channel.as_ref().is_none_or(came_by)
             && match &self.state {

@@ -69,7 +69,7 @@ impl Sessions {
         session: EntityId,
         turn: TurnId,
     ) -> Result<Entity<Session>, SendError> {
-        self.past(session, with_next(|it| it.id == turn || it.joined.contains(&turn))).await
+        self.past(session, with_next(|past| past.id == turn || past.joined.contains(&turn))).await
     }
 
     /// A session with the turn of this tool call, if it has it: also if that turn left the session's state.

@@ -66,9 +66,9 @@ fn turn_of(name: &str) -> TurnId {
 
 #[tokio::test]
 async fn a_history_is_whole_and_its_pages_are_its_parts() {
-    let it = LongSession::new().await;
+    let long = LongSession::new().await;
     let id = key().entity();
-    let history = it.sessions.history(id).await.unwrap();
+    let history = long.sessions.history(id).await.unwrap();
     let ids: Vec<TurnId> = history.turns.iter().map(|turn| turn.turn).collect();
     assert_eq!(ids, LongSession::ids());
     // The same session under rules that keep all turns shows the same.
@@ -76,13 +76,13 @@ async fn a_history_is_whole_and_its_pages_are_its_parts() {
     (0..TURNS).for_each(|n| turn(&mut whole, n));
     let state = &whole.machine.settled().unwrap().state;
     for (shown, turn) in history.turns.iter().zip(&state.closed) {
-        let expected = it.sessions.turn_view(turn).await.unwrap();
+        let expected = long.sessions.turn_view(turn).await.unwrap();
         assert_eq!(serde_json::to_value(shown).unwrap(), serde_json::to_value(expected).unwrap());
     }
     for limit in [7, 13, TURNS] {
         let (mut turns, mut next): (Vec<TurnView>, Option<Cursor>) = (Vec::new(), None);
         loop {
-            let page = it.sessions.history_page(id, next.as_ref(), limit).await.unwrap();
+            let page = long.sessions.history_page(id, next.as_ref(), limit).await.unwrap();
             assert!(page.turns.len() <= limit);
             turns.extend(page.turns);
             next = page.next;
@@ -94,46 +94,46 @@ async fn a_history_is_whole_and_its_pages_are_its_parts() {
         assert_eq!(paged, ids, "pages of {limit}");
     }
     let newest = SessionQuery { limit: 1, ..SessionQuery::default() };
-    let row = it.sessions.list(&newest).await.unwrap().sessions.remove(0);
+    let row = long.sessions.list(&newest).await.unwrap().sessions.remove(0);
     assert_eq!((row.turns, row.title.as_deref()), (60, Some("message 0000 of this conversation")));
 }
 
 #[tokio::test]
 async fn a_cursor_that_names_no_turn_is_refused() {
-    let it = LongSession::new().await;
+    let long = LongSession::new().await;
     let id = key().entity();
     let method = clawnode_proto::api::Method::SessionsHistory;
     let stray = Cursor::new(method, clawnode_proto::cursor::Pair(id, TurnId::from_u128(7)));
-    let refused = it.sessions.history_page(id, Some(&stray), 5).await.unwrap_err();
+    let refused = long.sessions.history_page(id, Some(&stray), 5).await.unwrap_err();
     assert!(matches!(refused, SendError::Cursor(_)), "{refused:?}");
 }
 
 #[tokio::test]
 async fn a_message_of_long_ago_that_is_repeated_gets_its_answer() {
-    let it = LongSession::new().await;
+    let long = LongSession::new().await;
     let name = "message 0005 of this conversation";
     let own = turn_of(name);
-    assert!(it.run.machine.settled().unwrap().state.turn(own).is_none(), "it left the state");
+    assert!(long.run.machine.settled().unwrap().state.turn(own).is_none(), "it left the state");
     let input = SessionInput::UserMessage(UserMessage::text(name));
-    let sent = it.sessions.send(&key(), input, name.parse().unwrap(), None).await.unwrap();
+    let sent = long.sessions.send(&key(), input, name.parse().unwrap(), None).await.unwrap();
     assert_eq!(sent.turn, own);
     let bodies: Vec<TurnBody> = sent.events.map(|event| event.body).collect().await;
     assert_eq!(bodies[0], TurnBody::Text("so".to_owned()));
     assert!(matches!(&bodies[2], TurnBody::Done(end) if end.outcome.is_some()), "{bodies:?}");
 
-    let recorded = it.sessions.recorded(key().entity(), own, None).await.unwrap();
+    let recorded = long.sessions.recorded(key().entity(), own, None).await.unwrap();
     assert_eq!((recorded.is_over, recorded.is_only), (true, false));
     assert_eq!(recorded.next, Some(turn_of("message 0006 of this conversation")));
     let call =
         CallId::derive_tool(CallId::derive(turn_of("message 0003 of this conversation"), 0), 0);
-    let with_call = it.sessions.read_with_call(key().entity(), call).await.unwrap();
+    let with_call = long.sessions.read_with_call(key().entity(), call).await.unwrap();
     assert!(with_call.state.place_of_call(call).is_some());
 }
 
 #[tokio::test]
 async fn a_turn_that_never_was_is_not_found() {
-    let it = LongSession::new().await;
+    let long = LongSession::new().await;
     let own = TurnId::from_u128(7);
-    let missing = it.sessions.recorded(key().entity(), own, None).await;
+    let missing = long.sessions.recorded(key().entity(), own, None).await;
     assert!(matches!(missing, Err(SendError::NotFound { .. })), "{missing:?}");
 }

@@ -87,8 +87,8 @@ impl Sessions {
         drop(entity);
         let (turn, cursor) = (from.cursor.turn, from.cursor);
         let (sessions, after, from) = (self.clone(), Some(cursor), Some(from));
-        let it = FollowRequest { sessions, session, turn, after, from, frames, fresh: false };
-        Ok(SentMessage { session, turn, cursor, events: follow(it) })
+        let request = FollowRequest { sessions, session, turn, after, from, frames, fresh: false };
+        Ok(SentMessage { session, turn, cursor, events: follow(request) })
     }
 }
 
@@ -104,7 +104,7 @@ fn recorded(state: &SessionState, turn: TurnId, after: Option<CallId>) -> Option
     let mut steps = turn.steps.iter().skip(before);
     let asks_client = steps.any(|step| step.client_calls().is_some());
     let mut all = state.turns();
-    let next = all.by_ref().find(|it| it.id == turn.id).and_then(|_| all.next());
+    let next = all.by_ref().find(|other| other.id == turn.id).and_then(|_| all.next());
     Some(RecordedTurn {
         session: state.key.clone(),
         begun: turn.clock.begun(),

@@ -64,8 +64,8 @@ impl Sessions {
             self.tell(session, &SessionInput::ClientResults(results), key, trace).await?;
         }
         let (sessions, after, from) = (self.clone(), Some(cursor), Some(from));
-        let it = FollowRequest { sessions, session, turn, after, from, frames, fresh: false };
-        Ok(SentMessage { session, turn, cursor, events: follow(it) })
+        let request = FollowRequest { sessions, session, turn, after, from, frames, fresh: false };
+        Ok(SentMessage { session, turn, cursor, events: follow(request) })
     }
 
     /// The calls that these results are for.
@@ -116,7 +116,7 @@ fn placed(
 
 /// Whether these results were brought before; refused if they are not those that are waited for.
 fn are_known(turn: &Turn, step: &Step, results: &[ClientResult]) -> Result<bool, SendError> {
-    let of_client: Vec<&ToolCall> = step.tools.iter().filter(|it| it.is_of_client()).collect();
+    let of_client: Vec<&ToolCall> = step.tools.iter().filter(|tool| tool.is_of_client()).collect();
     for (nth, result) in results.iter().enumerate() {
         if !of_client.iter().any(|tool| tool.call == result.call) {
             return Err(unknown(result.call));

@@ -42,7 +42,7 @@ pub enum SendError {
     #[error("no such turn of session `{session}` waits for more steps")]
     NoStepsWanted { session: String },
     /// No model call is at the place.
-    #[error("no model call{} in session `{session}`", place.as_ref().map(|it| format!(" `{it}`")).unwrap_or_default())]
+    #[error("no model call{} in session `{session}`", place.as_ref().map(|call| format!(" `{call}`")).unwrap_or_default())]
     NoCall {
         session: String,
         /// The place, if one was named.

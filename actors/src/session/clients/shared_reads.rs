@@ -119,7 +119,7 @@ fn begins(record: &Record, turn: TurnId) -> bool {
     let Ok(events) = decode_record(&record.bytes) else { return false };
     let begun = |one: &Sealed| {
         let begun = one.event::<SessionEvent>();
-        matches!(begun, Ok(Some(SessionEvent::ModelBegun(it))) if it.turn == turn)
+        matches!(begun, Ok(Some(SessionEvent::ModelBegun(begun))) if begun.turn == turn)
     };
     events.iter().any(begun) && !events.iter().any(|one| concerns(one, turn))
 }
@@ -129,7 +129,7 @@ fn concerns(sealed: &Sealed, turn: TurnId) -> bool {
     match sealed.event::<SessionEvent>() {
         Ok(Some(SessionEvent::TurnDone(done))) => done.turn == turn,
         Ok(Some(SessionEvent::ApprovalAsked(_) | SessionEvent::StepLimitReached(_))) => true,
-        Ok(Some(SessionEvent::ModelGaveWay(it))) => it.wait_ms > 0,
+        Ok(Some(SessionEvent::ModelGaveWay(gave_way))) => gave_way.wait_ms > 0,
         Ok(Some(SessionEvent::ToolAsked(asked))) => asked.by_client,
         Ok(Some(_)) => false,
         Ok(None) | Err(_) => match sealed.event::<KernelEvent>() {
@@ -234,17 +234,17 @@ mod tests {
 
     #[async_trait]
     impl Journal for Counted {
-        async fn append(&self, of: EntityId, expected: Position, write: Write) -> AppendAnswer {
-            self.0.append(of, expected, write).await
+        async fn append(&self, entity: EntityId, expected: Position, write: Write) -> AppendAnswer {
+            self.0.append(entity, expected, write).await
         }
 
-        async fn read(&self, of: EntityId, after: Position) -> Result<Vec<Record>, StoreError> {
+        async fn read(&self, entity: EntityId, after: Position) -> Result<Vec<Record>, StoreError> {
             self.1.fetch_add(u32::from(after == Position(0)), Ordering::SeqCst);
-            self.0.read(of, after).await
+            self.0.read(entity, after).await
         }
 
-        async fn tail(&self, of: EntityId) -> Result<Option<Record>, StoreError> {
-            self.0.tail(of).await
+        async fn tail(&self, entity: EntityId) -> Result<Option<Record>, StoreError> {
+            self.0.tail(entity).await
         }
 
         async fn entities(
@@ -328,7 +328,7 @@ mod tests {
         let looks =
             join_all(doors.iter().map(|switch_gate| SessionLookup::shared(switch_gate, session)))
                 .await;
-        assert!(looks.into_iter().all(|look| look.is_some_and(|it| it.nothing_waits)));
+        assert!(looks.into_iter().all(|look| look.is_some_and(|look| look.nothing_waits)));
         assert_eq!(counted.1.load(Ordering::SeqCst), 1);
         // It is not remembered: the next look is a read of its own.
         assert!(SessionLookup::shared(&sessions, session).await.is_some());

@@ -230,7 +230,7 @@ impl<'a> RunningCall<'a> {
         job: &CallJob,
     ) -> Self {
         let key = FrameKey { turn: job.turn, call: job.call, attempt: job.attempt, index: 0 };
-        let providers = runner.parts.available.peek(|it| it.providers.clone());
+        let providers = runner.parts.available.peek(|available| available.providers.clone());
         let work = providers.begin(ProviderKind::Model, &job.request.model.provider);
         let may_yield = job.may_yield && job.permit.lane() == Lane::Background;
         let yielding = may_yield.then(Arc::<Yielding>::default);

@@ -40,15 +40,15 @@ impl SessionRunner {
         // Not kept for clients that resume: the journal has the end, and the next turn may run by now.
         self.parts.hub.ended(entity, job.done.turn);
         if let Some(agent) = &job.agent {
-            for it in &job.calls {
+            for model_call in &job.calls {
                 let record = UsageRecord {
                     session: entity,
                     agent: agent.clone(),
-                    model: it.model.clone(),
+                    model: model_call.model.clone(),
                     turn: job.done.turn,
-                    call: it.call,
-                    attempt: it.attempt,
-                    usage: it.usage,
+                    call: model_call.call,
+                    attempt: model_call.attempt,
+                    usage: model_call.usage,
                 };
                 self.record(&record).await;
             }

@@ -20,7 +20,9 @@ pub(in crate::session) fn open_jobs(records: &[Record]) -> BTreeSet<JobId> {
         match sealed.event() {
             Ok(Some(SessionEvent::ToolAsked(asked))) => open.insert(JobId::from(asked.call)),
             Ok(Some(SessionEvent::ToolDone(done))) => open.remove(&JobId::from(done.call)),
-            Ok(Some(SessionEvent::ToolUncertain(it))) => open.remove(&JobId::from(it.call)),
+            Ok(Some(SessionEvent::ToolUncertain(uncertain))) => {
+                open.remove(&JobId::from(uncertain.call))
+            }
             _ => false,
         };
     }

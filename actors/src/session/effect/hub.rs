@@ -93,10 +93,10 @@ impl KeptFrames {
 fn size(frame: &Frame) -> usize {
     match &frame.body {
         FrameBody::Text { delta } | FrameBody::Thought { delta } => delta.len(),
-        FrameBody::ToolUse(it) => it.arguments.len(),
-        FrameBody::ApprovalRequest(it) => it.arguments.len(),
-        FrameBody::ClientCalls(it) => it.calls.iter().map(|call| call.arguments.len()).sum(),
-        FrameBody::ToolResult(it) => it.content.len(),
+        FrameBody::ToolUse(tool_use) => tool_use.arguments.len(),
+        FrameBody::ApprovalRequest(approval) => approval.arguments.len(),
+        FrameBody::ClientCalls(calls) => calls.calls.iter().map(|call| call.arguments.len()).sum(),
+        FrameBody::ToolResult(result) => result.content.len(),
         _ => 0,
     }
 }

@@ -104,7 +104,7 @@ impl SessionRunner {
                     Outcome::ToolJudged { arguments: is_kept.then_some(subject.arguments), trail }
                 }
                 JudgeSubject::Result { tool, arguments, outcome } => {
-                    let of = OfCall {
+                    let judged_call = OfCall {
                         session: &job.session,
                         turn: job.turn,
                         call: job.call,
@@ -112,7 +112,7 @@ impl SessionRunner {
                         arguments: &arguments,
                     };
                     let (changed, trail) =
-                        self.judge_result(entity, &of, outcome, &job.hooks).await;
+                        self.judge_result(entity, &judged_call, outcome, &job.hooks).await;
                     Outcome::ResultJudged { outcome: changed, trail }
                 }
             })
@@ -128,7 +128,7 @@ impl SessionRunner {
     pub(in crate::session) async fn judged_end(
         &self,
         entity: EntityId,
-        of: &OfCall<'_>,
+        judged_call: &OfCall<'_>,
         end: ToolEnd,
         hooks: &[HookSpec],
     ) -> (ToolEnd, HookTrail) {
@@ -136,7 +136,7 @@ impl SessionRunner {
         if hooks.is_empty() || !has_run(&outcome) {
             return (ToolEnd::Known { outcome }, HookTrail::default());
         }
-        let (changed, trail) = self.judge_result(entity, of, outcome.clone(), hooks).await;
+        let (changed, trail) = self.judge_result(entity, judged_call, outcome.clone(), hooks).await;
         if trail.blocked.is_some() {
             // Nothing names it.
             disown(&self.parts.storage, entity, &outcome.media).await;
@@ -148,18 +148,18 @@ impl SessionRunner {
     async fn judge_result(
         &self,
         entity: EntityId,
-        of: &OfCall<'_>,
+        judged_call: &OfCall<'_>,
         outcome: ToolOutcome,
         hooks: &[HookSpec],
     ) -> (Option<ToolOutcome>, HookTrail) {
         let about = About {
             point: HookPoint::AfterToolCall,
-            session: of.session.clone(),
-            agent: of.session.agent.clone(),
-            turn: of.turn,
-            call: of.call,
+            session: judged_call.session.clone(),
+            agent: judged_call.session.agent.clone(),
+            turn: judged_call.turn,
+            call: judged_call.call,
         };
-        let (tool, arguments) = (of.tool.clone(), of.arguments.to_owned());
+        let (tool, arguments) = (judged_call.tool.clone(), judged_call.arguments.to_owned());
         let mut subject =
             ResultSubject { runner: self, tool, arguments, outcome, is_changed: false };
         let trail = self.answered(&about, hooks, &mut subject).await;
@@ -210,8 +210,8 @@ impl Subject for ModelSubject<'_> {
         let messages = tokio::time::timeout(TEXTS_WAIT, messages).await;
         let Ok(Ok(messages)) = messages else { return Err(HookFault::TooLarge) };
         let messages = messages.iter().zip(&self.request.messages);
-        let messages: Vec<Value> = messages.map(|(it, stored)| message(it, stored)).collect();
-        let tools: Vec<&str> = self.request.tools.iter().map(|it| it.name.as_str()).collect();
+        let messages: Vec<Value> = messages.map(|(plain, stored)| message(plain, stored)).collect();
+        let tools: Vec<&str> = self.request.tools.iter().map(|tool| tool.name.as_str()).collect();
         Ok(json!({
             "model": self.request.model,
             "system": self.request.system,
@@ -233,11 +233,15 @@ impl Subject for ModelSubject<'_> {
         };
         // Providers refuse what says nothing.
         let says = |text: &str| !text.trim().is_empty();
-        let fits = patch.messages.iter().all(|it| is_there(it.index) && says(&it.content))
-            && patch.append.as_deref().is_none_or(says)
-            && patch.sampling.temperature.is_none_or(|it| (0.0..=2.0).contains(&it))
-            && patch.sampling.top_p.is_none_or(|it| (0.0..=1.0).contains(&it))
-            && patch.sampling.max_tokens != Some(0);
+        let fits =
+            patch.messages.iter().all(|message| is_there(message.index) && says(&message.content))
+                && patch.append.as_deref().is_none_or(says)
+                && patch
+                    .sampling
+                    .temperature
+                    .is_none_or(|temperature| (0.0..=2.0).contains(&temperature))
+                && patch.sampling.top_p.is_none_or(|top_p| (0.0..=1.0).contains(&top_p))
+                && patch.sampling.max_tokens != Some(0);
         if !fits || bytes > HOOK_PATCH_BYTES {
             return Err(HookFault::Unfit);
         }
@@ -249,20 +253,20 @@ impl Subject for ModelSubject<'_> {
 }
 
 /// A message, and its attachments by reference.
-fn message(it: &PlainMessage, stored: &Message) -> Value {
-    let role = match it.role {
+fn message(plain: &PlainMessage, stored: &Message) -> Value {
+    let role = match plain.role {
         Role::User => "user",
         Role::Assistant => "assistant",
     };
-    let uses = it.tool_uses.iter();
-    let uses = uses.map(|it| json!({ "id": it.id, "tool": it.name, "arguments": it.arguments }));
-    let replies = it.tool_replies.iter().zip(&stored.tool_replies).map(|(it, stored)| {
-        let reply = json!({ "id": it.id, "content": it.text, "is_error": it.is_error });
+    let uses = plain.tool_uses.iter();
+    let uses = uses.map(|tool_use| json!({ "id": tool_use.id, "tool": tool_use.name, "arguments": tool_use.arguments }));
+    let replies = plain.tool_replies.iter().zip(&stored.tool_replies).map(|(reply, stored)| {
+        let reply = json!({ "id": reply.id, "content": reply.text, "is_error": reply.is_error });
         with(reply, "media", &stored.media)
     });
     let message = json!({
         "role": role,
-        "content": it.text,
+        "content": plain.text,
         "tool_uses": uses.collect::<Vec<_>>(),
         "tool_replies": replies.collect::<Vec<_>>(),
     });
@@ -332,6 +336,6 @@ impl Subject for ResultSubject<'_> {
 
 /// The one value that a patch has.
 fn only(patch: &mut Value, name: &str) -> Result<Value, HookFault> {
-    let patch = patch.as_object_mut().filter(|it| it.len() == 1).ok_or(HookFault::Unfit)?;
+    let patch = patch.as_object_mut().filter(|object| object.len() == 1).ok_or(HookFault::Unfit)?;
     patch.remove(name).ok_or(HookFault::Unfit)
 }

@@ -19,8 +19,8 @@ use crate::session::turn::prepare::{AskClientJob, AskJob, AskStepsJob, TimeJob};
 impl SessionRunner {
     /// Shows a tool call to people, and sets the timer that ends the wait for them. Repeats until both
     /// are stored.
-    pub(in crate::session) async fn ask(&self, entity: EntityId, it: &AskJob) {
-        let approval = &it.approval;
+    pub(in crate::session) async fn ask(&self, entity: EntityId, ask: &AskJob) {
+        let approval = &ask.approval;
         let action = &approval.action;
         let id = TimerId::of_approval(action.call);
         let Some(timer) = timer(entity, &action.session, id, approval.expires) else { return };
@@ -68,32 +68,34 @@ impl SessionRunner {
     }
 
     /// Sets the timer that ends the wait for a client that runs tools; repeats until it is stored.
-    pub(in crate::session) async fn ask_client(&self, entity: EntityId, it: &AskClientJob) {
-        let id = TimerId::of_client(it.call);
-        let Some(timer) = timer(entity, &it.session, id, it.calls.expires) else { return };
+    pub(in crate::session) async fn ask_client(&self, entity: EntityId, ask: &AskClientJob) {
+        let id = TimerId::of_client(ask.call);
+        let Some(timer) = timer(entity, &ask.session, id, ask.calls.expires) else { return };
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
         while let Err(failure) = self.parts.storage.timers.set(&timer).await {
-            warn!(call = %it.call, %failure, "a timer cannot be set now; trying again");
+            warn!(call = %ask.call, %failure, "a timer cannot be set now; trying again");
             let wait = backoff.next(&mut rand::rng());
             tokio::time::sleep(wait).await;
         }
     }
 
     /// Sets the timer that ends the wait for more steps; repeats until it is stored.
-    pub(in crate::session) async fn ask_steps(&self, entity: EntityId, it: &AskStepsJob) {
-        let id = TimerId::of_steps(it.turn, it.limit);
-        let Some(timer) = timer(entity, &it.session, id, it.until) else { return };
+    pub(in crate::session) async fn ask_steps(&self, entity: EntityId, ask: &AskStepsJob) {
+        let id = TimerId::of_steps(ask.turn, ask.limit);
+        let Some(timer) = timer(entity, &ask.session, id, ask.until) else { return };
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
         while let Err(failure) = self.parts.storage.timers.set(&timer).await {
-            warn!(turn = %it.turn, %failure, "a timer cannot be set now; trying again");
+            warn!(turn = %ask.turn, %failure, "a timer cannot be set now; trying again");
             let wait = backoff.next(&mut rand::rng());
             tokio::time::sleep(wait).await;
         }
     }
 
     /// Sets the timer that ends a turn or its step; repeats until it is stored.
-    pub(in crate::session) async fn time(&self, entity: EntityId, it: &TimeJob) {
-        let Some(timer) = timer(entity, &it.session, it.timer, it.due) else { return };
+    pub(in crate::session) async fn time(&self, entity: EntityId, time_job: &TimeJob) {
+        let Some(timer) = timer(entity, &time_job.session, time_job.timer, time_job.due) else {
+            return;
+        };
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
         while let Err(failure) = self.parts.storage.timers.set(&timer).await {
             warn!(%entity, %failure, "a timer cannot be set now; trying again");

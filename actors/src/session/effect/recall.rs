@@ -30,7 +30,6 @@ const WITHIN: Duration = Duration::from_millis(150);
 pub struct RecallStore {
     /// Its name in journals.
     pub name: &'static str,
-    /// The store.
     pub store: Arc<dyn MemoryStore>,
 }
 

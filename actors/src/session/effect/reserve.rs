@@ -95,7 +95,7 @@ impl SessionRunner {
         }
         let permit = Arc::clone(&grant.permit);
         let none = Arc::new(Permit::outside(permit.lane()));
-        let it = ReservingCall {
+        let reserving = ReservingCall {
             runner: self.clone(),
             entity,
             effect,
@@ -106,7 +106,7 @@ impl SessionRunner {
             grant: Grant { permit: none, ..grant },
             notices: Arc::default(),
         };
-        it.reserve(permit)
+        reserving.reserve(permit)
     }
 }
 
@@ -231,9 +231,9 @@ impl ReserveAnswer {
 
 impl ReservePort for ReserveAnswer {
     fn reserved(self: Box<Self>, hold: CallHold) {
-        self.answer(|it, permit| {
-            let grant = Grant { hold: Some(Arc::new(hold)), permit, ..it.grant.clone() };
-            it.port.granted(it.effect, grant);
+        self.answer(|reserving, permit| {
+            let grant = Grant { hold: Some(Arc::new(hold)), permit, ..reserving.grant.clone() };
+            reserving.port.granted(reserving.effect, grant);
         });
     }
 
@@ -267,7 +267,9 @@ impl ReservePort for ReserveAnswer {
     }
 
     fn refused(self: Box<Self>, refusal: Refusal) {
-        self.answer(|it, _| it.port.refused(it.effect, Outcome::Refused(outcome(refusal))));
+        self.answer(|reserving, _| {
+            reserving.port.refused(reserving.effect, Outcome::Refused(outcome(refusal)))
+        });
     }
 
     fn is_closed(&self) -> bool {
@@ -287,9 +289,9 @@ impl Drop for ReserveAnswer {
 impl AdmitPort for PlaceAgain {
     fn granted(mut self: Box<Self>, grant: Grant) {
         self.is_answered = true;
-        let it = self.it.clone();
-        let (port, effect) = (it.port.clone(), it.effect);
-        if let Some(grant) = it.reserve(grant.permit) {
+        let reserving = self.it.clone();
+        let (port, effect) = (reserving.port.clone(), reserving.effect);
+        if let Some(grant) = reserving.reserve(grant.permit) {
             port.granted(effect, grant);
         }
     }

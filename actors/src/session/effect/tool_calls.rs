@@ -47,8 +47,8 @@ impl SessionRunner {
         let (turn, call, tool) = (job.turn, job.call, job.tool.clone());
         let end = self.run_tool(entity, job, cancelled).await;
         let (tool, arguments) = (&tool, arguments.as_str());
-        let of = OfCall { session: &session, turn, call, tool, arguments };
-        self.judged_end(entity, &of, end, &after).await
+        let judged_call = OfCall { session: &session, turn, call, tool, arguments };
+        self.judged_end(entity, &judged_call, end, &after).await
     }
 
     async fn run_tool(
@@ -91,12 +91,12 @@ impl SessionRunner {
 
     /// Puts a tool call into the queue as a job, and sets the timer that ends the wait for it. Repeats until
     /// both are stored.
-    pub(in crate::session) async fn give(&self, entity: EntityId, it: &PublishJob) {
-        let job = &it.job;
+    pub(in crate::session) async fn give(&self, entity: EntityId, publish: &PublishJob) {
+        let job = &publish.job;
         let id = TimerId::from(job.call);
         let fired = SessionInput::TimerFired { timer: id };
         let key = IdempotencyKey::of_timer(id);
-        let due = it.asked_at.plus(self.parts.job_wait);
+        let due = publish.asked_at.plus(self.parts.job_wait);
         let input = Input::new(Kind::SESSION, &job.session.to_string(), key, due, &fired);
         let timer = match input {
             Ok(input) => Timer { id, due, input },
@@ -106,13 +106,13 @@ impl SessionRunner {
             }
         };
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
-        let mut again = it.again;
+        let mut again = publish.again;
         loop {
             // Both at once, because neither needs the other, and both stores ignore repeats: if the owner dies
             // between them, the next owner puts the job again. The job first: a worker begins it while
             // the timer is stored.
             match tokio::try_join!(self.put(job, again), self.parts.storage.timers.set(&timer)) {
-                Ok(((), ())) => return self.awaits(job, it.asked_at).await,
+                Ok(((), ())) => return self.awaits(job, publish.asked_at).await,
                 Err(failure) => {
                     warn!(job = %job.id, %failure, "a job cannot be stored now; trying again");
                     again = true;
@@ -133,7 +133,8 @@ impl SessionRunner {
                 GiveStep::Waits => jobs.waits(job).await?,
                 GiveStep::Result => {
                     let waiting = inbox.read(job.session.entity(), Position(0)).await?;
-                    let inputs = waiting.iter().filter_map(|it| Input::from_bytes(&it.bytes).ok());
+                    let inputs =
+                        waiting.iter().filter_map(|input| Input::from_bytes(&input.bytes).ok());
                     GiveStep::has_result(job, inputs.map(|input| input.id))
                 }
                 GiveStep::Put => jobs.put(job).await.map(|()| true)?,
@@ -147,22 +148,22 @@ impl SessionRunner {
     pub(in crate::session) async fn settled(
         &self,
         entity: EntityId,
-        it: &SettleJob,
+        settle: &SettleJob,
     ) -> (ToolEnd, HookTrail) {
-        let SettleJob { job, after, .. } = it;
-        let end = self.settle(it).await;
+        let SettleJob { job, after, .. } = settle;
+        let end = self.settle(settle).await;
         let (turn, call) = (job.turn, job.call);
         let (tool, arguments) = (&job.tool, job.arguments.as_str());
-        let of = OfCall { session: &job.session, turn, call, tool, arguments };
-        self.judged_end(entity, &of, end, after).await
+        let judged_call = OfCall { session: &job.session, turn, call, tool, arguments };
+        self.judged_end(entity, &judged_call, end, after).await
     }
 
     /// Ends a job whose time is over: waits for its runner, and lets no other runner begin it.
-    async fn settle(&self, it: &SettleJob) -> ToolEnd {
+    async fn settle(&self, settle: &SettleJob) -> ToolEnd {
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
-        let job = &it.job;
+        let job = &settle.job;
         loop {
-            match self.try_settle(it).await {
+            match self.try_settle(settle).await {
                 Ok(Some(end)) => return end,
                 Ok(None) => tokio::time::sleep(RUNS_ON).await,
                 Err(failure) => {
@@ -175,10 +176,10 @@ impl SessionRunner {
     }
 
     /// `None`: a runner runs it.
-    async fn try_settle(&self, it: &SettleJob) -> Result<Option<ToolEnd>, BucketError> {
-        let job = it.job.id;
+    async fn try_settle(&self, settle: &SettleJob) -> Result<Option<ToolEnd>, BucketError> {
+        let job = settle.job.id;
         let (position, state) = self.state_of(job).await?;
-        match settling(it, state, self.parts.job_wait, |process| self.is_dead(process)) {
+        match settling(settle, state, self.parts.job_wait, |process| self.is_dead(process)) {
             Settling::Wait { cancel } => {
                 if let Some(process) = cancel {
                     self.cancel_at(process, job).await;
@@ -336,7 +337,7 @@ mod tests {
         run.says("go");
         run.replies(&[("far", "{\"at\":1}")]);
         let job = run.started.into_iter().find_map(|(_, job)| match job {
-            SessionJob::Publish(it) => Some(it.job),
+            SessionJob::Publish(publish) => Some(publish.job),
             _ => None,
         });
         let mut last = Position(0);

@@ -24,7 +24,6 @@ pub struct ApprovalState {
     pub risk: Risk,
     /// Why they were asked, if a rule says so.
     pub reason: Option<String>,
-    /// When.
     pub asked: Timestamp,
     /// Until when they are waited for.
     pub expires: Timestamp,
@@ -93,7 +92,7 @@ impl ToolCall {
     }
 
     /// Takes a decision: the first one about the action that was asked about, in time (APR-3).
-    pub(in crate::session) fn decide(&mut self, it: ApprovalDecided, now: Timestamp) {
+    pub(in crate::session) fn decide(&mut self, decision: ApprovalDecided, now: Timestamp) {
         #[cfg(feature = "test-util")]
         let (any, late) =
             (KernelBug::ApprovalOfAnything.is_in_folds(), KernelBug::ApprovalTooLate.is_in_folds());
@@ -102,10 +101,10 @@ impl ToolCall {
         if let Some(approval) = &mut self.approval
             && self.end.is_none()
             && approval.is_open()
-            && (approval.action == it.action || any)
+            && (approval.action == decision.action || any)
             && (now <= approval.expires || late)
         {
-            approval.brought = Some(it.decided);
+            approval.brought = Some(decision.decided);
         }
     }
 
@@ -202,20 +201,20 @@ mod tests {
         let ask = asked(&mut run);
         let records = run.journal.clone();
         let loaded = LoadedJournal { records, snapshot: None };
-        let of = ask.approval.action.session.entity();
-        let entity = Entity::<Session>::of(of, &loaded).unwrap();
+        let entity_id = ask.approval.action.session.entity();
+        let entity = Entity::<Session>::of(entity_id, &loaded).unwrap();
         let turn = entity.state.running().unwrap();
         let (shown, notes) = turn.shown();
         assert_eq!(turn.asks().collect::<Vec<_>>(), [ask.approval.action.call]);
         assert!(turn.waits_for_person() && !turn.wants_steps());
-        let replies: usize = shown.iter().map(|it| it.tool_replies.len()).sum();
+        let replies: usize = shown.iter().map(|message| message.tool_replies.len()).sum();
         assert_eq!(replies, 0, "nothing is known of the call yet\n{shown:?}");
         // What the model reads about a call that is none is the node's own text.
         let [note] = notes[..] else { panic!("{notes:?}") };
         assert_eq!(note, shown.len() - 1);
         assert!(shown[note].content.inline().unwrap().contains("`look`"), "{shown:?}");
         // A model would be told all the same.
-        assert!(turn.messages().iter().any(|it| !it.tool_replies.is_empty()));
+        assert!(turn.messages().iter().any(|message| !message.tool_replies.is_empty()));
     }
 
     /// Arguments that mean several things are no call: no person is asked, and nothing runs.

@@ -53,8 +53,12 @@ pub(super) struct ClosedBlock {
 
 impl SessionState {
     /// Takes an entry that a tool call of the running turn writes.
-    pub(super) fn written(&mut self, head: &Head, it: &LedgerEntry) -> Result<(), Violation> {
-        let LedgerEntry { turn, call, number, entry, ref text } = *it;
+    pub(super) fn written(
+        &mut self,
+        head: &Head,
+        ledger_entry: &LedgerEntry,
+    ) -> Result<(), Violation> {
+        let LedgerEntry { turn, call, number, entry, ref text } = *ledger_entry;
         if self.running().is_none_or(|running| running.id != turn) {
             return Err(Violation(format!("`{turn}` is not the running turn (SES-2)")));
         }
@@ -182,7 +186,7 @@ impl Step {
 impl ToolCall {
     /// The text of the entry that it wrote.
     fn written(&self) -> Option<String> {
-        read_arguments::<AppendArguments>(self.arguments()).ok().map(|it| it.text)
+        read_arguments::<AppendArguments>(self.arguments()).ok().map(|arguments| arguments.text)
     }
 }
 

@@ -95,10 +95,10 @@ fn request(run: &PlayedActivation) -> Assembled {
 
 fn texts(messages: &[Message]) -> Vec<String> {
     let text = |message: &Message| {
-        let replies = message.tool_replies.iter().map(|it| it.content.inline().unwrap());
+        let replies = message.tool_replies.iter().map(|reply| reply.content.inline().unwrap());
         let all: Vec<&str> = std::iter::once(message.content.inline().unwrap())
             .chain(replies)
-            .filter(|it| !it.is_empty())
+            .filter(|text| !text.is_empty())
             .collect();
         all.join("|")
     };
@@ -180,7 +180,8 @@ fn what_is_no_entry_is_refused_with_what_to_do() {
 
     // Each of them is a call that cannot be run, so the next one ends the turn.
     let uses: Vec<String> = (0..=LEDGER_CALLS).map(|n| entry("note", &n.to_string())).collect();
-    let uses: Vec<(&str, &str)> = uses.iter().map(|it| ("ledger_append", it.as_str())).collect();
+    let uses: Vec<(&str, &str)> =
+        uses.iter().map(|arguments| ("ledger_append", arguments.as_str())).collect();
     run.replies(&uses);
     let tools = running(&run).steps[1].tools.clone();
     let failed = tools.iter().filter_map(|tool| match &tool.end {
@@ -266,7 +267,7 @@ fn a_step_takes_the_place_of_the_calls_before_it() {
     writes(&mut run, "finding", "one is red");
     looks(&mut run, 2);
     let open = request(&run);
-    assert!(open.messages.iter().any(|it| texts(std::slice::from_ref(it))[0] == "saw 1"));
+    assert!(open.messages.iter().any(|message| texts(std::slice::from_ref(message))[0] == "saw 1"));
     run.hears("steer", &SessionInput::Steer(UserMessage::text("hurry")));
     writes(&mut run, "step", "looked at both");
 
@@ -284,7 +285,7 @@ fn a_step_takes_the_place_of_the_calls_before_it() {
         calls.join(", ")
     );
     assert_eq!(texts(&shown), ["go", &stub, "hurry"]);
-    assert!(shown.iter().all(|it| it.role == Role::User && it.tool_uses.is_empty()));
+    assert!(shown.iter().all(|message| message.role == Role::User && message.tool_uses.is_empty()));
 
     // People see all of it.
     let (told, _) = running(&run).shown();
@@ -336,8 +337,8 @@ fn what_a_provider_counted_does_not_hold_for_other_messages() {
     run.says("go");
     run.replies_for(usage, &[("ledger_append", &entry("note", "n"))]);
     let held = |run: &PlayedActivation| {
-        let sealed = run.journal.iter().flat_map(|it| decode_record(&it.bytes).unwrap());
-        let held = sealed.filter_map(|it| match it.event().unwrap() {
+        let sealed = run.journal.iter().flat_map(|record| decode_record(&record.bytes).unwrap());
+        let held = sealed.filter_map(|event| match event.event().unwrap() {
             Some(SessionEvent::BudgetHeld(held)) => Some(held.input),
             _ => None,
         });
@@ -358,7 +359,7 @@ fn a_model_is_reminded_once_in_a_block() {
     for at in 0..20 {
         let shown = request(&run).messages;
         assert!(shown.starts_with(&before), "CACHE-1: {at}");
-        reminded.push(shown.iter().filter(|it| is_reminder(it)).count());
+        reminded.push(shown.iter().filter(|message| is_reminder(message)).count());
         assert_eq!(shown.last().is_some_and(is_reminder), at == 8, "{at}");
         looks(&mut run, at);
         before = shown;

@@ -158,11 +158,12 @@ impl Case {
 pub(super) fn are_tools_paired(messages: &[Message]) -> bool {
     let mut asked: Vec<&str> = Vec::new();
     for message in messages {
-        let answered: Vec<&str> = message.tool_replies.iter().map(|it| it.id.as_str()).collect();
+        let answered: Vec<&str> =
+            message.tool_replies.iter().map(|reply| reply.id.as_str()).collect();
         if answered != asked {
             return false;
         }
-        asked = message.tool_uses.iter().map(|it| it.id.as_str()).collect();
+        asked = message.tool_uses.iter().map(|tool_use| tool_use.id.as_str()).collect();
     }
     asked.is_empty()
 }
@@ -178,13 +179,13 @@ proptest! {
         let request = &made.request;
         prop_assert!(are_tools_paired(&request.messages));
         prop_assert_eq!(request.messages[0].role, Role::User);
-        prop_assert!(case.has_tools || request.messages.iter().all(|it| it.tool_uses.is_empty()));
+        prop_assert!(case.has_tools || request.messages.iter().all(|message| message.tool_uses.is_empty()));
 
         // The running turn is whole, and before it are the newest turns without a gap.
         let alone = SessionState { open: state.open.clone(), ..SessionState::default() };
         let alone = assemble(&alone, &profile, turn);
         prop_assert!(request.messages.ends_with(&alone.messages));
-        let shown: Vec<PartOf> = made.spans.iter().map(|(of, _)| *of).collect();
+        let shown: Vec<PartOf> = made.spans.iter().map(|(part, _)| *part).collect();
         let mut all: Vec<PartOf> = Vec::new();
         all.extend((case.seed > 0).then_some(PartOf::Seed));
         all.extend(state.closed.iter().map(|turn| PartOf::Earlier(turn.id)));
@@ -343,7 +344,7 @@ fn a_session_takes_other_rules_with_its_next_turn() {
         request
     };
     let whole: Vec<_> = (0..8).map(|n| turn(&mut run, n)).collect();
-    assert!(whole.iter().all(|it| it.dropped_turns == 0), "they fit into the window");
+    assert!(whole.iter().all(|request| request.dropped_turns == 0), "they fit into the window");
     configure(&mut run, Some(settings(ContextMode::Bounded, 1_500)));
     run.says("a call that is under way");
     let request = request(&run);

@@ -45,7 +45,6 @@ pub struct PartMetadata {
     /// The first of the calls whose results came with them; none if the turn's message did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<CallId>,
-    /// The pairs.
     pub pairs: BTreeMap<String, String>,
 }
 
@@ -183,23 +182,26 @@ impl Turn {
 impl SessionState {
     /// Takes what a client brings: the first result of each call that waits for it, and what it asks for
     /// from here on.
-    pub(in crate::session) fn bring_results(&mut self, it: ClientResults) {
+    pub(in crate::session) fn bring_results(&mut self, brought: ClientResults) {
         #[cfg(feature = "test-util")]
         if KernelBug::LaterResultsCount.is_in_folds() {
             let turns = self.open.iter_mut().chain(&mut self.closed);
             let tools = turns.flat_map(|turn| &mut turn.steps).flat_map(|step| &mut step.tools);
             for tool in tools.filter(|tool| tool.is_of_client() && tool.end.is_some()) {
-                if let Some(result) = it.results.iter().find(|result| result.call == tool.call) {
+                if let Some(result) = brought.results.iter().find(|result| result.call == tool.call)
+                {
                     let outcome = result.outcome();
                     tool.end = Some(ToolEnd::Known { outcome });
                 }
             }
         }
-        let Some(turn) = self.open.front_mut().filter(|turn| turn.id == it.turn) else { return };
+        let Some(turn) = self.open.front_mut().filter(|turn| turn.id == brought.turn) else {
+            return;
+        };
         let mut has_brought = false;
         let tools = turn.steps.last_mut().into_iter().flat_map(|step| &mut step.tools);
         for tool in tools.filter(|tool| tool.is_with_client()) {
-            if let Some(result) = it.results.iter().find(|result| result.call == tool.call) {
+            if let Some(result) = brought.results.iter().find(|result| result.call == tool.call) {
                 let outcome = result.outcome();
                 tool.brought = Some(ToolEnd::Known { outcome });
                 has_brought = true;
@@ -207,16 +209,16 @@ impl SessionState {
         }
         if has_brought {
             let since = u32::try_from(turn.steps.len()).unwrap_or(u32::MAX);
-            turn.offer = ClientOffer::new(it.tools, since);
-            turn.label(it.results.iter().map(|result| result.call).min(), it.metadata);
-            (turn.sampling, turn.system) = (it.sampling, it.system);
+            turn.offer = ClientOffer::new(brought.tools, since);
+            turn.label(brought.results.iter().map(|result| result.call).min(), brought.metadata);
+            (turn.sampling, turn.system) = (brought.sampling, brought.system);
         }
     }
 
     /// The client of this call's reply is waited for no longer.
-    pub(in crate::session) fn client_is_late(&mut self, of: impl Fn(&Step) -> bool) -> bool {
+    pub(in crate::session) fn client_is_late(&mut self, is_asked: impl Fn(&Step) -> bool) -> bool {
         let steps = self.open.front_mut().into_iter().flat_map(|turn| &mut turn.steps);
-        let Some(step) = steps.into_iter().find(|step| of(step)) else { return false };
+        let Some(step) = steps.into_iter().find(|step| is_asked(step)) else { return false };
         let waiting = step.tools.iter_mut().filter(|tool| tool.is_with_client());
         waiting.for_each(|tool| tool.overdue = true);
         true
@@ -248,8 +250,8 @@ mod tests {
         ClientTool { name, description: "Looks.".to_owned(), input_schema }
     }
 
-    fn pairs(of: &str) -> BTreeMap<String, String> {
-        [("of".to_owned(), of.to_owned())].into()
+    fn pairs(text: &str) -> BTreeMap<String, String> {
+        [("of".to_owned(), text.to_owned())].into()
     }
 
     fn says(run: &mut PlayedActivation, name: &str, sampling: Sampling) {
@@ -280,8 +282,8 @@ mod tests {
         let (turn, system) = (turn(run).id, Some("be brief".to_owned()));
         let (sampling, tools) = (Sampling { seed: Some(7), ..Sampling::default() }, Vec::new());
         let metadata = pairs(name);
-        let it = ClientResults { turn, results, system, sampling, tools, metadata };
-        run.hears(name, &SessionInput::ClientResults(it));
+        let results = ClientResults { turn, results, system, sampling, tools, metadata };
+        run.hears(name, &SessionInput::ClientResults(results));
     }
 
     /// What the model is asked next.
@@ -302,13 +304,14 @@ mod tests {
         let calls = asked(&run);
         let named: Vec<&str> = calls.calls.iter().map(|call| call.name.as_str()).collect();
         assert_eq!(named, ["mine", "yours"]);
-        let told = run.told.iter().position(|it| matches!(it.body, FrameBody::ClientCalls(_)));
+        let told =
+            run.told.iter().position(|frame| matches!(frame.body, FrameBody::ClientCalls(_)));
         assert_eq!(told, Some(3), "after what was asked for");
         let key = super::super::tool_frames::client_key(turn(&run).id, &turn(&run).steps[0]);
         assert_eq!(run.told[3].key, key);
         // The agent's own runs as always.
         let job = run.started.iter().find_map(|(_, job)| match job {
-            SessionJob::Publish(it) => Some(it.job.clone()),
+            SessionJob::Publish(publish) => Some(publish.job.clone()),
             _ => None,
         });
         let job = job.unwrap();
@@ -325,7 +328,7 @@ mod tests {
         assert_eq!((request.system.as_str(), request.sampling.seed), ("be brief", Some(7)));
         assert_eq!(request.tools.len(), 3, "the client offers none any more");
         let replies = &request.messages.last().unwrap().tool_replies;
-        let told: Vec<_> = replies.iter().map(|it| it.content.inline().unwrap()).collect();
+        let told: Vec<_> = replies.iter().map(|reply| reply.content.inline().unwrap()).collect();
         assert_eq!(told, ["one", "far away", "two"], "the first results count");
         run.replies(&[]);
         assert!(run.machine.settled().unwrap().state.running().is_none());

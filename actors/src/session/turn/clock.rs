@@ -244,7 +244,7 @@ mod tests {
         run.says("go");
         run.replies(&[("far", r#"{"at":1}"#)]);
         let call = run.started.iter().find_map(|(_, job)| match job {
-            SessionJob::Publish(it) => Some(it.job.call),
+            SessionJob::Publish(publish) => Some(publish.job.call),
             _ => None,
         });
         let timer = TimerId::from(call.unwrap());
@@ -252,11 +252,11 @@ mod tests {
         // Who takes over sets the timer again.
         let mut run = PlayedActivation::new(&[], run.journal.clone());
         let timer = run.started.iter().find_map(|(_, job)| match job {
-            SessionJob::Time(it) => Some(it.timer),
+            SessionJob::Time(time_job) => Some(time_job.timer),
             _ => None,
         });
         let is_late = |job: &SessionJob| match job {
-            SessionJob::Settle(it) => it.late.is_some(),
+            SessionJob::Settle(settle) => settle.late.is_some(),
             other => panic!("{other:?}"),
         };
         let (waits, job) = run.started.pop().unwrap();

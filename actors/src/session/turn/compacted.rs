@@ -30,7 +30,7 @@ impl SessionState {
             return Err(Violation(format!("`{call}` begins after calls of its turn (COMP-1)")));
         }
         let held = running.held.take();
-        if held.as_ref().is_some_and(|it| (it.call, it.attempt) != (call, attempt)) {
+        if held.as_ref().is_some_and(|held| (held.call, held.attempt) != (call, attempt)) {
             return Err(Violation(format!("what is reserved is not for `{call}` (BUD-1)")));
         }
         let compaction = running.compaction.get_or_insert_with(|| Box::new(Compaction::new(call)));
@@ -55,20 +55,39 @@ impl SessionState {
     }
 
     /// A summary takes the place of turns.
-    pub(super) fn compacted(&mut self, it: &Compacted) -> Result<(), Violation> {
-        if it.attempt == Attempt(0) {
-            return Err(Violation(format!("`{}` was not made, and gives no summary", it.call)));
+    pub(super) fn compacted(&mut self, compacted: &Compacted) -> Result<(), Violation> {
+        if compacted.attempt == Attempt(0) {
+            return Err(Violation(format!(
+                "`{}` was not made, and gives no summary",
+                compacted.call
+            )));
         }
-        let known = self.compaction_ended(it.turn, it.call, it.attempt, it.usage, None)?;
-        if known.is_none_or(|asked| asked.upto != it.upto) {
-            return Err(Violation(format!("`{}` was not asked for such a summary", it.call)));
+        let known = self.compaction_ended(
+            compacted.turn,
+            compacted.call,
+            compacted.attempt,
+            compacted.usage,
+            None,
+        )?;
+        if known.is_none_or(|asked| asked.upto != compacted.upto) {
+            return Err(Violation(format!(
+                "`{}` was not asked for such a summary",
+                compacted.call
+            )));
         }
-        self.summarize(it.upto, it.text.clone(), it.by.clone())
+        self.summarize(compacted.upto, compacted.text.clone(), compacted.by.clone())
     }
 
     /// There is no summary.
-    pub(super) fn compaction_failed(&mut self, it: &CompactionFailed) -> Result<(), Violation> {
-        self.compaction_ended(it.turn, it.call, it.attempt, it.usage, Some(&it.failure)).map(|_| ())
+    pub(super) fn compaction_failed(&mut self, failed: &CompactionFailed) -> Result<(), Violation> {
+        self.compaction_ended(
+            failed.turn,
+            failed.call,
+            failed.attempt,
+            failed.usage,
+            Some(&failed.failure),
+        )
+        .map(|_| ())
     }
 
     /// What was asked by the attempt that ends so.

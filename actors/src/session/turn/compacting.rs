@@ -114,7 +114,7 @@ fn is_due(state: &SessionState, turn: &Turn) -> bool {
 fn window(state: &SessionState, profile: &Profile) -> u64 {
     let real = state.real_window(&profile.model).unwrap_or(profile.window_tokens);
     let window = u64::from(real.min(profile.window_tokens));
-    let measured = state.measured.as_ref().filter(|it| it.model == profile.model);
+    let measured = state.measured.as_ref().filter(|measured| measured.model == profile.model);
     measured.map_or(window, |measured| measured.estimate_of(window))
 }
 
@@ -207,11 +207,11 @@ fn next(state: &SessionState, turn: &Turn, grant: &Grant) -> Result<NextSummary,
     let model = model.filter(|model| grant.options.compact_model.as_ref() == Some(*model));
     let model = model.ok_or("`compact_model` has changed")?;
     let begun = turn.compaction.as_deref();
-    if begun.is_some_and(|it| it.attempt.0 >= ATTEMPTS_MOST) {
+    if begun.is_some_and(|begun| begun.attempt.0 >= ATTEMPTS_MOST) {
         return Err(format!("{ATTEMPTS_MOST} attempts at it were interrupted"));
     }
     let window_tokens = window_of(&grant.options, model);
-    let asked = if let Some(asked) = begun.and_then(|it| it.asked.clone()) {
+    let asked = if let Some(asked) = begun.and_then(|begun| begun.asked.clone()) {
         asked
     } else {
         // It has to fit into the window of the session's model beside what is kept.
@@ -254,16 +254,16 @@ fn window_of(options: &AgentOptions, model: &ModelRef) -> u32 {
 /// What the call of a summary needs before it may begin.
 pub(super) fn want(state: &SessionState, effect: &Effect, granted: Option<&Grant>) -> Option<Want> {
     let Effect::Compact { turn, call } = *effect else { return None };
-    let of = state.turn(turn)?;
+    let open_turn = state.turn(turn)?;
     let Some(grant) = granted else {
         let agent = state.key.as_ref()?.agent.clone();
-        let is_new = of.compaction.is_none() && of.judged.is_none();
+        let is_new = open_turn.compaction.is_none() && open_turn.judged.is_none();
         return Some(Want::Place { agent, turn, call, is_new, lane: Some(Lane::System) });
     };
-    if !terms::may_want(state, of, call, grant) {
+    if !terms::may_want(state, open_turn, call, grant) {
         return None;
     }
-    terms::want(state, of, &next(state, of, grant).ok()?.next, grant)
+    terms::want(state, open_turn, &next(state, open_turn, grant).ok()?.next, grant)
 }
 
 /// The events before the call of a summary, and the call; or why it is not made.
@@ -292,8 +292,8 @@ pub(super) fn begin(
         let why = "the budget has no room for a whole summary".to_owned();
         return Some((vec![not_made(turn, why)], None));
     }
-    let request = terms::capped(request, held.as_ref().map(|it| it.max_output));
-    let paid = held.as_ref().map(|it| terms::bill(it, grant));
+    let request = terms::capped(request, held.as_ref().map(|held| held.max_output));
+    let paid = held.as_ref().map(|held| terms::bill(held, grant));
     let begun = CompactionBegun {
         turn: turn.id,
         call,
@@ -374,8 +374,10 @@ pub(super) fn refuse(state: &SessionState, effect: &Effect, outcome: Outcome) ->
 
 /// What follows from the end of the call.
 pub(super) fn conclude(turn: &Turn, outcome: Outcome) -> Vec<SessionEvent> {
-    let open = turn.compaction.as_deref().filter(|it| it.end.is_none());
-    let Some((compaction, asked)) = open.and_then(|it| Some((it, it.asked.as_ref()?))) else {
+    let open = turn.compaction.as_deref().filter(|compaction| compaction.end.is_none());
+    let Some((compaction, asked)) =
+        open.and_then(|compaction| Some((compaction, compaction.asked.as_ref()?)))
+    else {
         return Vec::new();
     };
     let (attempt, content, stop, usage, tool_uses) = match outcome {
@@ -424,7 +426,7 @@ fn summary(content: &Text, stop: &StopReason, has_no_tools: bool) -> Result<Stri
 
 /// What people read with the first call of a turn that was compacted.
 pub(super) fn notice(turn: &Turn, call: CallId) -> Option<Notice> {
-    let end = turn.compaction.as_ref().and_then(|it| it.end.as_ref());
+    let end = turn.compaction.as_ref().and_then(|compaction| compaction.end.as_ref());
     let end = end.filter(|_| call == CallId::derive(turn.id, 0))?;
     let (name, message) = match &end.why {
         None => ("history_compacted", "a summary is in the place of the oldest turns".to_owned()),

@@ -41,7 +41,7 @@ fn session(compact_model: Option<&str>, points: &[HookPoint]) -> PlayedActivatio
     let loaded = LoadedJournal { records: Vec::new(), snapshot: None };
     let mut run = PlayedActivation::with(points, loaded, machine, true);
     let options = (*run.grant.options).clone();
-    let compact_model = compact_model.map(|it| it.parse().unwrap());
+    let compact_model = compact_model.map(|model| model.parse().unwrap());
     let window_tokens = Some(WINDOW);
     run.grant = Grant::free(AgentOptions { compact_model, window_tokens, ..options });
     run
@@ -87,7 +87,7 @@ fn state(run: &PlayedActivation) -> SessionState {
 }
 
 fn all_text(request: &Assembled) -> String {
-    let texts = request.messages.iter().map(|it| it.content.inline().unwrap().to_owned());
+    let texts = request.messages.iter().map(|message| message.content.inline().unwrap().to_owned());
     texts.collect::<Vec<_>>().join("\n")
 }
 
@@ -294,7 +294,7 @@ fn a_summary_reserves_what_it_can_cost_and_a_turn_goes_on_without() {
         ModelOverride { price: Some(price), ..ModelOverride::default() }
     };
     let prices = [("sim/model", price(0)), ("sim/small", price(3_000_000))];
-    let profiles = ModelProfiles::new(prices.map(|(name, it)| (name.to_owned(), it)).into());
+    let profiles = ModelProfiles::new(prices.map(|(name, price)| (name.to_owned(), price)).into());
     for (amount, has_room) in [(1_000_000, true), (10_000, false)] {
         let mut run = session(Some("sim/small"), &[]);
         let options = (*run.grant.options).clone();
@@ -384,12 +384,12 @@ fn a_summary_is_of_what_was_asked() {
     let sealed: Vec<_> =
         run.journal.iter().flat_map(|record| decode_record(&record.bytes).unwrap()).collect();
     let found = sealed.iter().find_map(|sealed| match sealed.event().unwrap() {
-        Some(SessionEvent::Compacted(it)) => Some((sealed.head.clone(), it)),
+        Some(SessionEvent::Compacted(compacted)) => Some((sealed.head.clone(), compacted)),
         _ => None,
     });
     let (head, compacted) = found.unwrap();
-    let folds = |state: &SessionState, it: &clawnode_proto::session::Compacted| {
-        state.clone().fold(&head, &SessionEvent::Compacted(it.clone())).is_ok()
+    let folds = |state: &SessionState, compacted: &clawnode_proto::session::Compacted| {
+        state.clone().fold(&head, &SessionEvent::Compacted(compacted.clone())).is_ok()
     };
     assert!(folds(&begun, &compacted));
     assert!(!folds(&state(&run), &compacted), "two outcomes");
@@ -427,7 +427,7 @@ proptest! {
         prop_assert!(are_tools_paired(&request.messages));
         prop_assert_eq!(&request.messages[0], &summary.message());
         // What it is about is not shown, and the rest without a gap.
-        let shown: Vec<PartOf> = made.spans.iter().map(|(of, _)| *of).collect();
+        let shown: Vec<PartOf> = made.spans.iter().map(|(part, _)| *part).collect();
         let mut all = vec![PartOf::Summary];
         let skipped = request.dropped_turns as usize - usize::from(!state.seed.is_empty());
         prop_assert!(skipped > at);

@@ -51,7 +51,6 @@ pub struct Compaction {
 pub struct CompactionAsked {
     /// The last turn that it is to be about.
     pub upto: TurnId,
-    /// The model.
     pub model: ModelRef,
     /// The limit of the reply, in tokens.
     pub max_tokens: u32,

@@ -41,7 +41,6 @@ const REPLY_TOKENS: u64 = 1_024;
 /// A model request before its blobs are resolved.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Assembled {
-    /// Which model.
     pub model: ModelRef,
     /// The system prompt.
     pub system: String,
@@ -169,7 +168,8 @@ pub(super) fn draft(
     let real = state.real_window(&profile.model).filter(|real| *real < profile.window_tokens);
     let window_tokens = real.unwrap_or(profile.window_tokens);
     // The limit of a reply was made for a larger window.
-    let reply_tokens = profile.reply_tokens.map(|it| real.map_or(it, |real| it.min(real / 4)));
+    let reply_tokens =
+        profile.reply_tokens.map(|tokens| real.map_or(tokens, |real| tokens.min(real / 4)));
     let sampling = sampling_of(profile, turn, reply_tokens, at);
     let system = system_of(profile, turn);
     let mut current = turn.messages();
@@ -188,7 +188,7 @@ pub(super) fn draft(
     let reply = sampling.max_tokens.map_or(REPLY_TOKENS, u64::from) + u64::from(thoughts);
     let of_client = turn.offer.beside(profile).map(ClientTool::spec);
     let tools: Vec<ToolSpec> = profile.tools.iter().cloned().chain(of_client).collect();
-    let summary = state.summary.as_ref().map_or(0, |it| tokens(&[it.message()]));
+    let summary = state.summary.as_ref().map_or(0, |summary| tokens(&[summary.message()]));
     let fixed = fixed_tokens(&system, &tools, turn.response_schema(profile)) + summary;
     let recalled: Vec<Message> = turn.told_recalled().into_iter().collect();
     let (window, recalled_tokens) = (u64::from(window_tokens), tokens(&recalled));
@@ -213,7 +213,7 @@ pub(super) fn draft(
         (dropped_turns > state.summarized()).then_some(FullContext::Window)
     } else {
         // A bounded context leaves out something all the time.
-        let before = state.left_out.as_ref().map_or(0, |it| it.under(profile));
+        let before = state.left_out.as_ref().map_or(0, |left_out| left_out.under(profile));
         (dropped_turns > before.max(state.summarized())).then_some(FullContext::Budget)
     };
     let request = Assembled {
@@ -244,10 +244,14 @@ fn system_of(profile: &Profile, turn: &Turn) -> String {
 /// Where the turns begin that a request shows, by the rules of its configuration.
 fn cut(state: &SessionState, profile: &Profile, turn: &Turn, sizes: &RequestSizes) -> Cut {
     // By what the provider reported, if it did.
-    let measured = state.measured.as_ref().filter(|it| it.model == profile.model);
+    let measured = state.measured.as_ref().filter(|measured| measured.model == profile.model);
     let seeming = |tokens| measured.map_or(tokens, |measured| measured.estimate_of(tokens));
     let RequestSizes { window, reply, fixed, current, recalled } = *sizes;
-    let before = state.left_out.as_ref().map_or(0, |it| it.under(profile)).max(state.summarized());
+    let before = state
+        .left_out
+        .as_ref()
+        .map_or(0, |left_out| left_out.under(profile))
+        .max(state.summarized());
     let room = seeming(window.saturating_sub(reply)).saturating_sub(fixed + current);
     let Some(settings) = profile.context else {
         return Cut::Fitting { before, room, block: seeming(window) / BLOCK_SHARE };
@@ -261,7 +265,7 @@ fn cut(state: &SessionState, profile: &Profile, turn: &Turn, sizes: &RequestSize
 
 /// The messages of these parts as one conversation, and how many each part has of them.
 fn joined(parts: Vec<(PartOf, Vec<Message>)>, is_in_words: bool, rule: AttachmentRule) -> Joined {
-    let counts: Vec<(PartOf, usize)> = parts.iter().map(|(of, all)| (*of, all.len())).collect();
+    let counts: Vec<(PartOf, usize)> = parts.iter().map(|(part, all)| (*part, all.len())).collect();
     let mut messages: Vec<Message> = parts.into_iter().flat_map(|(_, all)| all).collect();
     if is_in_words {
         messages.iter_mut().for_each(in_words);
@@ -274,7 +278,7 @@ fn joined(parts: Vec<(PartOf, Vec<Message>)>, is_in_words: bool, rule: Attachmen
         AttachmentRule::Blocks => within_one_request(messages),
     };
     let mut sizes = std::iter::repeat_n(0, from).chain(groups.iter().map(Vec::len));
-    let size = |(of, count): (PartOf, usize)| (of, sizes.by_ref().take(count).sum());
+    let size = |(part, count): (PartOf, usize)| (part, sizes.by_ref().take(count).sum());
     let spans = counts.into_iter().map(size).collect();
     let messages: Vec<Message> = groups.into_iter().flatten().collect();
     let left_out_attachments = messages.len() != shown;
@@ -407,12 +411,12 @@ fn earlier_turns(
         (PartOf::Seed, seed)
     });
     let newest_first = turns.chain(seed);
-    let newest_first = newest_first.map(|(of, mut messages)| {
+    let newest_first = newest_first.map(|(part, mut messages)| {
         // Under a budget, what is counted is what is sent.
         if is_in_words && matches!(cut, Cut::Bounded(_)) {
             messages.iter_mut().for_each(in_words);
         }
-        (of, messages)
+        (part, messages)
     });
     let mut cut = cut.shown(total, newest_first, |(_, messages)| tokens(messages));
     if let Some(summary) = &state.summary {
@@ -454,9 +458,13 @@ pub(super) fn fixed_tokens(
 /// About as many tokens as messages have.
 pub(super) fn tokens(messages: &[Message]) -> u64 {
     let tools = |one: &Message| {
-        let uses = one.tool_uses.iter().map(|it| (it.name.len() + it.arguments.len()) as u64);
+        let uses = one
+            .tool_uses
+            .iter()
+            .map(|tool_use| (tool_use.name.len() + tool_use.arguments.len()) as u64);
         let most = TOOL_RESULT_CHARS as u64;
-        uses.chain(one.tool_replies.iter().map(|it| it.content.bytes().min(most))).sum::<u64>()
+        uses.chain(one.tool_replies.iter().map(|reply| reply.content.bytes().min(most)))
+            .sum::<u64>()
     };
     let media = |one: &Message| {
         let given = one.tool_replies.iter().flat_map(|reply| &reply.media);
@@ -532,7 +540,7 @@ mod tests {
         let last = requests.last().unwrap();
         assert_eq!(has(last), [true, false, false, false, false]);
         assert_eq!(last.messages[1].blocks, says(&own, Some("c2ln")));
-        let told: Vec<bool> = requests.iter().map(|it| it.withheld_thoughts).collect();
+        let told: Vec<bool> = requests.iter().map(|request| request.withheld_thoughts).collect();
         assert_eq!(told, [false, false, false, true, false], "said once");
 
         // A round of tools, one of whose calls no model is shown.

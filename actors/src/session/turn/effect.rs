@@ -23,49 +23,28 @@ use crate::agent::Grant;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Effect {
     /// A model call, or the planned step in its place.
-    Call {
-        /// Of which turn.
-        turn: TurnId,
-        /// Which.
-        call: CallId,
-    },
+    Call { turn: TurnId, call: CallId },
     /// A model call that makes a summary of older turns.
-    Compact {
-        /// Of which turn.
-        turn: TurnId,
-        /// Which.
-        call: CallId,
-    },
+    Compact { turn: TurnId, call: CallId },
     /// A tool call, or its result, that hooks are asked about.
     Judge {
-        /// Which.
         call: CallId,
         /// About the call or its result.
         point: HookPoint,
     },
     /// A tool call that runs beside the session.
-    Tool {
-        /// Which.
-        call: CallId,
-    },
+    Tool { call: CallId },
     /// A tool call that another node may run.
-    Publish {
-        /// Which.
-        call: CallId,
-    },
+    Publish { call: CallId },
     /// A tool call whose time is over.
     Settle {
-        /// Which.
         call: CallId,
         /// Whether the time of its turn or step is over, not only the wait for a node: its runner is asked to
         /// stop.
         late: bool,
     },
     /// A tool call that people are asked about.
-    Ask {
-        /// Which.
-        call: CallId,
-    },
+    Ask { call: CallId },
     /// The tools of a model call's reply that a client runs.
     AskClient {
         /// The model call.
@@ -73,34 +52,26 @@ pub enum Effect {
     },
     /// A turn that has used up its steps; people may give it more.
     AskSteps {
-        /// Which.
         turn: TurnId,
         /// How many it had.
         limit: u32,
     },
     /// The timer that ends a turn or its step.
     Time {
-        /// Of which turn.
         turn: TurnId,
         /// How many of its timers have fired.
         fired: u32,
-        /// When.
         due: Timestamp,
     },
     /// The timer that ends a call's wait for a provider.
     Outage {
-        /// Of which call.
         call: CallId,
         /// Which wait of it.
         number: u32,
-        /// When.
         until: Timestamp,
     },
     /// A turn's post-turn effects.
-    Emit {
-        /// Which turn.
-        turn: TurnId,
-    },
+    Emit { turn: TurnId },
 }
 
 /// What a model call needs before it may start.
@@ -108,11 +79,9 @@ pub enum Effect {
 pub enum Want {
     /// A place, and the configuration.
     Place {
-        /// Whose.
         agent: AgentName,
         /// Of which turn the call is.
         turn: TurnId,
-        /// The call.
         call: CallId,
         /// Whether nothing of its turn has begun: neither a call, nor what judges one.
         is_new: bool,
@@ -137,7 +106,6 @@ pub enum Want {
 pub struct WantedHold {
     /// Of which turn the call is.
     pub turn: TurnId,
-    /// The call.
     pub call: CallId,
     /// What it was granted, with what it may cost. It keeps its place while it waits.
     pub grant: Grant,
@@ -194,7 +162,6 @@ pub enum Outcome {
     Failed {
         /// Which try.
         attempt: Attempt,
-        /// How.
         failure: ModelFailure,
         /// What was said so far.
         partial: Text,

@@ -18,7 +18,6 @@ use super::{
 /// A call of a turn that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmittedCall {
-    /// Which.
     pub call: CallId,
     /// The last try at it.
     pub attempt: Attempt,
@@ -113,12 +112,12 @@ fn end_with(turn: &Turn, outcome: TurnOutcome, structured: Option<String>) -> Ve
 /// The attempts of a call that ended, for usage records.
 pub(super) fn emitted(state: &SessionState, step: &Step) -> Vec<EmittedCall> {
     let call = step.call;
-    let gave_way = step.gave_way.iter().flat_map(|it| &it.attempts).map(|it| {
-        let EndedAttempt { attempt, ref model, usage, .. } = *it;
+    let gave_way = step.gave_way.iter().flat_map(|gave_way| &gave_way.attempts).map(|attempt| {
+        let EndedAttempt { attempt, ref model, usage, .. } = *attempt;
         EmittedCall { call, attempt, model: model.clone(), usage }
     });
     // An earlier build did not keep the model.
-    let model = step.model.as_ref().or(state.profile.as_ref().map(|it| &it.model));
+    let model = step.model.as_ref().or(state.profile.as_ref().map(|profile| &profile.model));
     let last = match &step.end {
         Some(StepEnd::Done { usage, .. } | StepEnd::Failed { usage, .. }) => model.map(|model| {
             EmittedCall { call, attempt: step.attempt, model: model.clone(), usage: *usage }
@@ -154,7 +153,7 @@ impl Turn {
 
     /// Reported usage of all calls that have an outcome, and of attempts that gave way.
     pub fn reported(&self) -> Usage {
-        let summary = self.compaction.as_ref().map(|it| it.usage());
+        let summary = self.compaction.as_ref().map(|compaction| compaction.usage());
         self.reported_since(0).plus(summary.unwrap_or_default())
     }
 
@@ -174,7 +173,8 @@ impl Turn {
     /// What its attempts have spent, as far as a limit held: those without a known end all that they had
     /// reserved.
     pub(in crate::session) fn spending(&self) -> Spent {
-        let summary = self.compaction.as_ref().map(|it| it.spending()).unwrap_or_default();
+        let summary =
+            self.compaction.as_ref().map(|compaction| compaction.spending()).unwrap_or_default();
         self.steps.iter().fold(summary, |sum, step| {
             let open = step.held.as_ref().map(|held| held.most());
             sum.plus(step.spent).plus(open.unwrap_or_default())
@@ -185,6 +185,6 @@ impl Turn {
     pub fn lost(&self) -> u32 {
         let known = |step: &Step| step.given_way() + u32::from(step.end.is_some());
         let steps = self.steps.iter().map(|step| step.attempt.0.saturating_sub(known(step)));
-        steps.chain(self.compaction.iter().map(|it| it.lost())).sum()
+        steps.chain(self.compaction.iter().map(|compaction| compaction.lost())).sum()
     }
 }

@@ -181,11 +181,11 @@ impl Sent<'_> {
         let mut newer = self.draft.spans.len();
         let mut rest = request.messages.as_slice();
         let mut at = 0;
-        for (of, count) in &self.draft.spans {
+        for (part_of, count) in &self.draft.spans {
             newer -= 1;
             let (messages, after) = rest.split_at_checked(*count).unwrap_or((rest, &[]));
             (rest, at) = (after, at + messages.len());
-            let (kind, turn) = match of {
+            let (kind, turn) = match part_of {
                 PartOf::Seed => (ContextPartKind::Seed, None),
                 PartOf::Summary => (ContextPartKind::Summary, None),
                 PartOf::Earlier(id) => (ContextPartKind::Turn, Some(*id)),
@@ -206,7 +206,7 @@ impl Sent<'_> {
                 repeated: at <= common,
                 messages: messages.to_vec(),
                 stubs: turn
-                    .filter(|_| *of != PartOf::Recalled)
+                    .filter(|_| *part_of != PartOf::Recalled)
                     .and_then(|id| self.state.turn(id))
                     .map_or_else(Vec::new, Turn::stubs),
                 ..part(kind, tokens(messages), &why)
@@ -275,7 +275,7 @@ impl Sent<'_> {
     fn left_out(&self, numbers: &BTreeMap<TurnId, u64>, running: u64) -> Vec<ContextGap> {
         let request = &self.draft.request;
         let dropped = u64::from(request.dropped_turns);
-        let first = self.draft.spans.iter().find_map(|(of, _)| match of {
+        let first = self.draft.spans.iter().find_map(|(part, _)| match part {
             PartOf::Earlier(id) => numbers.get(id).copied(),
             PartOf::Seed | PartOf::Summary | PartOf::Recalled | PartOf::Running => None,
         });

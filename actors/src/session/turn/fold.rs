@@ -68,8 +68,8 @@ impl SessionState {
             SessionEvent::CompactionBegun(begun) => self.compaction_begun(begun),
             SessionEvent::Compacted(compacted) => self.compacted(compacted),
             SessionEvent::CompactionFailed(failed) => self.compaction_failed(failed),
-            SessionEvent::BudgetHeld(it) => self.held(it),
-            SessionEvent::ModelGaveWay(it) => self.gave_way(it, head.ts),
+            SessionEvent::BudgetHeld(held) => self.held(held),
+            SessionEvent::ModelGaveWay(gave_way) => self.gave_way(gave_way, head.ts),
             SessionEvent::StepLimitReached(reached) => {
                 let (limit, at) = (reached.limit, head.ts);
                 match self.open.front_mut() {
@@ -122,7 +122,7 @@ impl SessionState {
             step.route = begun.route.as_ref().and_then(|route| route.row);
         }
         let cut = self.profile.as_ref().filter(|_| begun.dropped_turns > 0);
-        self.left_out = cut.map(|it| LeftOut::of(it, begun.dropped_turns));
+        self.left_out = cut.map(|cut| LeftOut::of(cut, begun.dropped_turns));
         Ok(())
     }
 
@@ -157,9 +157,9 @@ impl SessionState {
             SessionEvent::ToolHooked(hooked) => self.waiting_tool(hooked.call)?.hooked(hooked),
             SessionEvent::ApprovalAsked(asked) => {
                 let profile = self.profile.clone();
-                let wait = profile.as_ref().map_or(0, |it| it.policy.approval_wait_ms);
+                let wait = profile.as_ref().map_or(0, |profile| profile.policy.approval_wait_ms);
                 let tool = self.waiting_tool(asked.call)?;
-                let spec = profile.as_ref().and_then(|it| it.tool(&tool.using.name));
+                let spec = profile.as_ref().and_then(|profile| profile.tool(&tool.using.name));
                 let risk = spec.map_or(Risk::Admin, |spec| spec.risk);
                 if tool.asked.is_some() || tool.approval.is_some() {
                     return Err(Violation(format!(
@@ -174,11 +174,12 @@ impl SessionState {
             SessionEvent::ApprovalGiven(given) => self.waiting_tool(given.call)?.given(given),
             SessionEvent::ToolAsked(asked) => {
                 let profile = self.profile.as_ref();
-                let spec = profile.and_then(|it| it.tool(asked.tool.as_str()));
+                let spec = profile.and_then(|profile| profile.tool(asked.tool.as_str()));
                 let capability = spec.and_then(|spec| spec.capability.clone());
                 let time = spec.map(ToolSpec::time);
                 let left = self.running().zip(profile);
-                let left = left.map(|(turn, it)| turn.left(it.time, it.agent.as_str()));
+                let left = left
+                    .map(|(turn, left_turn)| turn.left(left_turn.time, left_turn.agent.as_str()));
                 let profile = self.profile.take();
                 let tool = self.waiting_tool(asked.call);
                 let may = tool.and_then(|tool| tool.may_begin(profile.as_ref()));
@@ -323,8 +324,8 @@ impl SessionState {
         if let (StepEnd::Done { usage, .. }, Some(model)) = (&end, &step.model) {
             // An estimate measures nothing.
             let reported = if usage.estimated { 0 } else { usage.input_tokens };
-            let measured = estimate.and_then(|it| Measured::of(model, it, reported));
-            let counted = measured.as_ref().map_or(0, |it| it.reported).max(reported);
+            let measured = estimate.and_then(|estimate| Measured::of(model, estimate, reported));
+            let counted = measured.as_ref().map_or(0, |measured| measured.reported).max(reported);
             self.measured = measured.or_else(|| self.measured.take());
             let hooks = self.profile.as_ref().is_some_and(asks_hooks);
             if let Some(held) = held.filter(|_| usage.input_tokens > 0 && !hooks) {

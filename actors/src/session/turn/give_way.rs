@@ -67,7 +67,6 @@ pub struct ProviderWait {
 /// An attempt that ended, and its call did not.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EndedAttempt {
-    /// Which.
     pub attempt: Attempt,
     /// The model that was asked.
     pub model: ModelRef,
@@ -80,7 +79,6 @@ pub struct EndedAttempt {
 /// How much a model really reads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RealWindow {
-    /// The model.
     pub model: ModelRef,
     /// Tokens of a request and its reply together.
     pub tokens: u32,
@@ -119,12 +117,12 @@ impl GaveWay {
     /// The attempts since the last wait that say something about their models.
     fn round(&self) -> impl Iterator<Item = &EndedAttempt> {
         let round = self.attempts.get(self.round..).unwrap_or_default();
-        round.iter().filter(|it| it.why.class != FailureClass::Preempted)
+        round.iter().filter(|attempt| attempt.why.class != FailureClass::Preempted)
     }
 
     /// How often it was ended for a more urgent call.
     fn yields(&self) -> usize {
-        self.attempts.iter().filter(|it| it.why.class == FailureClass::Preempted).count()
+        self.attempts.iter().filter(|attempt| attempt.why.class == FailureClass::Preempted).count()
     }
 
     /// GIVE-1: whether it gives way once more for such a reason, where so many models may answer.
@@ -139,7 +137,7 @@ impl GaveWay {
     /// The model that is to be asked next: the first one that was not asked in vain since the last wait.
     fn next<'a>(&self, mut chain: impl Iterator<Item = &'a ModelRef>) -> Option<&'a ModelRef> {
         let in_vain = |model: &ModelRef| {
-            self.round().any(|it| it.model == *model && it.why.too_long.is_none())
+            self.round().any(|attempt| attempt.model == *model && attempt.why.too_long.is_none())
         };
         chain.find(|model| !in_vain(model))
     }
@@ -149,7 +147,7 @@ impl GaveWay {
     fn wait(&self, last: &ModelFailure, now: Timestamp, most: u32) -> Option<u32> {
         let waited = self.since.map_or(0, |since| now.0.saturating_sub(since.0));
         let left = u64::from(most).checked_sub(waited).filter(|left| *left > 0)?;
-        let asked = self.round().map(|it| &it.why).chain([last]);
+        let asked = self.round().map(|attempt| &attempt.why).chain([last]);
         let asked = asked.map(|why| why.retry_after_ms.unwrap_or_default()).min();
         let asked = asked.unwrap_or_default();
         if asked > left {
@@ -162,7 +160,7 @@ impl GaveWay {
 
     /// What all of its attempts used.
     fn usage(&self) -> Usage {
-        self.attempts.iter().fold(Usage::default(), |sum, it| sum.plus(it.usage))
+        self.attempts.iter().fold(Usage::default(), |sum, attempt| sum.plus(attempt.usage))
     }
 }
 
@@ -171,26 +169,26 @@ impl GaveWay {
 impl Step {
     /// Whether this attempt has ended without an outcome.
     pub(crate) fn has_given_way(&self, attempt: Attempt) -> bool {
-        let last = self.gave_way.as_ref().and_then(|it| it.attempts.last());
-        last.is_some_and(|it| it.attempt == attempt)
+        let last = self.gave_way.as_ref().and_then(|gave_way| gave_way.attempts.last());
+        last.is_some_and(|failed| failed.attempt == attempt)
     }
 
     /// Whether its last attempt was ended for a more urgent call, and the next one has not begun.
     pub(in crate::session) fn waits_after_yielding(&self) -> bool {
-        let last = self.gave_way.as_ref().and_then(|it| it.attempts.last());
-        let last = last.filter(|it| self.end.is_none() && it.attempt == self.attempt);
-        last.is_some_and(|it| it.why.class == FailureClass::Preempted)
+        let last = self.gave_way.as_ref().and_then(|gave_way| gave_way.attempts.last());
+        let last = last.filter(|attempt| self.end.is_none() && attempt.attempt == self.attempt);
+        last.is_some_and(|attempt| attempt.why.class == FailureClass::Preempted)
     }
 
     /// How many of its attempts gave way.
     pub(in crate::session) fn given_way(&self) -> u32 {
-        let attempts = self.gave_way.as_ref().map_or(0, |it| it.attempts.len());
+        let attempts = self.gave_way.as_ref().map_or(0, |gave_way| gave_way.attempts.len());
         u32::try_from(attempts).unwrap_or(u32::MAX)
     }
 
     /// What those used.
     pub(in crate::session) fn used_in_vain(&self) -> Usage {
-        self.gave_way.as_ref().map(|it| it.usage()).unwrap_or_default()
+        self.gave_way.as_ref().map(|gave_way| gave_way.usage()).unwrap_or_default()
     }
 
     /// Its turn's wait for a provider.
@@ -201,7 +199,7 @@ impl Step {
     /// A timer has come; whether it ended the wait for a provider.
     fn goes_on(&mut self, timer: TimerId) -> bool {
         let Some(gave_way) = &mut self.gave_way else { return false };
-        let is_over = |it: &mut ProviderWait| TimerId::of_outage(self.call, it.number) == timer;
+        let is_over = |wait: &mut ProviderWait| TimerId::of_outage(self.call, wait.number) == timer;
         gave_way.wait.take_if(is_over).is_some()
     }
 
@@ -218,41 +216,41 @@ impl Step {
     /// Takes the journal's word that an attempt gave way.
     fn give_way(
         &mut self,
-        it: &ModelGaveWay,
+        event: &ModelGaveWay,
         models: usize,
         now: Timestamp,
     ) -> Result<(), Violation> {
         let wrong = |why: &str| {
-            Err(Violation(format!("attempt {} at `{}` gave way, {why}", it.attempt, it.call)))
+            Err(Violation(format!("attempt {} at `{}` gave way, {why}", event.attempt, event.call)))
         };
-        if self.end.is_some() || self.has_given_way(it.attempt) {
+        if self.end.is_some() || self.has_given_way(event.attempt) {
             return wrong("but had ended (I3, SES-1)");
         }
-        if self.attempt != it.attempt {
+        if self.attempt != event.attempt {
             return wrong(&format!("but attempt {} is under way (SES-1)", self.attempt));
         }
         let Some(model) = self.model.clone() else { return wrong("but asked no model") };
         let gave_way = self.gave_way.get_or_insert_default();
-        if !gave_way.has_room(it.why.class, models) {
+        if !gave_way.has_room(event.why.class, models) {
             return wrong("and has done so too often (GIVE-1)");
         }
         #[cfg(feature = "test-util")]
         if clawnode_kernel::KernelBug::GivesUpAtOnce.is_in_folds()
             || (clawnode_kernel::KernelBug::DropsPreempted.is_in_folds()
-                && it.why.class == FailureClass::Preempted)
+                && event.why.class == FailureClass::Preempted)
         {
-            let (failure, partial) = (it.why.clone(), Text::from(""));
-            self.end = Some(StepEnd::Failed { failure, partial, usage: it.usage });
+            let (failure, partial) = (event.why.clone(), Text::from(""));
+            self.end = Some(StepEnd::Failed { failure, partial, usage: event.usage });
             return Ok(());
         }
-        let (attempt, usage, why) = (it.attempt, it.usage, it.why.clone());
+        let (attempt, usage, why) = (event.attempt, event.usage, event.why.clone());
         gave_way.attempts.push(EndedAttempt { attempt, model, usage, why });
-        if it.wait_ms > 0 {
+        if event.wait_ms > 0 {
             gave_way.round = gave_way.attempts.len();
             gave_way.waits += 1;
             gave_way.since.get_or_insert(now);
-            let until = now.plus(Duration::from_millis(u64::from(it.wait_ms)));
-            let (number, wait_ms) = (gave_way.waits, it.wait_ms);
+            let until = now.plus(Duration::from_millis(u64::from(event.wait_ms)));
+            let (number, wait_ms) = (gave_way.waits, event.wait_ms);
             gave_way.wait = Some(ProviderWait { number, wait_ms, until });
         }
         Ok(())
@@ -284,7 +282,7 @@ impl Turn {
 
     /// Whether another model of the chain can be asked if the one of `profile` does not answer.
     pub(in crate::session) fn has_other(&self, call: CallId, profile: &Profile) -> bool {
-        let others = profile.chain.iter().filter(|it| **it != profile.model);
+        let others = profile.chain.iter().filter(|model| **model != profile.model);
         let step = self.steps.iter().find(|step| step.call == call);
         let gave_way = GaveWay::of(step);
         gave_way.next(others).is_some()
@@ -300,7 +298,7 @@ impl Turn {
     pub(in crate::session) fn notice(&self, call: CallId, next: &ModelRef) -> Option<Notice> {
         let step = self.steps.iter().find(|step| step.call == call)?;
         let gave_way = step.gave_way.as_ref()?;
-        let last = gave_way.attempts.last().filter(|it| it.attempt == step.attempt)?;
+        let last = gave_way.attempts.last().filter(|attempt| attempt.attempt == step.attempt)?;
         let EndedAttempt { model, why, .. } = last;
         let (name, message) = match &why.too_long {
             Some(PromptTooLong { window: Some(window), .. }) => {
@@ -358,22 +356,22 @@ impl SessionState {
     /// An attempt at a call of the running turn has ended, and the call has not.
     pub(in crate::session) fn gave_way(
         &mut self,
-        it: &ModelGaveWay,
+        event: &ModelGaveWay,
         now: Timestamp,
     ) -> Result<(), Violation> {
         let models = self.profile.as_ref().map_or(1, Profile::models);
         let steps = self.open.front_mut().map(|turn| &mut turn.steps);
-        let step = steps.into_iter().flatten().find(|step| step.call == it.call);
+        let step = steps.into_iter().flatten().find(|step| step.call == event.call);
         let Some(step) = step else {
-            return Err(Violation(format!("`{}` was not begun (I3, SES-1)", it.call)));
+            return Err(Violation(format!("`{}` was not begun (I3, SES-1)", event.call)));
         };
-        step.give_way(it, models, now)?;
+        step.give_way(event, models, now)?;
         if let Some(held) = step.held.take() {
-            let bill = AttemptBill::of(&it.usage, Some(&it.why));
-            step.spent = step.spent.plus(held.spent(bill, &it.usage));
+            let bill = AttemptBill::of(&event.usage, Some(&event.why));
+            step.spent = step.spent.plus(held.spent(bill, &event.usage));
         }
         let (estimate, model) = (step.estimate.take(), step.model.clone());
-        if let (Some(size), Some(estimate), Some(model)) = (it.why.too_long, estimate, model) {
+        if let (Some(size), Some(estimate), Some(model)) = (event.why.too_long, estimate, model) {
             self.learn(&model, estimate, size);
         }
         Ok(())
@@ -381,12 +379,13 @@ impl SessionState {
 
     /// A provider found a request too long that seemed to have so many tokens.
     fn learn(&mut self, model: &ModelRef, estimate: u64, size: PromptTooLong) {
-        let known = self.profile.as_ref().map_or(u64::MAX, |it| u64::from(it.window_tokens));
+        let known =
+            self.profile.as_ref().map_or(u64::MAX, |profile| u64::from(profile.window_tokens));
         let known = self.real_window(model).map_or(known, |real| known.min(real.into()));
         // A provider that says nothing takes less than that.
         let window = size.window.unwrap_or(estimate - estimate / 4).min(known);
         let tokens = u32::try_from(window).unwrap_or(u32::MAX);
-        self.windows.retain(|it| it.model != *model);
+        self.windows.retain(|window| window.model != *model);
         self.windows.push(RealWindow { model: model.clone(), tokens });
         // What it does not count has more tokens than it takes, by much if it seemed to fit.
         let more = size.window.map_or(estimate, |window| estimate.max(window + window / 4));
@@ -396,7 +395,7 @@ impl SessionState {
 
     /// How much a model reads by its provider's word, if it ever found a request too long.
     pub(in crate::session) fn real_window(&self, model: &ModelRef) -> Option<u32> {
-        self.windows.iter().find(|it| it.model == *model).map(|it| it.tokens)
+        self.windows.iter().find(|window| window.model == *model).map(|window| window.tokens)
     }
 
     /// What follows from an attempt of the running turn that failed so.
@@ -421,18 +420,18 @@ impl SessionState {
             return at_once;
         }
         if let Some(size) = why.too_long {
-            let is_first = gave_way.attempts.iter().all(|it| it.why.too_long.is_none());
+            let is_first = gave_way.attempts.iter().all(|attempt| attempt.why.too_long.is_none());
             let helps = is_first && self.is_shorter(profile, turn, step, size);
             return if helps { at_once } else { AfterFailure::CallFails };
         }
         if !why.class.gives_way() {
             return AfterFailure::CallFails;
         }
-        let others = profile.chain.iter().filter(|it| *it != model);
+        let others = profile.chain.iter().filter(|other| *other != model);
         if gave_way.next(others).is_some() {
             return at_once;
         }
-        let mut classes = gave_way.round().map(|it| it.why.class).chain([why.class]);
+        let mut classes = gave_way.round().map(|attempt| attempt.why.class).chain([why.class]);
         let wait = classes
             .any(FailureClass::is_down)
             .then(|| gave_way.wait(why, turn.clock.seen(), profile.outage_ms));
@@ -522,7 +521,7 @@ mod tests {
     }
 
     fn kinds(run: &PlayedActivation, kind: &str) -> usize {
-        run.appends.concat().iter().filter(|it| **it == kind).count()
+        run.appends.concat().iter().filter(|event_kind| **event_kind == kind).count()
     }
 
     fn used(output_tokens: u64) -> Usage {
@@ -563,9 +562,12 @@ mod tests {
         assert_eq!(state.closed[0].lost_attempts, 0, "the end of all of them is known");
         let Some((_, SessionJob::Emit(job))) = run.started.last() else { panic!("not told") };
         let told: Vec<(u32, String)> =
-            job.calls.iter().map(|it| (it.attempt.0, it.model.to_string())).collect();
-        let of = |attempt, model: &str| (attempt, model.to_owned());
-        assert_eq!(told[..3], [of(1, "sim/model"), of(2, "b/two"), of(3, "c/three")]);
+            job.calls.iter().map(|call| (call.attempt.0, call.model.to_string())).collect();
+        let call_of = |attempt, model: &str| (attempt, model.to_owned());
+        assert_eq!(
+            told[..3],
+            [call_of(1, "sim/model"), call_of(2, "b/two"), call_of(3, "c/three")]
+        );
         run.says("again");
         assert_eq!(asked(&run), ("sim/model".to_owned(), 1), "the next turn begins with the first");
     }
@@ -750,10 +752,13 @@ mod tests {
         let blocks = Some(Blocks { model, list });
         // No tool takes that, so the model is asked again.
         run.replies_with(Usage::default(), &[("look", "{}")], blocks);
-        assert!(call(&run).request.messages.iter().any(|it| it.blocks.is_some()));
+        assert!(call(&run).request.messages.iter().any(|message| message.blocks.is_some()));
         run.fails(FailureClass::Overloaded);
         assert_eq!(asked(&run), ("b/two".to_owned(), 2));
-        assert!(call(&run).request.messages.iter().all(|it| it.blocks.is_none()), "LLM-3");
+        assert!(
+            call(&run).request.messages.iter().all(|message| message.blocks.is_none()),
+            "LLM-3"
+        );
         assert!(call(&run).request.withheld_thoughts, "people can read it");
         run.replies(&[]);
         assert_eq!(replayed(&run), 3);

@@ -59,7 +59,6 @@ pub struct MeasuredPrefix {
 /// What a provider bills for an attempt that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::session) enum AttemptBill {
-    /// The usage.
     Usage,
     /// Nothing: it refused the request, or never got it.
     Nothing,

@@ -216,7 +216,7 @@ impl SessionState {
             return 0;
         }
         let left_out = self.left_out.as_ref().zip(self.profile.as_ref());
-        let left_out = left_out.map_or(0, |(it, profile)| it.under(profile));
+        let left_out = left_out.map_or(0, |(left_out, profile)| left_out.under(profile));
         let beside = self.earlier.left_out().saturating_add(usize::from(!self.seed.is_empty()));
         let unshown = usize::try_from(left_out).unwrap_or(usize::MAX).saturating_sub(beside);
         unshown.min(self.closed.len().saturating_sub(KEPT_RECENT_TURNS))
@@ -237,7 +237,7 @@ impl Turn {
         let said: usize = self.said.iter().map(|(_, text)| inline(text)).sum();
         let steps: usize = self.steps.iter().map(Step::bytes).sum();
         let offered: usize = self.offer.tools.iter().map(ClientTool::bytes).sum();
-        let schema = self.response_schema.as_ref().map_or(0, |it| it.schema.len());
+        let schema = self.response_schema.as_ref().map_or(0, |schema| schema.schema.len());
         let beside = self.system.iter().chain(&self.structured).map(String::len).sum::<usize>();
         [said, steps, offered, schema, beside].into_iter().fold(0, usize::saturating_add)
     }

@@ -199,12 +199,12 @@ impl EntityKind for Session {
         match granted {
             None => {
                 let agent = state.key.as_ref()?.agent.clone();
-                let of = state.turn(turn);
-                let has_none = |it: &Turn| {
-                    it.steps.is_empty() && it.judged.is_none() && it.compaction.is_none()
+                let open = state.turn(turn);
+                let has_none = |turn: &Turn| {
+                    turn.steps.is_empty() && turn.judged.is_none() && turn.compaction.is_none()
                 };
-                let is_new = call == CallId::derive(turn, 0) && of.is_some_and(has_none);
-                let lane = of.and_then(|turn| turn.lane);
+                let is_new = call == CallId::derive(turn, 0) && open.is_some_and(has_none);
+                let lane = open.and_then(|turn| turn.lane);
                 Some(Want::Place { agent, turn, call, is_new, lane })
             }
             Some(grant) => {
@@ -259,8 +259,8 @@ impl EntityKind for Session {
             }
         };
         let NextCall { attempt, routed, profile, request, .. } = next;
-        let request = terms::capped(request, held.as_ref().map(|it| it.max_output));
-        let paid = held.as_ref().map(|it| terms::bill(it, grant));
+        let request = terms::capped(request, held.as_ref().map(|held| held.max_output));
+        let paid = held.as_ref().map(|held| terms::bill(held, grant));
         events.extend(held.map(SessionEvent::from));
         events.push(SessionEvent::from(ModelBegun {
             turn: turn.id,

@@ -107,8 +107,8 @@ impl SessionLedger {
     }
 
     /// How a call of its tools begins and ends, all at once.
-    pub(super) fn decide(&self, it: LedgerCall<'_>) -> Vec<SessionEvent> {
-        let LedgerCall { turn, call, spec, arguments, earlier } = it;
+    pub(super) fn decide(&self, ledger_call: LedgerCall<'_>) -> Vec<SessionEvent> {
+        let LedgerCall { turn, call, spec, arguments, earlier } = ledger_call;
         let done = |outcome| {
             let (outcome, hooks) = (Some(outcome), HookTrail::default());
             SessionEvent::from(ToolDone { turn, call, outcome, hooks })

@@ -69,9 +69,9 @@ mod tests {
     #[test]
     fn a_larger_window_never_has_less_room() {
         for (estimate, reported) in [(1, 1), (7, 3), (3, 7), (1_000, 1), (u64::MAX, 5)] {
-            let it = measured(estimate, reported);
-            let rooms: Vec<u64> = (0..200).map(|tokens| it.estimate_of(tokens)).collect();
-            assert!(rooms.is_sorted(), "{it:?}");
+            let measured = measured(estimate, reported);
+            let rooms: Vec<u64> = (0..200).map(|tokens| measured.estimate_of(tokens)).collect();
+            assert!(rooms.is_sorted(), "{measured:?}");
         }
     }
 

@@ -83,7 +83,7 @@ fn usage_records_name_the_model_that_was_asked() {
     run.replies(&[("look", "{}")]);
     run.replies(&[]);
     let Some((_, SessionJob::Emit(job))) = run.started.last() else { panic!("not told") };
-    let models: Vec<String> = job.calls.iter().map(|it| it.model.to_string()).collect();
+    let models: Vec<String> = job.calls.iter().map(|call| call.model.to_string()).collect();
     assert_eq!(models, ["sim/model", "sim/other"]);
     assert_eq!(replayed(&run), 2);
 }

@@ -15,7 +15,6 @@ use crate::{
 /// What the next model call of a session needs of budgets.
 #[derive(Clone, Debug)]
 pub struct NextNeeds {
-    /// The session.
     pub session: SessionKey,
     /// Its agent.
     pub agent: AgentName,

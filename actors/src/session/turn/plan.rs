@@ -107,19 +107,21 @@ impl SessionState {
     /// Takes note that a step is next (PLAN-1).
     pub(in crate::session) fn planned(
         &mut self,
-        it: &StepPlanned,
+        planned: &StepPlanned,
         now: Timestamp,
     ) -> Result<(), Violation> {
-        let turn = self.planned_turn(it.turn)?;
+        let turn = self.planned_turn(planned.turn)?;
         let done = turn.steps.len();
         let wrong = |why: &str| {
-            let step = it.step.saturating_add(1);
-            Err(Violation(format!("step {step} of the plan of `{}` {why} (PLAN-1)", it.turn)))
+            let step = planned.step.saturating_add(1);
+            Err(Violation(format!("step {step} of the plan of `{}` {why} (PLAN-1)", planned.turn)))
         };
         let Some(step) = turn.plan.as_ref().and_then(|plan| plan.steps.get(done)).cloned() else {
             return wrong("is not in it");
         };
-        if done as u64 != u64::from(it.step) || it.call != CallId::derive(it.turn, it.step) {
+        if done as u64 != u64::from(planned.step)
+            || planned.call != CallId::derive(planned.turn, planned.step)
+        {
             return wrong("is not the next one");
         }
         if turn.steps.last().is_some_and(|before| !before.is_over()) {
@@ -136,9 +138,9 @@ impl SessionState {
             usage: Usage::default(),
             blocks: None,
         };
-        let tools = vec![ToolCall::planned(it.call, &step)];
+        let tools = vec![ToolCall::planned(planned.call, &step)];
         let attempt = Attempt(1);
-        let (call, model, end) = (it.call, None, Some(end));
+        let (call, model, end) = (planned.call, None, Some(end));
         turn.steps.push(Step {
             call,
             attempt,
@@ -200,11 +202,11 @@ mod tests {
                 run.feed(MachineInput::Ended(key, Outcome::Tool(end, HookTrail::default())));
                 job.arguments
             }
-            Some((_, SessionJob::Publish(it))) => {
-                let (call, nonce) = (it.job.call, it.job.nonce);
+            Some((_, SessionJob::Publish(publish))) => {
+                let (call, nonce) = (publish.job.call, publish.job.nonce);
                 let result = SessionInput::ToolResult(ToolResult { call, nonce, end });
                 run.hears(&format!("result-{call}"), &result);
-                it.job.arguments
+                publish.job.arguments
             }
             other => panic!("{other:?}"),
         }
@@ -347,8 +349,8 @@ mod tests {
         let state = run.machine.settled().unwrap().state.clone();
         let turn = state.execution().unwrap().id;
         let refused = |mut state: SessionState, turn, step| {
-            let it = StepPlanned { turn, call: CallId::derive(turn, step), step };
-            state.planned(&it, Timestamp(2)).unwrap_err().to_string()
+            let planned = StepPlanned { turn, call: CallId::derive(turn, step), step };
+            state.planned(&planned, Timestamp(2)).unwrap_err().to_string()
         };
         assert!(refused(state.clone(), turn, 1).contains("before the previous step"));
         assert!(refused(state.clone(), turn, 0).contains("is not the next one"));
@@ -362,7 +364,7 @@ mod tests {
 
     fn asked(journal: &[Record]) -> Vec<CallId> {
         let events = journal.iter().flat_map(|record| decode_record(&record.bytes).unwrap());
-        let asked = events.filter_map(|it| match it.event::<SessionEvent>() {
+        let asked = events.filter_map(|event| match event.event::<SessionEvent>() {
             Ok(Some(SessionEvent::ToolAsked(asked))) => Some(asked.call),
             _ => None,
         });

@@ -70,9 +70,7 @@ pub enum SessionJob {
 pub struct CallJob {
     /// On behalf of which agent.
     pub agent: AgentName,
-    /// Of which turn.
     pub turn: TurnId,
-    /// The call.
     pub call: CallId,
     /// Which try at it.
     pub attempt: Attempt,
@@ -105,9 +103,7 @@ pub struct CallJob {
 pub struct TimeJob {
     /// Whose turn.
     pub session: SessionKey,
-    /// The timer.
     pub timer: TimerId,
-    /// When.
     pub due: Timestamp,
 }
 
@@ -125,11 +121,8 @@ pub struct SettleJob {
 /// All that asking hooks takes.
 #[derive(Debug)]
 pub struct JudgeJob {
-    /// Whose.
     pub session: SessionKey,
-    /// Of which turn.
     pub turn: TurnId,
-    /// The call.
     pub call: CallId,
     /// What they are asked about.
     pub subject: JudgeSubject,
@@ -153,7 +146,6 @@ pub enum JudgeSubject {
     },
     /// The result of a tool call.
     Result {
-        /// The tool.
         tool: ToolName,
         /// What it was run with.
         arguments: String,
@@ -185,7 +177,6 @@ pub struct AskJob {
 pub struct AskClientJob {
     /// Whose turn.
     pub session: SessionKey,
-    /// Which.
     pub turn: TurnId,
     /// The model call whose reply asks for them.
     pub call: CallId,
@@ -198,11 +189,9 @@ pub struct AskClientJob {
 pub struct AskStepsJob {
     /// Whose turn.
     pub session: SessionKey,
-    /// Which.
     pub turn: TurnId,
     /// The steps that it has used up.
     pub limit: u32,
-    /// Until when.
     pub until: Timestamp,
 }
 
@@ -211,11 +200,8 @@ pub struct AskStepsJob {
 pub struct ToolJob {
     /// On behalf of which agent.
     pub agent: AgentName,
-    /// Of which turn.
     pub turn: TurnId,
-    /// The call.
     pub call: CallId,
-    /// The tool.
     pub tool: ToolName,
     /// Its arguments, which fit the tool's schema.
     pub arguments: String,
@@ -293,7 +279,8 @@ impl Effect {
 /// All that a tool call takes.
 fn tool_job(state: &SessionState, effect: Effect, call: CallId, again: bool) -> Option<EffectJob> {
     let turn = state.running()?;
-    let mut all = turn.steps.iter().flat_map(|step| step.tools.iter().map(move |it| (step, it)));
+    let mut all =
+        turn.steps.iter().flat_map(|step| step.tools.iter().map(move |tool| (step, tool)));
     let (step, tool) = all.find(|(_, tool)| tool.call == call)?;
     let spec = state.profile.as_ref()?.tool(&tool.using.name)?;
     let (asked, session) = (tool.asked.as_ref()?, state.key.as_ref()?);
@@ -324,7 +311,7 @@ fn tool_job(state: &SessionState, effect: Effect, call: CallId, again: bool) -> 
         });
         return Some(EffectJob { told, trace, job });
     };
-    let callbacks = state.profile.as_ref().and_then(|it| Callbacks::of(it, &spec.name));
+    let callbacks = state.profile.as_ref().and_then(|profile| Callbacks::of(profile, &spec.name));
     let job = Job {
         id: JobId::from(call),
         capability: capability.clone(),
@@ -398,7 +385,8 @@ fn judge_job(state: &SessionState, call: CallId, point: HookPoint) -> Option<Eff
 /// All that asking people about a tool call takes.
 fn ask_job(state: &SessionState, call: CallId) -> Option<EffectJob> {
     let (turn, session) = (state.running()?, state.key.as_ref()?);
-    let mut all = turn.steps.iter().flat_map(|step| step.tools.iter().map(move |it| (step, it)));
+    let mut all =
+        turn.steps.iter().flat_map(|step| step.tools.iter().map(move |tool| (step, tool)));
     let (step, tool) = all.find(|(_, tool)| tool.call == call)?;
     let spec = state.profile.as_ref()?.tool(&tool.using.name)?;
     let asked = tool.approval.as_ref()?;
@@ -467,7 +455,7 @@ fn emission(state: &SessionState, id: TurnId) -> EffectJob {
             .flat_map(|step| emitted(state, step))
             .chain(turn.and_then(emitted_summary))
             .collect(),
-        agent: state.profile.as_ref().map(|it| it.agent.clone()),
+        agent: state.profile.as_ref().map(|profile| profile.agent.clone()),
         timers: turn.map_or_else(Vec::new, |turn| {
             let time = turn.last_timer().map(|(_turn, timer)| timer);
             time.into_iter().chain(turn.outage_timer()).collect()

@@ -43,11 +43,9 @@ pub struct RecallScopes {
 /// What is searched for before a turn's first call.
 #[derive(Clone, Debug)]
 pub struct RecallAsk {
-    /// The turn.
     pub turn: TurnId,
     /// The message that begins it.
     pub text: Text,
-    /// Where.
     pub scopes: RecallScopes,
     /// How many of the points and passages that are found.
     pub memory: AgentMemory,
@@ -100,15 +98,15 @@ pub(super) fn ask(
 impl RecallScopes {
     /// Where a session of this key may look, whose agent reads these shared memories.
     pub fn of(session: &SessionKey, shared: &[KeyPart]) -> Self {
-        let mut it = Self::default();
+        let mut reads = Self::default();
         let own = |key: MemoryKey| (StoreScope::of_memory(&key), key);
-        it.memories.extend([own(MemoryKey::Agent(session.agent.clone()))]);
+        reads.memories.extend([own(MemoryKey::Agent(session.agent.clone()))]);
         // `shared/all` is the memory of an agent of that name.
         let shared = shared.iter().filter(|name| name.as_str() != "all");
-        it.memories.extend(shared.map(|name| own(MemoryKey::Shared(name.clone()))));
+        reads.memories.extend(shared.map(|name| own(MemoryKey::Shared(name.clone()))));
         if session.is_stateless() {
             // Its peer is of one request.
-            return it;
+            return reads;
         }
         let peer = MemoryKey::of_peer(session);
         let base = match &peer {
@@ -117,10 +115,10 @@ impl RecallScopes {
             }
             MemoryKey::Agent(_) | MemoryKey::Shared(_) => None,
         };
-        it.memories.extend([own(peer)]);
+        reads.memories.extend([own(peer)]);
         let sessions = base.into_iter().chain([session.clone()]);
-        it.sessions.extend(sessions.map(|key| (StoreScope::of_session(&key), key)));
-        it
+        reads.sessions.extend(sessions.map(|key| (StoreScope::of_session(&key), key)));
+        reads
     }
 
     /// The scopes of memories.
@@ -191,9 +189,10 @@ impl RecallAsk {
     pub fn recalled(&self, text: &str, store: &str, finds: RecallFinds) -> Recalled {
         let RecallFinds { points, passages, degraded } = finds;
         let (turn, store) = (self.turn, store.to_owned());
-        let mut it = Recalled { turn, points: Vec::new(), passages: Vec::new(), store, degraded };
+        let mut found =
+            Recalled { turn, points: Vec::new(), passages: Vec::new(), store, degraded };
         let least = self.least_trust();
-        let mut room = self.room.saturating_sub(told(&it).len());
+        let mut room = self.room.saturating_sub(told(&found).len());
         let mut fits = |line: &str| {
             let left = room.checked_sub(line.len());
             room = left.unwrap_or(room);
@@ -204,13 +203,13 @@ impl RecallAsk {
             point.trust >= least && self.memory.layers.contains(&point.layer)
         };
         let points = points.filter(may).filter(|point| fits(&point_line(point)));
-        it.points = points.take(self.memory.top_facts).collect();
+        found.points = points.take(self.memory.top_facts).collect();
         let passages = passages.iter().filter_map(|found| self.scopes.passage(found));
         // The message itself may be in the store already.
         let may = |one: &RecalledPassage| one.trust >= least && !text.contains(one.text.trim());
         let passages = passages.filter(may).filter(|one| fits(&passage_line(one)));
-        it.passages = passages.take(RECALL_PASSAGES).collect();
-        it
+        found.passages = passages.take(RECALL_PASSAGES).collect();
+        found
     }
 }
 
@@ -243,7 +242,10 @@ impl Turn {
     /// The turn as its next call begins it: with the skills that are triggered, and what it is reminded of.
     pub(super) fn begun_with(&self, grant: &Grant) -> Cow<'_, Self> {
         let begun = self.with_triggered(&grant.options);
-        let recalled = grant.recalled.as_ref().filter(|it| it.turn == self.id && !it.is_empty());
+        let recalled = grant
+            .recalled
+            .as_ref()
+            .filter(|recalled| recalled.turn == self.id && !recalled.is_empty());
         match recalled.filter(|_| self.may_recall()) {
             Some(recalled) => {
                 let recalled = Some(Box::new((**recalled).clone()));
@@ -255,7 +257,7 @@ impl Turn {
 
     /// The message that shows its model what was recalled.
     pub(super) fn told_recalled(&self) -> Option<Message> {
-        let recalled = self.recalled.as_deref().filter(|it| it.has_found())?;
+        let recalled = self.recalled.as_deref().filter(|recalled| recalled.has_found())?;
         Some(Message::text(Role::User, told(recalled)))
     }
 
@@ -272,9 +274,9 @@ impl Turn {
 //
 // Journals do not have these words, so none of them may ever change.
 
-pub(super) fn told(it: &Recalled) -> String {
-    let points = it.points.iter().map(point_line);
-    let lines: String = points.chain(it.passages.iter().map(passage_line)).collect();
+pub(super) fn told(recalled: &Recalled) -> String {
+    let points = recalled.points.iter().map(point_line);
+    let lines: String = points.chain(recalled.passages.iter().map(passage_line)).collect();
     format!("{INTRODUCTION}\n\n<recalled>\n{lines}</recalled>")
 }
 

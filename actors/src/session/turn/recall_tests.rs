@@ -97,9 +97,9 @@ fn state(run: &PlayedActivation) -> SessionState {
 
 fn recalled(run: &PlayedActivation) -> Vec<Recalled> {
     let sealed = run.journal.iter().flat_map(|record| decode_record(&record.bytes).unwrap());
-    let events = sealed.filter_map(|it| it.event::<SessionEvent>().unwrap());
+    let events = sealed.filter_map(|event| event.event::<SessionEvent>().unwrap());
     let recalled = events.filter_map(|event| match event {
-        SessionEvent::Recalled(it) => Some(it),
+        SessionEvent::Recalled(recalled) => Some(recalled),
         _ => None,
     });
     recalled.collect()
@@ -141,7 +141,8 @@ fn mem_1_scopes_follow_from_the_key_and_the_configuration() {
         let all = scopes.memories().into_iter().chain(scopes.sessions());
         all.map(|scope| scope.to_string()).collect::<BTreeSet<String>>()
     };
-    let set = |all: &[&str]| all.iter().map(|it| (*it).to_owned()).collect::<BTreeSet<String>>();
+    let set =
+        |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<String>>();
     let own = ["memory/main/all", PEER, "session/main:web:a:b"];
     assert_eq!(names("main:web:a:b", &[]), set(&own));
     // A conversation of the same person, and a memory that is shared.
@@ -176,10 +177,10 @@ fn mem_1_nothing_of_another_scope_is_shown_whatever_a_store_gives() {
     let mut disguised = passage("main:web:a:eve", "foreign");
     disguised.scope = StoreScope::of_session(&"main:web:a:b".parse().unwrap());
     passages.extend([disguised, passage("main:web:a:b", "said before")]);
-    let it = ask.recalled("x", "s", RecallFinds { points, passages, degraded: None });
-    let texts: Vec<&str> = it.points.iter().map(|point| point.text.as_str()).collect();
+    let recalled = ask.recalled("x", "s", RecallFinds { points, passages, degraded: None });
+    let texts: Vec<&str> = recalled.points.iter().map(|point| point.text.as_str()).collect();
     assert_eq!(texts, ["ours"]);
-    let texts: Vec<&str> = it.passages.iter().map(|one| one.text.as_str()).collect();
+    let texts: Vec<&str> = recalled.passages.iter().map(|one| one.text.as_str()).collect();
     assert_eq!(texts, ["said before"]);
 }
 
@@ -339,11 +340,11 @@ fn no_more_is_recalled_than_there_is_room_for() {
     let points = (0..20).map(|at| point("main/all", &long(at))).collect();
     let passages = (0..20).map(|at| passage("main:web:a:b", &format!("p{at}"))).collect();
     let finds = RecallFinds { points, passages, degraded: None };
-    let it = ask.recalled("x p3 y", "s", finds.clone());
+    let recalled = ask.recalled("x p3 y", "s", finds.clone());
     let quoted = 990 * "&lt;".len();
-    assert_eq!(it.points.len(), RECALL_BYTES / (quoted + 200), "as they are shown");
-    assert_eq!(it.passages.len(), RECALL_PASSAGES, "what is shorter has room");
-    assert!(it.passages.iter().all(|one| one.text != "p3"), "the message says it itself");
+    assert_eq!(recalled.points.len(), RECALL_BYTES / (quoted + 200), "as they are shown");
+    assert_eq!(recalled.passages.len(), RECALL_PASSAGES, "what is shorter has room");
+    assert!(recalled.passages.iter().all(|one| one.text != "p3"), "the message says it itself");
     ask.memory.top_facts = 0;
     assert!(ask.recalled("x", "s", finds.clone()).points.is_empty());
 
@@ -469,8 +470,8 @@ proptest! {
         prop_assert_eq!(request.messages[0].role, Role::User);
         prop_assert!(request.dropped_turns >= plain.dropped_turns);
         // It precedes the running turn directly, whatever is left out.
-        let of: Vec<PartOf> = made.spans.iter().rev().take(2).map(|(of, _)| *of).collect();
-        prop_assert_eq!(of, [PartOf::Running, PartOf::Recalled]);
+        let parts: Vec<PartOf> = made.spans.iter().rev().take(2).map(|(part, _)| *part).collect();
+        prop_assert_eq!(parts, [PartOf::Running, PartOf::Recalled]);
         let running = made.spans.last().unwrap().1;
         let (before, running) = request.messages.split_at(request.messages.len() - running);
         let told: Option<Message> = turn.told_recalled();

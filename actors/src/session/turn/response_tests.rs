@@ -100,7 +100,8 @@ fn the_model_is_told_what_to_correct_and_people_see_the_correction_alone() {
     assert!(job(&run).corrects);
     assert_eq!(job(&run).seam, "", "what was shown is void");
     let messages = &job(&run).request.messages;
-    let words: Vec<_> = messages.iter().map(|it| (it.role, it.content.inline().unwrap())).collect();
+    let words: Vec<_> =
+        messages.iter().map(|message| (message.role, message.content.inline().unwrap())).collect();
     assert_eq!(words[1], (Role::Assistant, MISFIT));
     assert_eq!(words[2].0, Role::User);
     assert!(words[2].1.contains("`age` must be of type integer, but is a string"), "{words:?}");
@@ -114,8 +115,12 @@ fn the_model_is_told_what_to_correct_and_people_see_the_correction_alone() {
     let (shown, notes) = ended(&run).shown();
     assert_eq!((shown.len(), notes), (6, vec![2, 4]), "history keeps what happened");
     run.says("thanks");
-    let said: Vec<_> =
-        job(&run).request.messages.iter().map(|it| it.content.inline().unwrap()).collect();
+    let said: Vec<_> = job(&run)
+        .request
+        .messages
+        .iter()
+        .map(|message| message.content.inline().unwrap())
+        .collect();
     assert_eq!(said, ["how old?", FITS, "thanks"], "later turns are shown how it ended");
     assert_replayed(&run);
 }

@@ -21,7 +21,6 @@ use crate::{agent::AgentOptions, llm::profile::LongestReply};
 /// The model that a call asks first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::session) struct Routed {
-    /// Which.
     pub(in crate::session) first: ModelRef,
     /// What routes decided; absent if there are none, or if the turn chose its model.
     pub(in crate::session) taken: Option<RouteTaken>,
@@ -53,7 +52,7 @@ impl Turn {
 impl SessionState {
     /// The model that the next call of this turn asks first.
     pub(in crate::session) fn routed(&self, turn: &Turn, options: &AgentOptions) -> Routed {
-        let is_allowed = |it: &&ModelRef| !turn.model_is_kept || options.allows(it);
+        let is_allowed = |model: &&ModelRef| !turn.model_is_kept || options.allows(model);
         if let Some(chosen) = turn.model.as_ref().filter(is_allowed) {
             return Routed { first: chosen.clone(), taken: None };
         }
@@ -77,8 +76,9 @@ impl SessionState {
         let all = InputKind::ALL.into_iter().filter_map(InputKind::media);
         facts.media = all.filter(|kind| kinds.contains(kind)).collect();
         let chosen = turn.map(|turn| &turn.sampling);
-        let max_tokens = chosen.and_then(|it| it.max_tokens).or(options.sampling.max_tokens);
-        let reasoning = chosen.and_then(|it| it.reasoning).or(options.sampling.reasoning);
+        let max_tokens =
+            chosen.and_then(|choice| choice.max_tokens).or(options.sampling.max_tokens);
+        let reasoning = chosen.and_then(|choice| choice.reasoning).or(options.sampling.reasoning);
         let longest = LongestReply { max_tokens, reasoning };
         facts.costs = options.profiles.route_costs(&options.routes, facts.tokens, longest);
         facts
@@ -91,7 +91,7 @@ impl SessionState {
         let prompt = self.prompt(turn, options);
         let view = RouteView::of(name.clone(), model, fallback, routes, prompt);
         let Some(turn) = turn else {
-            let Some(kept) = self.kept.model.as_ref().filter(|it| options.allows(it)) else {
+            let Some(kept) = self.kept.model.as_ref().filter(|model| options.allows(model)) else {
                 return view;
             };
             let mut fallback = options.chain(kept);

@@ -83,17 +83,17 @@ impl GiveStep {
 /// Decides about a job whose wait of `wait` is over and whose state is this. No runner may begin it
 /// afterwards, and what may have happened is never said not to have happened.
 pub fn settling(
-    it: &SettleJob,
+    settle: &SettleJob,
     state: Option<JobState>,
     wait: Duration,
     is_dead: impl Fn(ProcessId) -> bool,
 ) -> Settling {
-    let job = &it.job;
+    let job = &settle.job;
     let is_repeatable = job.class.is_repeatable();
     #[cfg(feature = "test-util")]
     let is_repeatable = is_repeatable || KernelBug::DeniesWhatBegan.is_in_folds();
     let not_begun = |by: Option<ProcessId>| {
-        let outcome = match &it.late {
+        let outcome = match &settle.late {
             Some(late) => {
                 let why = format!("no node started the call: {late}");
                 ToolOutcome::failed(ToolFailure::TimedOut, why)
@@ -104,7 +104,7 @@ pub fn settling(
     };
     match state {
         Some(JobState::Started { process, .. }) if !is_dead(process) => {
-            Settling::Wait { cancel: it.late.is_some().then_some(process) }
+            Settling::Wait { cancel: settle.late.is_some().then_some(process) }
         }
         // Of one with a probe, no worker was there to probe.
         Some(JobState::Started { process, .. }) if !is_repeatable => {
@@ -206,8 +206,8 @@ mod tests {
     }
 
     fn settled(class: EffectClass, late: Option<TimeLimit>, state: Option<JobState>) -> Settling {
-        let it = SettleJob { job: job(class), late, after: Vec::new() };
-        settling(&it, state, Duration::from_mins(1), |process| process == DEAD)
+        let settle = SettleJob { job: job(class), late, after: Vec::new() };
+        settling(&settle, state, Duration::from_mins(1), |process| process == DEAD)
     }
 
     /// What may have happened is never said not to have happened, and no runner may begin what is said

@@ -148,10 +148,10 @@ mod tests {
 
     fn activated(run: &PlayedActivation) -> Vec<SkillsActivated> {
         let sealed = run.journal.iter().flat_map(|record| decode_record(&record.bytes).unwrap());
-        let events = sealed.filter_map(|it| it.event::<SessionEvent>().unwrap());
+        let events = sealed.filter_map(|event| event.event::<SessionEvent>().unwrap());
         events
             .filter_map(|event| match event {
-                SessionEvent::SkillsActivated(it) => Some(it),
+                SessionEvent::SkillsActivated(activated) => Some(activated),
                 _ => None,
             })
             .collect()

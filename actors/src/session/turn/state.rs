@@ -237,7 +237,6 @@ pub enum StepEnd {
     },
     /// Badly.
     Failed {
-        /// How.
         failure: ModelFailure,
         /// What was said so far.
         partial: Text,
@@ -297,9 +296,9 @@ impl SessionState {
             }
             SessionInput::ToolResult(result) => self.bring(result),
             SessionInput::ClientResults(results) => self.bring_results(results),
-            SessionInput::ApprovalDecided(it) => {
-                if let Some(tool) = self.tools().find(|tool| tool.call == it.call) {
-                    tool.decide(it, head.ts);
+            SessionInput::ApprovalDecided(decision) => {
+                if let Some(tool) = self.tools().find(|tool| tool.call == decision.call) {
+                    tool.decide(decision, head.ts);
                 }
             }
             SessionInput::Continue { turn } => {
@@ -421,14 +420,14 @@ mod tests {
     fn only_a_stateless_session_at_rest_goes_by_itself() {
         let stateless = format!("default:openai:default:{}", Once::Random(7).peer().unwrap());
         let first = TurnId::from_u128(1);
-        let mut it = state(&stateless);
-        it.begin_turn(first, UserMessage::text("hello"), None);
-        it.fired(TimerId::of_rest(first));
-        assert!(!it.doomed && !it.open[0].cancelled, "a turn is open");
-        it.closed.extend(it.open.pop_front());
-        it.fired(TimerId::of_rest(TurnId::from_u128(2)));
-        assert!(!it.doomed, "another one's timer");
-        let mut gone_on = it.clone();
+        let mut session = state(&stateless);
+        session.begin_turn(first, UserMessage::text("hello"), None);
+        session.fired(TimerId::of_rest(first));
+        assert!(!session.doomed && !session.open[0].cancelled, "a turn is open");
+        session.closed.extend(session.open.pop_front());
+        session.fired(TimerId::of_rest(TurnId::from_u128(2)));
+        assert!(!session.doomed, "another one's timer");
+        let mut gone_on = session.clone();
         gone_on.begin_turn(TurnId::from_u128(2), UserMessage::text("and then?"), None);
         gone_on.fired(TimerId::of_rest(first));
         assert!(!gone_on.doomed && !gone_on.open[0].cancelled, "it was used since");
@@ -436,8 +435,8 @@ mod tests {
         gone_on.fired(TimerId::of_rest(first));
         gone_on.fired(TimerId::of_rest(TurnId::from_u128(2)));
         assert!(!gone_on.doomed, "it has become a conversation");
-        it.fired(TimerId::of_rest(first));
-        assert!(it.doomed);
+        session.fired(TimerId::of_rest(first));
+        assert!(session.doomed);
         let mut ada = state("default:openai:default:ada");
         ada.begin_turn(first, UserMessage::text("hello"), None);
         ada.closed.extend(ada.open.pop_front());

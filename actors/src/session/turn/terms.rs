@@ -93,7 +93,12 @@ pub(super) fn asked(
 
 pub(super) fn attempt(turn: &Turn, call: CallId) -> Attempt {
     let step = turn.steps.iter().find(|step| step.call == call).map(|step| step.attempt);
-    let summary = || turn.compaction.as_ref().filter(|it| it.call == call).map(|it| it.attempt);
+    let summary = || {
+        turn.compaction
+            .as_ref()
+            .filter(|compaction| compaction.call == call)
+            .map(|compaction| compaction.attempt)
+    };
     step.or_else(summary).map_or(Attempt(1), Attempt::next)
 }
 
@@ -269,7 +274,8 @@ fn most_input(state: &SessionState, turn: &Turn, next: &NextCall, grant: &Grant)
     let request = &next.request;
     let whole = whole(request);
     // The configuration that this call brings is not folded yet.
-    let is_alike = state.profile.as_ref().is_some_and(|it| begins_alike(it, &next.profile));
+    let is_alike =
+        state.profile.as_ref().is_some_and(|profile| begins_alike(profile, &next.profile));
     let prefix = state.prefix.as_ref().filter(|_| is_alike && !asks_hooks(&next.profile));
     let since = prefix.and_then(|prefix| {
         let added = added(state, turn, request, prefix)?;
@@ -287,7 +293,7 @@ fn most_input(state: &SessionState, turn: &Turn, next: &NextCall, grant: &Grant)
 
 /// Whether hooks may change its requests.
 pub(super) fn asks_hooks(profile: &Profile) -> bool {
-    profile.hooks.iter().any(|it| it.point == HookPoint::BeforeLlmCall)
+    profile.hooks.iter().any(|hook| hook.point == HookPoint::BeforeLlmCall)
 }
 
 /// Whether requests under two configurations begin alike, as far as those say.
@@ -358,14 +364,12 @@ fn added(
 fn most_tokens(model: &ModelRef, messages: &[Message]) -> u64 {
     let result_most = (TOOL_RESULT_CHARS as u64) * 4 + PART_MOST;
     let size = |one: &Message| {
-        let uses = one
-            .tool_uses
-            .iter()
-            .map(|it| (it.id.len() + it.name.len() + it.arguments.len()) as u64 + PART_MOST);
-        let replies = one
-            .tool_replies
-            .iter()
-            .map(|it| it.id.len() as u64 + it.content.bytes().min(result_most) + PART_MOST);
+        let uses = one.tool_uses.iter().map(|tool_use| {
+            (tool_use.id.len() + tool_use.name.len() + tool_use.arguments.len()) as u64 + PART_MOST
+        });
+        let replies = one.tool_replies.iter().map(|reply| {
+            reply.id.len() as u64 + reply.content.bytes().min(result_most) + PART_MOST
+        });
         let beside = one.blocks.as_ref().map_or(0, clawnode_proto::block::Blocks::bytes);
         let media = attached(one).map(|media| most_of_media(model, media));
         let parts = uses.chain(replies).chain(media).fold(0_u64, u64::saturating_add);
@@ -415,14 +419,15 @@ fn within(
     let (turn_name, session_name) = (SpendLimits::TURN, SpendLimits::SESSION);
     let (usd, of_tokens) = (BudgetUnit::Usd, BudgetUnit::Tokens);
     for (account, unit, limit, used) in [
-        (turn_name, usd, limits.turn_usd.map(|it| it.0), of_turn.usd.0),
+        (turn_name, usd, limits.turn_usd.map(|amount| amount.0), of_turn.usd.0),
         (turn_name, of_tokens, limits.turn_tokens, turn_tokens),
-        (session_name, usd, limits.session_usd.map(|it| it.0), session_usd),
+        (session_name, usd, limits.session_usd.map(|amount| amount.0), session_usd),
         (session_name, of_tokens, limits.session_tokens, before.saturating_add(turn_tokens)),
     ] {
         let Some(limit) = limit else { continue };
         let cost = cost(&terms, unit);
-        let output = cost.output_for(limit.saturating_sub(used)).map(|it| it.min(terms.output));
+        let output =
+            cost.output_for(limit.saturating_sub(used)).map(|tokens| tokens.min(terms.output));
         let Some(output) = output.filter(|output| *output >= terms.least_output) else {
             let (account, needed) = (account.to_owned(), cost.at(terms.least_output));
             let window = None;

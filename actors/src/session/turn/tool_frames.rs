@@ -16,7 +16,6 @@ use super::{
 /// What is recorded of a turn's tools, as clients see it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolFrames {
-    /// Of which turn.
     pub turn: TurnId,
     /// Whether it begins with the turn: no model call tells of a planned one.
     pub begins: bool,
@@ -31,7 +30,7 @@ impl ToolFrames {
     /// call told of them.
     pub(in crate::session) fn of(turn: &Turn, step: &Step) -> Self {
         let begins = turn.plan.is_some();
-        let before = turn.steps.iter().take_while(|it| begins && it.call != step.call);
+        let before = turn.steps.iter().take_while(|earlier| begins && earlier.call != step.call);
         let steps = before.chain([step]);
         let frames = steps.flat_map(|step| frames(turn.id, step.call, &step.tools)).collect();
         Self { turn: turn.id, begins, frames }
@@ -174,9 +173,9 @@ mod tests {
         run.replies(&[("far", r#"{"at":1}"#), ("none", "{}")]);
         // The second one is no tool, which is recorded; its result is sent after that of the first.
         assert_eq!(told(&run), ["use", "use"]);
-        let Some((_, SessionJob::Publish(it))) = run.started.pop() else { panic!("no job") };
+        let Some((_, SessionJob::Publish(publish))) = run.started.pop() else { panic!("no job") };
         let end = ToolEnd::Known { outcome: ToolOutcome::done("did") };
-        let result = ToolResult { call: it.job.call, nonce: it.job.nonce, end };
+        let result = ToolResult { call: publish.job.call, nonce: publish.job.nonce, end };
         run.hears("result", &SessionInput::ToolResult(result));
         assert!(matches!(run.started.last(), Some((_, SessionJob::Call(_)))), "{:?}", run.started);
         assert_eq!(told(&run), ["use", "use", "result", "result"]);

@@ -216,7 +216,9 @@ impl Inner {
     fn is_sweeper(&self) -> bool {
         let me = self.context.process;
         let works = |roles: &[NodeRole]| roles.contains(&NodeRole::Worker);
-        let older = |it: &Members| it.alive.iter().any(|one| works(&one.roles) && one.process < me);
+        let older = |members: &Members| {
+            members.alive.iter().any(|one| works(&one.roles) && one.process < me)
+        };
         !self.context.peers.peek(older)
     }
 

@@ -40,7 +40,7 @@ pub async fn record(storage: &Storage, job: JobId) -> Result<Option<JobRecord>, 
 /// All that is kept, in no order; what a later build wrote is left out.
 pub async fn list(storage: &Storage) -> Result<Vec<JobRecord>, StoreError> {
     let entries = storage.bucket.list(ARCHIVE_KEYS).await?;
-    Ok(entries.iter().filter_map(|(_, it)| JobRecord::from_bytes(&it.value).ok()).collect())
+    Ok(entries.iter().filter_map(|(_, entry)| JobRecord::from_bytes(&entry.value).ok()).collect())
 }
 
 /// The result of writing a run into its job's record.
@@ -104,8 +104,8 @@ async fn try_put_run(
 /// Records a run: replaces what was known of it, or adds it as the last one. Returns its number,
 /// and the runs that had to go.
 fn record_run(record: &mut JobRecord, mut run: JobRun) -> (u32, Vec<JobRun>) {
-    let is_it = |it: &JobRun| (it.process, it.began) == (run.process, run.began);
-    match record.runs.iter_mut().find(|it| is_it(it)) {
+    let is_it = |other: &JobRun| (other.process, other.began) == (run.process, run.began);
+    match record.runs.iter_mut().find(|other| is_it(other)) {
         Some(known) => {
             run.number = known.number;
             *known = run;

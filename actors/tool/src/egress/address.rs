@@ -112,8 +112,8 @@ pub(super) fn special(address: IpAddr) -> Option<Special> {
     match address {
         IpAddr::V4(v4) => {
             let bits = v4.to_bits();
-            let found = V4.iter().find(|(of, length, _)| {
-                begins(bits.into(), Ipv4Addr::from(*of).to_bits().into(), *length + 96)
+            let found = V4.iter().find(|(network, length, _)| {
+                begins(bits.into(), Ipv4Addr::from(*network).to_bits().into(), *length + 96)
             });
             found.map(|(.., special)| *special)
         }
@@ -123,7 +123,7 @@ pub(super) fn special(address: IpAddr) -> Option<Special> {
 
 fn special_v6(address: Ipv6Addr) -> Option<Special> {
     let bits = address.to_bits();
-    let found = V6.iter().find(|(of, length, _)| begins(bits, *of, *length));
+    let found = V6.iter().find(|(network, length, _)| begins(bits, *network, *length));
     if let Some((.., special)) = found {
         Some(*special)
     } else if begins(bits, MULTICAST.0, MULTICAST.1) {
@@ -134,8 +134,8 @@ fn special_v6(address: Ipv6Addr) -> Option<Special> {
 }
 
 /// Whether the first `length` of 128 bits are the same.
-fn begins(bits: u128, of: u128, length: u32) -> bool {
-    (bits ^ of).checked_shr(128 - length).unwrap_or(0) == 0
+fn begins(bits: u128, network: u128, length: u32) -> bool {
+    (bits ^ network).checked_shr(128 - length).unwrap_or(0) == 0
 }
 
 /// The address that begins with these two parts.

@@ -80,11 +80,11 @@ impl Example<'_> {
 /// A value that the schema itself names.
 fn given(keywords: &Map<String, Value>) -> Option<&Value> {
     let first = |name: &str| keywords.get(name).and_then(Value::as_array)?.first();
-    let of = |name: &str| keywords.get(name);
-    of("const")
+    let keyword = |name: &str| keywords.get(name);
+    keyword("const")
         .or_else(|| first("examples"))
-        .or_else(|| of("example"))
-        .or_else(|| of("default"))
+        .or_else(|| keyword("example"))
+        .or_else(|| keyword("default"))
         .or_else(|| first("enum"))
 }
 

@@ -346,7 +346,7 @@ mod tests {
             (bound(), bound())
                 .prop_map(|(a, b)| json!({"type": "number", "minimum": a, "exclusiveMaximum": b})),
             prop_oneof![Just(1e-300), Just(1e300), Just(0.1), Just(3.0)]
-                .prop_map(|of| json!({"type": ["integer", "null"], "multipleOf": of})),
+                .prop_map(|multiple| json!({"type": ["integer", "null"], "multipleOf": multiple})),
             (0_u64..5, any::<u64>())
                 .prop_map(|(a, b)| json!({"type": "string", "minLength": a, "maxLength": b})),
             prop::sample::select(vec!["^a+$", "\\p{L}{3}", "(a|b)*c", ""])

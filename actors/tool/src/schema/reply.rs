@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_schema_that_cannot_be_used_is_refused_with_its_place() {
-        let deep = (0..40).fold(json!({}), |it, _| json!({"items": {"not": it}}));
+        let deep = (0..40).fold(json!({}), |inner, _| json!({"items": {"not": inner}}));
         for (schema, words) in [
             (json!({"type": "objet"}), "schema is not valid: `/type`"),
             (json!({"properties": {"a": {"minLength": -1}}}), "`/properties/a/minLength`"),

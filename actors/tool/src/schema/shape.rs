@@ -90,8 +90,8 @@ impl SchemaShape<'_> {
 
     /// Such as ` (1 to 100)`.
     fn bounds(&mut self, keywords: &Map<String, Value>) {
-        let of = |name: &str| keywords.get(name).filter(|bound| bound.is_number());
-        let text = match (of("minimum"), of("maximum")) {
+        let bound_of = |name: &str| keywords.get(name).filter(|bound| bound.is_number());
+        let text = match (bound_of("minimum"), bound_of("maximum")) {
             (Some(least), Some(most)) => format!(" ({least} to {most})"),
             (Some(least), None) => format!(" (at least {least})"),
             (None, Some(most)) => format!(" (at most {most})"),

@@ -20,7 +20,6 @@ const INTRODUCTION: &str = "# Skills\n\nEach skill has instructions for certain 
 /// The skills of one agent, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgentSkills {
-    /// The skills.
     pub skills: Vec<Arc<Skill>>,
     /// What its system prompt says of them; empty if there are none.
     pub catalogue: String,
@@ -31,8 +30,10 @@ pub struct AgentSkills {
 impl AgentSkills {
     /// Those of `all` whose names fit one of these patterns.
     pub fn chosen(all: &[Arc<Skill>], patterns: &[String]) -> Self {
-        let patterns: Vec<Pattern> = patterns.iter().map(|it| Pattern::from(it.as_str())).collect();
-        let is_chosen = |skill: &&Arc<Skill>| patterns.iter().any(|it| it.fits(&skill.head.name));
+        let patterns: Vec<Pattern> =
+            patterns.iter().map(|pattern| Pattern::from(pattern.as_str())).collect();
+        let is_chosen =
+            |skill: &&Arc<Skill>| patterns.iter().any(|pattern| pattern.fits(&skill.head.name));
         let skills: Vec<Arc<Skill>> = all.iter().filter(is_chosen).cloned().collect();
         let (catalogue, unnamed) = catalogue(&skills);
         Self { skills, catalogue, unnamed }
@@ -56,7 +57,7 @@ impl AgentSkills {
         let message = message.to_lowercase();
         let mut room = SKILLS_SHOWN_BYTES;
         let called = self.skills.iter().filter(|skill| {
-            let is_called = skill.head.triggers.iter().any(|it| has_phrase(&message, it));
+            let is_called = skill.head.triggers.iter().any(|trigger| has_phrase(&message, trigger));
             let fits = is_called && skill.text.len() <= room;
             room -= if fits { skill.text.len() } else { 0 };
             fits
@@ -70,8 +71,8 @@ fn has_phrase(text: &str, phrase: &str) -> bool {
     let is_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
     let (first, last) = (phrase.chars().next(), phrase.chars().next_back());
     text.match_indices(phrase).any(|(at, _)| {
-        let before = text.get(..at).and_then(|it| it.chars().next_back());
-        let after = text.get(at + phrase.len()..).and_then(|it| it.chars().next());
+        let before = text.get(..at).and_then(|text| text.chars().next_back());
+        let after = text.get(at + phrase.len()..).and_then(|text| text.chars().next());
         let goes_on = |edge, beside| is_word(edge) && is_word(beside);
         !goes_on(first, before) && !goes_on(last, after)
     })
@@ -133,7 +134,7 @@ mod tests {
     use super::{super::SkillHead, *};
 
     fn skill(name: &str, description: &str, triggers: &[&str], text: &str) -> Arc<Skill> {
-        let triggers = triggers.iter().map(|it| (*it).to_owned()).collect();
+        let triggers = triggers.iter().map(|trigger| (*trigger).to_owned()).collect();
         let (name, description) = (name.to_owned(), description.to_owned());
         Arc::new(Skill {
             head: SkillHead { name, description, triggers, ..SkillHead::default() },
@@ -156,8 +157,9 @@ mod tests {
         assert!(few.catalogue.ends_with("é…") && few.unnamed == 0);
         for count in [20, 30, 200] {
             let name = |number| format!("skill-{number:03}");
-            let all: Vec<_> =
-                (0..count).map(|it| skill(&name(it), &"long ".repeat(100), &[], "x")).collect();
+            let all: Vec<_> = (0..count)
+                .map(|number| skill(&name(number), &"long ".repeat(100), &[], "x"))
+                .collect();
             let many = of(&all);
             assert!(many.catalogue.len() <= CATALOGUE_BYTES, "{}", many.catalogue.len());
             let named = many.catalogue.matches("- `skill-").count();
@@ -171,9 +173,10 @@ mod tests {
     fn an_agent_has_the_skills_that_it_names() {
         let all = ["deploy-app", "deploy-db", "review"].map(|name| skill(name, "d", &[], "x"));
         let names = |patterns: &[&str]| {
-            let patterns: Vec<String> = patterns.iter().map(|it| (*it).to_owned()).collect();
+            let patterns: Vec<String> =
+                patterns.iter().map(|pattern| (*pattern).to_owned()).collect();
             let chosen = AgentSkills::chosen(&all, &patterns);
-            chosen.skills.iter().map(|it| it.head.name.clone()).collect::<Vec<_>>()
+            chosen.skills.iter().map(|skill| skill.head.name.clone()).collect::<Vec<_>>()
         };
         assert_eq!(names(&["*"]).len(), 3);
         assert_eq!(names(&["review", "deploy-d*"]), ["deploy-db", "review"]);
@@ -190,7 +193,7 @@ mod tests {
         let skills = of(&all);
         let called = |message: &str| {
             let called = skills.triggered(message);
-            called.into_iter().map(|it| it.head.name.clone()).collect::<Vec<_>>()
+            called.into_iter().map(|skill| skill.head.name.clone()).collect::<Vec<_>>()
         };
         assert_eq!(called("Please DEPLOY it."), ["deploy"]);
         assert_eq!(called("we go live, now"), ["deploy"]);
@@ -210,9 +213,10 @@ mod tests {
         ];
         let skills = of(&all);
         let names: Vec<&str> =
-            skills.triggered("go").into_iter().map(|it| it.head.name.as_str()).collect();
+            skills.triggered("go").into_iter().map(|skill| skill.head.name.as_str()).collect();
         assert_eq!(names, ["a", "c"]);
-        let many: Vec<_> = (0..9).map(|it| skill(&format!("s{it}"), "d", &["go"], "x")).collect();
+        let many: Vec<_> =
+            (0..9).map(|number| skill(&format!("s{number}"), "d", &["go"], "x")).collect();
         assert_eq!(of(&many).triggered("go").len(), SKILLS_TRIGGERED);
     }
 }

@@ -105,7 +105,8 @@ pub fn read_folders(folders: &[PathBuf]) -> FoundSkills {
 pub fn read_skill(place: &Path) -> Result<Skill, SkillFault> {
     let failed = |what: String| SkillFault { path: place.to_owned(), what };
     let place = std::path::absolute(place).map_err(|error| failed(error.to_string()))?;
-    let (Some(parent), Some(name)) = (place.parent(), place.file_name().and_then(|it| it.to_str()))
+    let (Some(parent), Some(name)) =
+        (place.parent(), place.file_name().and_then(|name| name.to_str()))
     else {
         return Err(failed("it has no name".to_owned()));
     };
@@ -291,7 +292,7 @@ mod tests {
         let found = read_folders(std::slice::from_ref(&folder));
         assert_eq!(names(&found), ["alpha", "beta"]);
         let fault = |name: &str| {
-            let is_it = |it: &&SkillFault| it.path.starts_with(folder.join(name));
+            let is_it = |fault: &&SkillFault| fault.path.starts_with(folder.join(name));
             let mut all = found.faults.iter().filter(is_it);
             let fault = all.next().unwrap_or_else(|| panic!("{name}: {:?}", found.faults));
             assert_eq!(all.next(), None);
@@ -327,7 +328,7 @@ mod tests {
         assert_eq!(found.skills.len(), SKILLS);
         assert_eq!(found.skills.last().unwrap().folder, one.join("same"));
         let told: Vec<(&Path, &str)> =
-            found.faults.iter().map(|it| (it.path.as_path(), it.what.as_str())).collect();
+            found.faults.iter().map(|fault| (fault.path.as_path(), fault.what.as_str())).collect();
         assert_eq!(told.len(), 4, "{told:?}");
         assert!(told[0].0.ends_with("n199") && told[0].1.contains("200 skills"), "{told:?}");
         assert!(told[2].0 == two.join("same") && told[2].1.contains("of this name"), "{told:?}");

@@ -139,8 +139,8 @@ impl SkillHead {
             }
         };
         if key == TRIGGERS_KEY {
-            let triggers = values.iter().map(|it| it.trim().to_lowercase());
-            self.triggers = triggers.filter(|it| !it.is_empty()).collect();
+            let triggers = values.iter().map(|trigger| trigger.trim().to_lowercase());
+            self.triggers = triggers.filter(|trigger| !trigger.is_empty()).collect();
         }
         self.metadata.push((key, values.join(", ")));
         Ok(())
@@ -157,7 +157,7 @@ impl SkillHead {
         if long(&self.description, DESCRIPTION_CHARS) {
             return Err(format!("`description` has more than {DESCRIPTION_CHARS} characters"));
         }
-        if self.compatibility.as_deref().is_some_and(|it| long(it, COMPATIBILITY_CHARS)) {
+        if self.compatibility.as_deref().is_some_and(|text| long(text, COMPATIBILITY_CHARS)) {
             return Err(format!("`compatibility` has more than {COMPATIBILITY_CHARS} characters"));
         }
         if self.metadata.len() > PAIRS {
@@ -166,7 +166,7 @@ impl SkillHead {
         if self.triggers.len() > TRIGGERS {
             return Err(format!("`metadata.triggers` has more than {TRIGGERS} entries"));
         }
-        if self.triggers.iter().any(|it| long(it, TRIGGER_CHARS)) {
+        if self.triggers.iter().any(|trigger| long(trigger, TRIGGER_CHARS)) {
             return Err(format!("a trigger has more than {TRIGGER_CHARS} characters"));
         }
         // An operator reads these in a terminal, and a model in its prompt.

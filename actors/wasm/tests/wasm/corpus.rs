@@ -67,52 +67,58 @@ const BEYOND: &str = "(drop (memory.grow (i32.const 1024)))
     (call $ok (i32.const 1024) (i32.const 3))";
 
 fn corpus() -> Vec<Hostile> {
-    let with = |more: &'static str, mut it: Hostile| {
-        it.text.more = more;
-        it
+    let with = |more: &'static str, mut hostile: Hostile| {
+        hostile.text.more = more;
+        hostile
     };
-    let asking = |mut it: Hostile| {
-        it.text.http = true;
-        it
+    let asking = |mut hostile: Hostile| {
+        hostile.text.http = true;
+        hostile
     };
     vec![
         hostile("an endless loop", FOREVER, timed_out),
         with(
             "(func $f (call $f) (call $f))",
-            hostile("recursion", "(call $f) unreachable", |it| trapped(it, "call stack exhausted")),
+            hostile("recursion", "(call $f) unreachable", |error| {
+                trapped(error, "call stack exhausted")
+            }),
         ),
-        hostile("all memory", GROW, |it| trapped(it, "refused more memory")),
+        hostile("all memory", GROW, |error| trapped(error, "refused more memory")),
         with(
             "(table $t 1 funcref)",
             hostile(
                 "a huge table",
                 "(if (i32.eq (table.grow $t (ref.null func) (i32.const 0x10000000))
                    (i32.const -1)) (then unreachable)) (i32.const 512)",
-                |it| trapped(it, "refused more elements of a table"),
+                |error| trapped(error, "refused more elements of a table"),
             ),
         ),
-        asking(hostile("a million calls to the host", ASK, |it| trapped(it, "10000 calls"))),
-        asking(hostile("a request that is larger than it looks", AMPLIFY, |it| {
-            trapped(it, "fuel")
+        asking(hostile("a million calls to the host", ASK, |error| trapped(error, "10000 calls"))),
+        asking(hostile("a request that is larger than it looks", AMPLIFY, |error| {
+            trapped(error, "fuel")
         })),
-        hostile("a trap", "unreachable", |it| trapped(it, "unreachable")),
-        hostile("a division", "(i32.div_u (i32.const 1) (local.get $n))", |it| trapped(it, "zero")),
-        hostile("a result beyond its memory", "(call $ok (i32.const -16) (i32.const 64))", |it| {
-            trapped(it, "")
+        hostile("a trap", "unreachable", |error| trapped(error, "unreachable")),
+        hostile("a division", "(i32.div_u (i32.const 1) (local.get $n))", |error| {
+            trapped(error, "zero")
         }),
+        hostile(
+            "a result beyond its memory",
+            "(call $ok (i32.const -16) (i32.const 64))",
+            |error| trapped(error, ""),
+        ),
         hostile(
             "a result that is no text",
             "(i32.store (i32.const 600) (i32.const 0xfffefdfc))
             (call $ok (i32.const 600) (i32.const 4))",
-            |it| trapped(it, "utf-8"),
+            |error| trapped(error, "utf-8"),
         ),
-        hostile("a result that has no place", "(i32.const -4)", |it| trapped(it, "")),
+        hostile("a result that has no place", "(i32.const -4)", |error| trapped(error, "")),
         hostile(
             "no such result",
             "(call $put (i32.const 512) (i32.const 7)) (i32.const 512)",
-            |it| trapped(it, ""),
+            |error| trapped(error, ""),
         ),
-        hostile("a huge result", LARGE, |it| trapped(it, "fuel")),
+        hostile("a huge result", LARGE, |error| trapped(error, "fuel")),
         Hostile {
             name: "an endless welcome",
             text: PluginText { realloc: "(loop $again (br $again))", ..PluginText::default() },
@@ -126,7 +132,7 @@ fn corpus() -> Vec<Hostile> {
         Hostile {
             name: "a trap at the farewell",
             text: PluginText { post: Some("unreachable"), ..PluginText::default() },
-            ends: |it| trapped(it, "unreachable"),
+            ends: |error| trapped(error, "unreachable"),
         },
     ]
 }
@@ -135,16 +141,21 @@ fn corpus() -> Vec<Hostile> {
 fn s_16_a_hostile_plugin_ends_and_its_host_lives() {
     let engine = engine();
     let good = load(&engine, &calls(ECHO));
-    for it in corpus() {
-        let plugin = load(&engine, &it.text.bytes().unwrap());
+    for hostile in corpus() {
+        let plugin = load(&engine, &hostile.text.bytes().unwrap());
         let begun = Instant::now();
         // Only what ends by its deadline needs a near one: another limit may take a busy machine longer.
-        let time = if (it.ends)(&CallError::TimedOut(SHORT)) { SHORT } else { LONG };
+        let time = if (hostile.ends)(&CallError::TimedOut(SHORT)) { SHORT } else { LONG };
         let error = call(&plugin, "{}", time).unwrap_err();
-        assert!((it.ends)(&error), "{}: {error:?}", it.name);
+        assert!((hostile.ends)(&error), "{}: {error:?}", hostile.name);
         // Far beyond the deadline, and far below what the call would take: the figure is a bench's.
-        assert!(begun.elapsed() < Duration::from_secs(20), "{}: {:?}", it.name, begun.elapsed());
-        assert_eq!(call(&good, "alive", LONG).unwrap(), "alive", "after {}", it.name);
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "{}: {:?}",
+            hostile.name,
+            begun.elapsed()
+        );
+        assert_eq!(call(&good, "alive", LONG).unwrap(), "alive", "after {}", hostile.name);
     }
 }
 
@@ -250,9 +261,9 @@ fn s_16_planted_bugs_are_found() {
         assert!(!with_bug.as_ref().is_err_and(sound_ends), "{planted:?}: {with_bug:?}");
     };
     is_found(WasmBug::NoDeadline, FOREVER, timed_out);
-    is_found(WasmBug::NoLimiter, BEYOND, |it| trapped(it, "refused more memory"));
-    is_found(WasmBug::LooseLift, LARGE, |it| trapped(it, "fuel"));
-    is_found(WasmBug::Uncounted, ASK, |it| trapped(it, "10000 calls"));
+    is_found(WasmBug::NoLimiter, BEYOND, |error| trapped(error, "refused more memory"));
+    is_found(WasmBug::LooseLift, LARGE, |error| trapped(error, "fuel"));
+    is_found(WasmBug::Uncounted, ASK, |error| trapped(error, "10000 calls"));
 }
 
 /// Ten seconds of a core and more: what a call may compute is bounded whatever its deadline.

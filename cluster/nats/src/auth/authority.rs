@@ -221,7 +221,7 @@ impl Authority {
                     BusRole::Admission => RoleGrants::default(),
                     role => RoleGrants::of(*role, &self.prefix),
                 };
-                let more = self.widened.iter().filter(|(it, _)| it == role);
+                let more = self.widened.iter().filter(|(widened, _)| widened == role);
                 grants.publish.extend(more.clone().map(|(_, subject)| subject.clone()));
                 grants.subscribe.extend(more.map(|(_, subject)| subject.clone()));
                 json!({
@@ -272,11 +272,11 @@ impl Authority {
     pub fn brief(
         &self,
         role: BusRole,
-        of: Option<&Credential>,
+        credential: Option<&Credential>,
         now: u64,
         ttl: u64,
     ) -> Result<Credential, AuthorityError> {
-        let seed = match of {
+        let seed = match credential {
             Some(credential) => credential.seed().to_owned(),
             None => seed_of(&KeyPair::new_user())?,
         };
@@ -483,7 +483,8 @@ mod tests {
     fn an_account_is_later_than_the_one_before_its_change() {
         let mut authority = Authority::new("lab", &Prefix::default()).unwrap();
         authority.issue(BusRole::Worker, "one", 100, 60).unwrap();
-        let signed = |it: &Authority| jwt::read(&it.account_jwt(100).unwrap()).unwrap().iat;
+        let signed =
+            |authority: &Authority| jwt::read(&authority.account_jwt(100).unwrap()).unwrap().iat;
         let mut times = vec![signed(&authority)];
         authority.revoke("one", 100).unwrap();
         times.push(signed(&authority));

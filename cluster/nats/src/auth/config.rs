@@ -89,7 +89,8 @@ impl BusServer {
 
     /// Whether only its own host reaches it.
     pub fn is_loopback(&self) -> bool {
-        self.host == "localhost" || self.host.parse().is_ok_and(|it: IpAddr| it.is_loopback())
+        self.host == "localhost"
+            || self.host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
     }
 
     fn at(&self, port: u16) -> String {

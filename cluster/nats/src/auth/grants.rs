@@ -352,8 +352,11 @@ mod tests {
         for role in BusRole::ALL {
             let granted = RoleGrants::of(role, &Prefix::default()).publish;
             for subject in granted.iter().filter(|subject| subject.starts_with("cn.")) {
-                let it = family(subject);
-                assert!(told.contains(&it), "{role} may write `{subject}`, and no row has `{it}`");
+                let family = family(subject);
+                assert!(
+                    told.contains(&family),
+                    "{role} may write `{subject}`, and no row has `{family}`"
+                );
             }
         }
     }
@@ -384,18 +387,18 @@ mod tests {
             assert!(!worker.publish.iter().any(|subject| subject.starts_with(&keys)));
         }
         let pins = prefix.bucket(&format!("{MCP_KEYS}*"));
-        for it in [&gateway, &worker] {
-            assert!(it.publish.contains(&pins));
-            assert!(!it.publish.contains(&prefix.buckets()));
+        for grants in [&gateway, &worker] {
+            assert!(grants.publish.contains(&pins));
+            assert!(!grants.publish.contains(&prefix.buckets()));
         }
         let host_keys = prefix.bucket(&format!("{SSH_KEYS}*"));
         assert!(worker.publish.contains(&host_keys) && !gateway.publish.contains(&host_keys));
         let kept = prefix.bucket(STORE_KEYS);
         assert_eq!(worker.publish.iter().filter(|subject| subject.starts_with(&kept)).count(), 2);
         assert!(!gateway.publish.iter().any(|subject| subject.starts_with(&kept)));
-        for it in [gateway, worker] {
-            assert!(!it.publish.iter().any(|subject| subject.contains("STREAM.CREATE")));
-            assert!(!it.publish.iter().any(|subject| subject.contains("MSG.DELETE")));
+        for grants in [gateway, worker] {
+            assert!(!grants.publish.iter().any(|subject| subject.contains("STREAM.CREATE")));
+            assert!(!grants.publish.iter().any(|subject| subject.contains("MSG.DELETE")));
         }
     }
 }

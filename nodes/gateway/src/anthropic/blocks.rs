@@ -240,7 +240,7 @@ impl RequestBlock<'_> {
 
     fn text(&self) -> Result<String, AnthropicError> {
         let is_empty = |value: &Value| value.as_array().is_some_and(Vec::is_empty);
-        if self.fields.get("citations").is_some_and(|it| !is_empty(it)) {
+        if self.fields.get("citations").is_some_and(|citations| !is_empty(citations)) {
             let path = format!("{}.citations", self.path);
             return Err(AnthropicError::unsupported(&path, "citations are not offered"));
         }
@@ -268,7 +268,11 @@ impl RequestBlock<'_> {
     fn call(&self) -> Result<ToolUse, AnthropicError> {
         self.knows(&["id", "name", "input", "caller"])?;
         let path = |name: &str| format!("{}.{name}", self.path);
-        if self.fields.get("caller").is_some_and(|it| it.get("type") != Some(&"direct".into())) {
+        if self
+            .fields
+            .get("caller")
+            .is_some_and(|caller| caller.get("type") != Some(&"direct".into()))
+        {
             return Err(AnthropicError::unsupported(&path("caller"), "only `direct` is offered"));
         }
         let (id, name) = (self.field("id")?.to_owned(), self.field("name")?.to_owned());
@@ -305,7 +309,7 @@ impl RequestBlock<'_> {
         self.knows(&["source", "title", "context", "citations"])?;
         let path = |name: &str| format!("{}.{name}", self.path);
         let off = Some(&Value::Bool(false));
-        if self.fields.get("citations").is_some_and(|it| it.get("enabled") != off) {
+        if self.fields.get("citations").is_some_and(|citations| citations.get("enabled") != off) {
             return Err(AnthropicError::unsupported(&path("citations"), "it is not offered"));
         }
         let text = |name: &str| match self.fields.get(name) {

@@ -63,8 +63,8 @@ const COUNTED: [&str; 8] = [
 /// Parameters of Anthropic's API that are known, and the only values of them that mean what is done here
 /// anyway. Any other parameter is refused: a client relies on what it asks for.
 const REFUSED: [RefusedParameter; 4] = [
-    ("service_tier", |it| it == "auto" || it == "standard_only", "it is not passed on"),
-    ("speed", |it| it == "standard", "it is not passed on"),
+    ("service_tier", |value| value == "auto" || value == "standard_only", "it is not passed on"),
+    ("speed", |value| value == "standard", "it is not passed on"),
     ("container", |_| false, "containers are not offered"),
     ("mcp_servers", is_empty_list, "the agent has the servers of its configuration"),
 ];
@@ -158,7 +158,8 @@ fn refuse(fields: &Map<String, Value>, used: &[&str]) -> Result<(), AnthropicErr
             return Err(AnthropicError::unsupported(name, why));
         }
     }
-    let is_known = |name: &str| used.contains(&name) || REFUSED.iter().any(|(it, ..)| *it == name);
+    let is_known =
+        |name: &str| used.contains(&name) || REFUSED.iter().any(|(refused, ..)| *refused == name);
     if let Some(name) = fields.keys().find(|name| !is_known(name)) {
         let name = short(name);
         let message = format!("there is no parameter `{name}`");
@@ -316,10 +317,10 @@ mod tests {
         messages.as_array_mut().unwrap().push(json!({"role": "assistant", "content": "so"}));
         messages.as_array_mut().unwrap().push(json!({"role": "user", "content": "and?"}));
         let message = sent(json!({"messages": messages})).message;
-        let roles: Vec<Role> = message.history.iter().map(|it| it.role).collect();
+        let roles: Vec<Role> = message.history.iter().map(|message| message.role).collect();
         assert_eq!(roles, [Role::User, Role::Assistant, Role::User, Role::Assistant]);
         let failed: Vec<bool> =
-            message.history[2].tool_replies.iter().map(|it| it.is_error).collect();
+            message.history[2].tool_replies.iter().map(|reply| reply.is_error).collect();
         assert_eq!(failed, [false, true]);
     }
 

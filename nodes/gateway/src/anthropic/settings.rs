@@ -12,7 +12,8 @@ const STOPS: usize = 16;
 pub(super) fn sampling(fields: &Map<String, Value>) -> Result<Sampling, AnthropicError> {
     let (tool_choice, one_at_a_time) = tools::choice(fields)?;
     let max_tokens = fields.get("max_tokens").and_then(Value::as_u64);
-    let max_tokens = max_tokens.and_then(|it| u32::try_from(it).ok()).filter(|it| *it > 0);
+    let max_tokens =
+        max_tokens.and_then(|tokens| u32::try_from(tokens).ok()).filter(|tokens| *tokens > 0);
     let max_tokens = max_tokens.ok_or_else(|| {
         AnthropicError::invalid("max_tokens", "it is missing, or no number of tokens")
     })?;
@@ -25,7 +26,7 @@ pub(super) fn sampling(fields: &Map<String, Value>) -> Result<Sampling, Anthropi
     Ok(Sampling {
         temperature: share(fields, "temperature")?,
         // All words are what a provider chooses from anyway, and some take not both of these settings.
-        top_p: share(fields, "top_p")?.filter(|it| *it < 1.0),
+        top_p: share(fields, "top_p")?.filter(|share| *share < 1.0),
         top_k: top_k(fields)?,
         max_tokens: Some(max_tokens.saturating_sub(thoughts)),
         stop: stops(fields)?,
@@ -73,7 +74,7 @@ fn reasoning(
     match thinking.get("type").and_then(Value::as_str) {
         Some("enabled") => {
             let tokens = budget.and_then(Value::as_u64).and_then(Reasoning::tokens);
-            let tokens = tokens.filter(|it| it.budget() < max_tokens);
+            let tokens = tokens.filter(|effort| effort.budget() < max_tokens);
             let what = format!(
                 "it is not a number of tokens from {} to below `max_tokens`",
                 Reasoning::MIN_TOKENS
@@ -118,14 +119,15 @@ fn output_config(fields: &Map<String, Value>) -> Result<Map<String, Value>, Anth
 /// A number from 0 to 1.
 fn share(fields: &Map<String, Value>, name: &str) -> Result<Option<f64>, AnthropicError> {
     let Some(value) = fields.get(name) else { return Ok(None) };
-    let number = value.as_f64().filter(|it| (0.0..=1.0).contains(it));
+    let number = value.as_f64().filter(|number| (0.0..=1.0).contains(number));
     number.map(Some).ok_or_else(|| AnthropicError::invalid(name, "it is not a number from 0 to 1"))
 }
 
 /// A number of words, of which there is at least one.
 fn top_k(fields: &Map<String, Value>) -> Result<Option<u32>, AnthropicError> {
     let Some(value) = fields.get("top_k") else { return Ok(None) };
-    let number = value.as_u64().and_then(|it| u32::try_from(it).ok()).filter(|it| *it > 0);
+    let number =
+        value.as_u64().and_then(|number| u32::try_from(number).ok()).filter(|number| *number > 0);
     number.map(Some).ok_or_else(|| AnthropicError::invalid("top_k", "it is not a number of words"))
 }
 

@@ -121,13 +121,13 @@ pub(super) fn brought(said: &[RequestMessage]) -> Result<Option<BroughtResults>,
         let Said::Tool { id, content, .. } = said else { break };
         let invalid =
             |what: String| Err(OpenAiError::invalid(format!("messages[{at}].tool_call_id"), what));
-        let Some((call, of)) = tools::call_of(id) else {
+        let Some((call, call_session)) = tools::call_of(id) else {
             let id = short(id);
             return invalid(format!(
                 "`{id}` is no tool call of this server; send its id unchanged"
             ));
         };
-        if *session.get_or_insert(of) != of {
+        if *session.get_or_insert(call_session) != call_session {
             return invalid("the results belong to tool calls of two sessions".to_owned());
         }
         results.push((call, content.text.clone()));

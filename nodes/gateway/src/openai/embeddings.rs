@@ -148,8 +148,8 @@ impl AskedVectors {
 
 fn dimensions(fields: &Map<String, Value>) -> Result<Option<u32>, OpenAiError> {
     let Some(value) = fields.get("dimensions") else { return Ok(None) };
-    let number = value.as_u64().and_then(|it| u32::try_from(it).ok());
-    let fits = number.filter(|it| (1..=EMBED_DIMENSIONS).contains(&(*it as usize)));
+    let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
+    let fits = number.filter(|size| (1..=EMBED_DIMENSIONS).contains(&(*size as usize)));
     let what = format!("`dimensions` is not a number from 1 to {EMBED_DIMENSIONS}");
     fits.map(Some).ok_or_else(|| OpenAiError::invalid("dimensions", what))
 }

@@ -52,7 +52,7 @@ fn named_schema(given: Option<&Value>) -> Result<ResponseSchema, OpenAiError> {
         return wrong("name", "a name of up to 64 letters, digits, `_` and `-`");
     }
     // The reply is held to every word of the schema in any case.
-    if given.get("strict").is_some_and(|it| !it.is_boolean() && !it.is_null()) {
+    if given.get("strict").is_some_and(|strict| !strict.is_boolean() && !strict.is_null()) {
         return wrong("strict", "true or false");
     }
     let Some(Value::Object(schema)) = given.get("schema") else {

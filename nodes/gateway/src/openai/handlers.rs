@@ -65,7 +65,8 @@ struct Model<'a> {
 pub(in super::super) async fn models(State(gateway): State<Arc<Gateway>>) -> Response {
     match gateway.backend.agents_list(&gateway.caller(None), Nothing {}).await {
         Ok(list) => {
-            let data = list.agents.iter().map(|it| named(&gateway, it.agent.as_str())).collect();
+            let data =
+                list.agents.iter().map(|view| named(&gateway, view.agent.as_str())).collect();
             rest::json(json(&ModelList { object: "list", data }))
         }
         Err(error) => OpenAiError::from(error).respond(),
@@ -145,12 +146,12 @@ impl Received {
 
     /// What makes sending it again harmless.
     pub(in super::super) fn key(&self) -> Option<IdempotencyKey> {
-        self.named.clone().or_else(|| self.watched.as_ref().map(|it| it.key.clone()))
+        self.named.clone().or_else(|| self.watched.as_ref().map(|watched| watched.key.clone()))
     }
 
     /// Whether its client has sent it before, to another gateway.
     pub(super) fn is_sent_elsewhere(&self) -> bool {
-        self.watched.as_ref().is_some_and(|it| it.sent_elsewhere)
+        self.watched.as_ref().is_some_and(|watched| watched.sent_elsewhere)
     }
 
     /// Does what it wants, and follows the turn.

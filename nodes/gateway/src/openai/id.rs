@@ -86,7 +86,7 @@ impl FromStr for ResponseId {
             Some(rest) => (rest, true),
             None => (rest, false),
         };
-        let is_hex = |it: u8| it.is_ascii_digit() || (b'a'..=b'f').contains(&it);
+        let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         if !rest.bytes().all(is_hex) {
             return Err(Unreadable);
         }

@@ -25,7 +25,7 @@ pub(super) fn read(fields: &Map<String, Value>) -> Result<BTreeMap<String, Strin
     }
     let read = |(key, value): (&String, &Value)| {
         let is_short = key.chars().count() <= KEY_CHARS;
-        let value = value.as_str().filter(|it| is_short && it.chars().count() <= VALUE_CHARS);
+        let value = value.as_str().filter(|text| is_short && text.chars().count() <= VALUE_CHARS);
         let what = || {
             let most = format!("up to {KEY_CHARS} and {VALUE_CHARS} characters");
             wrong(format!("has a pair that is not a key and a text of {most}"))

@@ -44,7 +44,7 @@ impl MessageContent {
     fn part(&mut self, path: &str, part: &Value) -> Result<(), OpenAiError> {
         let kind = part.get("type").and_then(Value::as_str).unwrap_or("untyped");
         let field = |within: &str, name: &str| {
-            let value = part.get(within).and_then(|it| it.get(name));
+            let value = part.get(within).and_then(|inner| inner.get(name));
             value.and_then(Value::as_str)
         };
         let missing = |name: &str| {

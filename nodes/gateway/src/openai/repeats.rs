@@ -153,7 +153,7 @@ impl Repeats {
 /// Without a user, requests of different people may be the same.
 fn names_user(body: &[u8]) -> bool {
     let Ok(names) = serde_json::from_slice::<ConversationIdentity>(body) else { return false };
-    names.user.is_some() || names.metadata.is_some_and(|it| it.user_id.is_some())
+    names.user.is_some() || names.metadata.is_some_and(|metadata| metadata.user_id.is_some())
 }
 
 impl KnownRequest {

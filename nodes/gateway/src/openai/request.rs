@@ -101,20 +101,24 @@ const USED: [&str; 21] = [
 /// done here anyway. Any other parameter is refused: a client relies on what it asks for.
 const REFUSED: [RefusedParameter; 13] = [
     ("functions", is_empty_list, "functions are not offered, send `tools`"),
-    ("function_call", |it| it == "none" || it == "auto", "it is not offered, send `tool_choice`"),
-    ("n", |it| it == 1, "only one choice is offered"),
-    ("logprobs", |it| it == false, "log probabilities are not offered"),
-    ("top_logprobs", |it| it == 0, "log probabilities are not offered"),
+    (
+        "function_call",
+        |value| value == "none" || value == "auto",
+        "it is not offered, send `tool_choice`",
+    ),
+    ("n", |value| value == 1, "only one choice is offered"),
+    ("logprobs", |value| value == false, "log probabilities are not offered"),
+    ("top_logprobs", |value| value == 0, "log probabilities are not offered"),
     (
         "modalities",
-        |it| it.as_array().is_some_and(|all| all.iter().all(|one| one == "text")),
+        |value| value.as_array().is_some_and(|all| all.iter().all(|one| one == "text")),
         "only text is offered",
     ),
     ("audio", |_| false, "only text is offered"),
     ("prediction", |_| false, "it is not offered"),
     ("web_search_options", |_| false, "it is not offered"),
-    ("verbosity", |it| it == "medium", "it is not passed on"),
-    ("service_tier", |it| it == "auto" || it == "default", "it is not passed on"),
+    ("verbosity", |value| value == "medium", "it is not passed on"),
+    ("service_tier", |value| value == "auto" || value == "default", "it is not passed on"),
     // Labels, which change no answer.
     ("safety_identifier", Value::is_string, "it is not a text"),
     ("prompt_cache_key", Value::is_string, "it is not a text"),
@@ -283,7 +287,8 @@ pub(super) fn refuse(
             return Err(OpenAiError::unsupported(*name, format!("`{name}`: {why}")));
         }
     }
-    let is_known = |name: &str| used.contains(&name) || refused.iter().any(|(it, ..)| *it == name);
+    let is_known =
+        |name: &str| used.contains(&name) || refused.iter().any(|(refused, ..)| *refused == name);
     if let Some(name) = fields.keys().find(|name| !is_known(name)) {
         let name: String = name.chars().take(NAME_CHARS).collect();
         let message = format!("there is no parameter `{name}`");
@@ -441,8 +446,11 @@ mod tests {
         assert_ne!(first.send.key, second.send.key);
         let message = first.send.message;
         assert_eq!(message.content.inline(), Some("four"));
-        let past: Vec<_> =
-            message.history.iter().map(|it| (it.role, it.content.inline().unwrap())).collect();
+        let past: Vec<_> = message
+            .history
+            .iter()
+            .map(|message| (message.role, message.content.inline().unwrap()))
+            .collect();
         assert_eq!(past, [(Role::User, "one"), (Role::Assistant, "two"), (Role::User, "three")]);
     }
 
@@ -650,7 +658,7 @@ mod tests {
         let past: Vec<_> = message
             .history
             .iter()
-            .map(|it| (it.role, it.tool_uses.len(), it.tool_replies.len()))
+            .map(|message| (message.role, message.tool_uses.len(), message.tool_replies.len()))
             .collect();
         let expected = [
             (Role::User, 0, 0),

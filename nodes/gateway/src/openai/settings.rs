@@ -16,14 +16,17 @@ const BIASES: usize = 1_024;
 pub(super) fn sampling(fields: &Map<String, Value>) -> Result<Sampling, OpenAiError> {
     let temperature = within(fields, "temperature", 0.0, 2.0)?;
     // All words are what a provider chooses from anyway, and some take not both of these settings.
-    let top_p = within(fields, "top_p", 0.0, 1.0)?.filter(|it| *it < 1.0);
+    let top_p = within(fields, "top_p", 0.0, 1.0)?.filter(|share| *share < 1.0);
     // The newer name goes before the older one.
     let name =
         ["max_completion_tokens", "max_tokens"].into_iter().find(|name| fields.contains_key(*name));
     let max_tokens = match name.and_then(|name| Some((name, fields.get(name)?))) {
         None => None,
         Some((name, value)) => {
-            let tokens = value.as_u64().and_then(|it| u32::try_from(it).ok()).filter(|it| *it > 0);
+            let tokens = value
+                .as_u64()
+                .and_then(|tokens| u32::try_from(tokens).ok())
+                .filter(|tokens| *tokens > 0);
             Some(tokens.ok_or_else(|| {
                 OpenAiError::invalid(name, format!("`{name}` is not a number of tokens"))
             })?)
@@ -31,7 +34,7 @@ pub(super) fn sampling(fields: &Map<String, Value>) -> Result<Sampling, OpenAiEr
     };
     let penalty = |name| {
         let penalty = within(fields, name, -2.0, 2.0)?;
-        Ok::<_, OpenAiError>(penalty.filter(|it| *it != 0.0))
+        Ok::<_, OpenAiError>(penalty.filter(|penalty| *penalty != 0.0))
     };
     let parallel_tool_calls = flag_or(fields, "parallel_tool_calls", true)?;
     Ok(Sampling {
@@ -68,7 +71,7 @@ fn biases(fields: &Map<String, Value>) -> Result<BTreeMap<String, f64>, OpenAiEr
         Some(_) => return Err(wrong()),
     };
     let read = |(token, bias): (&String, &Value)| {
-        let bias = bias.as_f64().filter(|it| (-100.0..=100.0).contains(it));
+        let bias = bias.as_f64().filter(|bias| (-100.0..=100.0).contains(bias));
         let token = token.parse::<u32>().ok().map(|_| token.clone());
         token.zip(bias).ok_or_else(wrong)
     };
@@ -98,7 +101,7 @@ fn within(
     most: f64,
 ) -> Result<Option<f64>, OpenAiError> {
     let Some(value) = fields.get(name) else { return Ok(None) };
-    let number = value.as_f64().filter(|it| (least..=most).contains(it));
+    let number = value.as_f64().filter(|number| (least..=most).contains(number));
     let wrong =
         || OpenAiError::invalid(name, format!("`{name}` is not a number from {least} to {most}"));
     number.map(Some).ok_or_else(wrong)

@@ -167,7 +167,7 @@ pub(super) fn choice(fields: &Map<String, Value>) -> Result<Option<ToolChoice>, 
         },
         Some(value) => match value.get("type").and_then(Value::as_str) {
             Some(FUNCTION) => {
-                let name = value.get(FUNCTION).and_then(|it| it.get("name"));
+                let name = value.get(FUNCTION).and_then(|function| function.get("name"));
                 let name = name.and_then(Value::as_str).and_then(|name| name.parse().ok());
                 match name {
                     Some(name) => Ok(Some(ToolChoice::Tool { name })),
@@ -203,12 +203,12 @@ pub(super) fn made(at: usize, message: &Value) -> Result<Vec<ToolUse>, OpenAiErr
         let id = text(call.get("id")).filter(|id| !id.is_empty());
         let id = id.ok_or_else(|| OpenAiError::invalid(path("id"), "`id` is missing"))?;
         let function = call.get(FUNCTION);
-        let name = text(function.and_then(|it| it.get("name")));
+        let name = text(function.and_then(|function| function.get("name")));
         let name = name.filter(|name| name.parse::<ToolName>().is_ok()).ok_or_else(|| {
             OpenAiError::invalid(path("function.name"), "`name` is not the name of a tool")
         })?;
-        let arguments = text(function.and_then(|it| it.get("arguments")));
-        let arguments = arguments.map(|it| if it.is_empty() { "{}".to_owned() } else { it });
+        let arguments = text(function.and_then(|function| function.get("arguments")));
+        let arguments = arguments.map(|text| if text.is_empty() { "{}".to_owned() } else { text });
         let is_object = |text: &String| serde_json::from_str::<Map<String, Value>>(text).is_ok();
         let arguments = arguments.filter(is_object).ok_or_else(|| {
             let what = "`arguments` is not a JSON object, as text";

@@ -28,7 +28,9 @@ async fn write_batch(
     batch: Batch,
 ) -> Result<(), axum::Error> {
     let mut said = Ok(());
-    for frame in batch.frames.into_iter().chain(batch.close.map(|it| Message::Close(Some(it)))) {
+    for frame in
+        batch.frames.into_iter().chain(batch.close.map(|frame| Message::Close(Some(frame))))
+    {
         said = said.and(sink.feed(frame).await);
     }
     // Also after an error: when the other side said goodbye first, the reply to it waits in there.

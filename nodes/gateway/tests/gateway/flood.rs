@@ -41,7 +41,8 @@ async fn half_open(from: &str, to: SocketAddr) -> TcpStream {
 async fn closed(stream: &mut TcpStream) {
     let read = patiently("it is closed", stream.read(&mut [0; 64])).await;
     assert!(
-        matches!(read, Ok(0)) || read.is_err_and(|it| it.kind() == io::ErrorKind::ConnectionReset)
+        matches!(read, Ok(0))
+            || read.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionReset)
     );
 }
 

@@ -99,7 +99,7 @@ async fn a_key_with_a_conversation_names_the_same_session() {
     let answer = post(&gateway, path, body, None).await;
     assert_eq!(answer.headers()["content-type"], "text/event-stream");
     let text = patiently("the end", answer.text()).await.unwrap();
-    let events: Vec<&str> = text.lines().filter_map(|it| it.strip_prefix("event: ")).collect();
+    let events: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("event: ")).collect();
     assert_eq!((events[0], events[events.len() - 1]), ("accepted", "done"), "{text}");
     let sent = gateway.node.sent.peek(Clone::clone);
     assert_eq!(sent[0].session.to_string(), "default:test:bot:ada~two");
@@ -122,7 +122,7 @@ async fn what_fails_is_a_problem() {
     ] {
         let answer = post(&gateway, path, body, None).await;
         // A turn that has failed is not asked for again by itself: that would be another one.
-        let ended = answer.headers().get("x-should-retry").is_some_and(|it| it == "false");
+        let ended = answer.headers().get("x-should-retry").is_some_and(|header| header == "false");
         let retry = answer.headers().contains_key("retry-after");
         let problem = problem(answer, status, code).await;
         assert_eq!(problem["turn"].is_string(), ended, "{problem}");

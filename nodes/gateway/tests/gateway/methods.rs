@@ -120,7 +120,7 @@ async fn every_method_is_answered_on_every_way() {
         for (path, operations) in document["paths"].as_object().unwrap() {
             for (verb, operation) in operations.as_object().unwrap() {
                 let methods = operation["x-methods"].as_array().map_or(&[][..], Vec::as_slice);
-                if !methods.iter().any(|it| it == name) {
+                if !methods.iter().any(|method| method == name) {
                     continue;
                 }
                 routes += 1;

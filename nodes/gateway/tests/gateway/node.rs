@@ -145,7 +145,7 @@ impl Node {
 
     /// The turns of messages with this content, in the order they were stored.
     pub(super) fn turns_of(&self, content: &str) -> Vec<TurnId> {
-        let fits = |it: &&SendRequest| it.message.content.inline() == Some(content);
+        let fits = |request: &&SendRequest| request.message.content.inline() == Some(content);
         self.sent.peek(|sent| sent.iter().filter(fits).map(turn_of).collect())
     }
 
@@ -202,8 +202,8 @@ impl Node {
     /// The pairs that came with a turn's message.
     fn metadata(&self, turn: TurnId) -> BTreeMap<String, String> {
         self.sent.peek(|sent| {
-            let message = sent.iter().find(|it| turn_of(it) == turn);
-            message.map(|it| it.message.metadata.clone()).unwrap_or_default()
+            let message = sent.iter().find(|request| turn_of(request) == turn);
+            message.map(|request| request.message.metadata.clone()).unwrap_or_default()
         })
     }
 
@@ -409,7 +409,7 @@ impl Backend for Node {
         if agent.as_str() != "default" {
             return Err(not_found("agent"));
         }
-        let texts = message.history.iter().map(|it| it.content.bytes());
+        let texts = message.history.iter().map(|message| message.content.bytes());
         let files = attachments.len() as u64 * 1_000;
         Ok(texts.sum::<u64>() + message.content.bytes() + files)
     }
@@ -542,7 +542,7 @@ impl Node {
             }
             Method::JournalShow => journal(taken(params)),
             Method::JournalVerify => {
-                let row = |it: SessionRef| json!({"id": it.id, "key": null, "events": 1});
+                let row = |session: SessionRef| json!({"id": session.id, "key": null, "events": 1});
                 let rows = taken::<Option<SessionRef>>(params).map(row);
                 json!({"journals": rows.into_iter().collect::<Vec<_>>()})
             }
@@ -609,7 +609,7 @@ impl Node {
                     "capabilities": [],
                     "weights": ScoreWeights::ALL,
                     "candidates": [],
-                    "selected": fallback.as_ref().and_then(|it| it.parse::<NodeName>().ok()),
+                    "selected": fallback.as_ref().and_then(|name| name.parse::<NodeName>().ok()),
                     "fallback_used": fallback.is_some(),
                 })
             }
@@ -721,7 +721,8 @@ impl Node {
 
 fn journal(page: SessionPage) -> Value {
     let SessionPage { session, after, limit } = page;
-    let after = after.map(|it| it.read::<Pair<EntityId, u64>>(Method::JournalShow).unwrap().1);
+    let after =
+        after.map(|cursor| cursor.read::<Pair<EntityId, u64>>(Method::JournalShow).unwrap().1);
     let after = after.unwrap_or_default();
     let incarnation = Incarnation { process: ProcessId::from_u128(1), counter: 1 };
     let event = |n: u64| {
@@ -791,8 +792,8 @@ fn clock() -> McpServerView {
 }
 
 fn mcp(server: &McpServerName) -> Result<Value, ErrorBody> {
-    let known = Some(clock()).filter(|it| it.server == *server);
-    known.map(|it| json!(it)).ok_or_else(|| not_found("MCP server"))
+    let known = Some(clock()).filter(|clock| clock.server == *server);
+    known.map(|clock| json!(clock)).ok_or_else(|| not_found("MCP server"))
 }
 
 fn node(name: &str, draining: bool, cordoned: bool) -> Result<Value, ErrorBody> {

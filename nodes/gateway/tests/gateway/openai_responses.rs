@@ -200,8 +200,10 @@ async fn a_conversation_is_gone_on_with_by_its_last_response() {
     next["previous_response_id"] = first["id"].clone();
     let second = made(&gateway, &next).await;
     assert_eq!(second["previous_response_id"], first["id"]);
-    let sessions =
-        gateway.node.sent.peek(|sent| sent.iter().map(|it| it.session.clone()).collect::<Vec<_>>());
+    let sessions = gateway
+        .node
+        .sent
+        .peek(|sent| sent.iter().map(|request| request.session.clone()).collect::<Vec<_>>());
     assert_eq!(sessions[0], sessions[1]);
     let (status, refused) = create(&gateway, &next).await;
     assert_eq!(

@@ -163,7 +163,7 @@ async fn messages_to_one_session_are_stored_in_order() {
         client.send(id, "ada", &format!("message {id}")).await;
     }
     gateway.node.stored(50).await;
-    let text = |it: &SendRequest| it.message.content.inline().unwrap().to_owned();
+    let text = |request: &SendRequest| request.message.content.inline().unwrap().to_owned();
     let stored: Vec<String> = gateway.node.sent.peek(|sent| sent.iter().map(text).collect());
     let sent: Vec<String> = (0..50).map(|id| format!("message {id}")).collect();
     assert_eq!(stored, sent);

@@ -25,12 +25,15 @@ impl Chat<'_> {
         let params = SessionParams { session: key.to_string() };
         let view = client.call(calls::BudgetExplain, &params).await?;
         let mut asks: BTreeMap<AccountKey, Vec<LimitKey>> = BTreeMap::new();
-        for it in view.limits.iter().filter(|it| it.forecast == CallForecast::NeedsPerson) {
-            asks.entry(it.account.clone()).or_default().push(it.limit.key());
+        for limit in view.limits.iter().filter(|limit| limit.forecast == CallForecast::NeedsPerson)
+        {
+            asks.entry(limit.account.clone()).or_default().push(limit.limit.key());
         }
         if asks.is_empty() {
-            let other = view.limits.into_iter().find(|it| it.forecast != CallForecast::Possible);
-            let why = other.map(|it| format!(": {} {}", it.account, it.why)).unwrap_or_default();
+            let other =
+                view.limits.into_iter().find(|limit| limit.forecast != CallForecast::Possible);
+            let why =
+                other.map(|limit| format!(": {} {}", limit.account, limit.why)).unwrap_or_default();
             return self.aside(&format!("no budget of this conversation waits for a person{why}"));
         }
         for (account, limits) in asks {

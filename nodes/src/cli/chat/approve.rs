@@ -147,7 +147,8 @@ pub(super) fn rule(approval: &Approval) -> Result<RuleOptions, &'static str> {
 
 /// Where such a rule belongs: before the one that has a person asked, so that it lifts no other.
 pub(super) fn place(approval: &Approval, rules: &[Rule]) -> usize {
-    let decides = arguments(approval).and_then(|it| policy::deciding(rules, call(approval, &it)));
+    let decides = arguments(approval)
+        .and_then(|arguments| policy::deciding(rules, call(approval, &arguments)));
     decides.unwrap_or(rules.len())
 }
 
@@ -207,21 +208,21 @@ mod tests {
 
     #[test]
     fn all_of_a_call_is_shown_to_the_last_character() {
-        let it = approval(
+        let asked = approval(
             "run_command",
             r#"{"command":"ls\nrm -rf \u202e x","deep":{"a":[1]},"n":2,"quick":"y\u001b[2J"}"#,
         );
-        insta::assert_snapshot!(card(&it, None, PLAIN).join("\n"));
+        insta::assert_snapshot!(card(&asked, None, PLAIN).join("\n"));
         let broken = card(&approval("x", "[1]"), None, PLAIN).join("\n");
         assert!(broken.ends_with("  [1]"), "{broken}");
     }
 
     #[test]
     fn a_write_is_shown_as_what_it_changes() {
-        let it = approval("file_write", r#"{"content":"a\nB\nc\nd","path":"notes.txt"}"#);
-        assert_eq!(writes(&it).as_deref(), Some("notes.txt"));
-        insta::assert_snapshot!(card(&it, Some("a\nb\nc\n"), PLAIN).join("\n"));
-        insta::assert_snapshot!(card(&it, None, PLAIN).join("\n"));
+        let asked = approval("file_write", r#"{"content":"a\nB\nc\nd","path":"notes.txt"}"#);
+        assert_eq!(writes(&asked).as_deref(), Some("notes.txt"));
+        insta::assert_snapshot!(card(&asked, Some("a\nb\nc\n"), PLAIN).join("\n"));
+        insta::assert_snapshot!(card(&asked, None, PLAIN).join("\n"));
     }
 
     #[test]
@@ -249,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_rule_lifts_no_rule_that_comes_before_the_one_that_asks() {
-        let it = approval("file_write", r#"{"content":"x","path":"a"}"#);
+        let asked = approval("file_write", r#"{"content":"x","path":"a"}"#);
         let rule = |verdict, arguments: &[(&str, &str)]| Rule {
             tool: None,
             risk: None,
@@ -260,9 +261,9 @@ mod tests {
         };
         let secrets = rule(Verdict::Deny, &[("content", "*KEY*")]);
         let asks = rule(Verdict::Ask, &[("path", "a")]);
-        assert_eq!(place(&it, &[secrets.clone(), asks.clone(), secrets.clone()]), 1);
-        assert_eq!(place(&it, std::slice::from_ref(&secrets)), 1);
-        assert_eq!(place(&it, &[]), 0);
+        assert_eq!(place(&asked, &[secrets.clone(), asks.clone(), secrets.clone()]), 1);
+        assert_eq!(place(&asked, std::slice::from_ref(&secrets)), 1);
+        assert_eq!(place(&asked, &[]), 0);
     }
 
     #[test]

@@ -54,12 +54,12 @@ impl AskedCalls {
     /// Asks the node for the whole of a call.
     pub(super) async fn look(
         &mut self,
-        it: ApprovalRequest,
+        approval: ApprovalRequest,
         socket: &mut ClientSocket,
     ) -> Result<(), ClientError> {
-        let params = json!(ApprovalParams { call: it.id.to_string() });
+        let params = json!(ApprovalParams { call: approval.id.to_string() });
         let request = socket.send(Method::ApprovalsShow, params).await?;
-        self.looks.push((request, it));
+        self.looks.push((request, approval));
         Ok(())
     }
 
@@ -94,9 +94,9 @@ impl AskedCalls {
     /// A call has ended: another client decided about it. Whether the person was asked about it
     /// now.
     pub(super) fn ended(&mut self, call: CallId) -> bool {
-        let was = self.open.front().is_some_and(|it| it.action.call == call);
-        self.looks.retain(|(_, it)| it.id != call);
-        self.open.retain(|it| it.action.call != call);
+        let was = self.open.front().is_some_and(|approval| approval.action.call == call);
+        self.looks.retain(|(_, look)| look.id != call);
+        self.open.retain(|approval| approval.action.call != call);
         was
     }
 
@@ -110,8 +110,8 @@ impl AskedCalls {
             Decision::Approve => Method::ApprovalsApprove,
             Decision::Deny => Method::ApprovalsDeny,
         };
-        let Some(it) = self.open.pop_front() else { return Ok(()) };
-        let (call, action) = (it.action.call.to_string(), it.digest.to_string());
+        let Some(approval) = self.open.pop_front() else { return Ok(()) };
+        let (call, action) = (approval.action.call.to_string(), approval.digest.to_string());
         let params = json!(ApprovalDecide { call, action, reason: None });
         self.sent.push(socket.send(method, params).await?);
         Ok(())
@@ -132,10 +132,11 @@ impl AskedCalls {
 }
 
 /// What a person is shown of a call that the node was asked for.
-pub(super) fn shown(it: &ApprovalRequest, answer: Result<Value, ErrorBody>) -> ShownQuestion {
-    let why = it.reason.as_deref().map_or_else(String::new, |why| format!(" ({})", exact(why)));
+pub(super) fn shown(request: &ApprovalRequest, answer: Result<Value, ErrorBody>) -> ShownQuestion {
+    let why =
+        request.reason.as_deref().map_or_else(String::new, |why| format!(" ({})", exact(why)));
     let card = |tool: &str, arguments: &str| {
-        let (tool, what, risk) = (exact(tool), exact(arguments), it.risk.as_str());
+        let (tool, what, risk) = (exact(tool), exact(arguments), request.risk.as_str());
         format!("waits for you: {tool} {what}\n  {risk}{why}")
     };
     let whole = match answer {
@@ -144,7 +145,8 @@ pub(super) fn shown(it: &ApprovalRequest, answer: Result<Value, ErrorBody>) -> S
     };
     let whole = whole.and_then(|whole| {
         let digest = whole.action.digest().map_err(|error| error.to_string())?;
-        if (digest, whole.digest, whole.action.call) == (it.action, it.action, it.id) {
+        if (digest, whole.digest, whole.action.call) == (request.action, request.action, request.id)
+        {
             return Ok(whole);
         }
         Err("the node shows a different action from the one that it asks about".to_owned())
@@ -155,7 +157,7 @@ pub(super) fn shown(it: &ApprovalRequest, answer: Result<Value, ErrorBody>) -> S
             ShownQuestion::Whole(Box::new(whole), card)
         }
         Err(why) => {
-            let (card, id) = (card(&it.name, &it.arguments), it.id);
+            let (card, id) = (card(&request.name, &request.arguments), request.id);
             ShownQuestion::Part(format!(
                 "{card}\n  this may be incomplete ({}); `clawnode approvals show {id}` shows the \
                  whole call; decide with `clawnode approvals approve {id}` or `deny`",
@@ -198,15 +200,15 @@ mod tests {
         }
     }
 
-    fn request(of: &Approval, arguments: &str) -> ApprovalRequest {
+    fn request(approval: &Approval, arguments: &str) -> ApprovalRequest {
         ApprovalRequest {
-            id: of.action.call,
-            name: of.action.tool.to_string(),
+            id: approval.action.call,
+            name: approval.action.tool.to_string(),
             arguments: arguments.to_owned(),
-            action: of.digest,
-            risk: of.risk,
+            action: approval.digest,
+            risk: approval.risk,
             reason: Some("it \u{202e}writes".to_owned()),
-            expires: of.expires,
+            expires: approval.expires,
             truncated: false,
             chars: 0,
         }

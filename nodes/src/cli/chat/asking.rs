@@ -192,7 +192,10 @@ impl Chat<'_> {
         if let Some(desk) = &mut self.desk {
             desk.warnings.expect(async move {
                 let holds = async {
-                    while !rules_of(&client, &agent).await.is_some_and(|it| it.contains(&wanted)) {
+                    while !rules_of(&client, &agent)
+                        .await
+                        .is_some_and(|rules| rules.contains(&wanted))
+                    {
                         sleep(LOOK_EVERY).await;
                     }
                 };
@@ -213,11 +216,11 @@ impl Chat<'_> {
     /// here; a script gets the command to decide with.
     pub(super) fn ask_about(
         &mut self,
-        it: &ApprovalRequest,
+        request: &ApprovalRequest,
         answer: Result<Value, ErrorBody>,
         asked: &mut AskedCalls,
     ) -> Result<(), Failure> {
-        match shown(it, answer) {
+        match shown(request, answer) {
             ShownQuestion::Whole(whole, _) if self.desk.is_some() => {
                 let first = !asked.waits();
                 asked.wait_for(*whole);
@@ -230,7 +233,8 @@ impl Chat<'_> {
             }
             ShownQuestion::Whole(_, card) => {
                 self.aside(&card)?;
-                let how = format!("decide with `clawnode approvals approve {}`, or `deny`", it.id);
+                let how =
+                    format!("decide with `clawnode approvals approve {}`, or `deny`", request.id);
                 self.aside(&how)
             }
             ShownQuestion::Part(card) => self.aside(&card),
@@ -271,12 +275,14 @@ impl Chat<'_> {
         }
         let path = approve::writes(approval)?;
         let path = Path::new(&path);
-        let below =
-            path.components().all(|it| matches!(it, Component::Normal(_) | Component::CurDir));
+        let below = path
+            .components()
+            .all(|component| matches!(component, Component::Normal(_) | Component::CurDir));
         let root = &self.context.loaded.config.workspace.as_ref()?.root;
         let file = root.join(approval.action.session.agent.as_str()).join(path);
-        let about =
-            std::fs::metadata(&file).ok().filter(|it| it.is_file() && it.len() <= DIFF_BYTES);
+        let about = std::fs::metadata(&file)
+            .ok()
+            .filter(|metadata| metadata.is_file() && metadata.len() <= DIFF_BYTES);
         if !below || about.is_none() {
             return None;
         }
@@ -293,7 +299,7 @@ impl Chat<'_> {
 /// The agent's rules as the node has them now.
 async fn rules_of(client: &NodeClient, agent: &AgentName) -> Option<Vec<Rule>> {
     let params = AgentParams { agent: agent.to_string() };
-    client.call(calls::AgentsShow, &params).await.ok().map(|it| it.policy.rules)
+    client.call(calls::AgentsShow, &params).await.ok().map(|agent| agent.policy.rules)
 }
 
 /// Lines of which every character is seen.

@@ -28,7 +28,7 @@ pub(super) const LANES: [Lane; 2] = [Lane::Interactive, Lane::Background];
 impl Chat<'_> {
     /// Shows the model, or chooses another for this conversation.
     pub(super) async fn model(&mut self, wanted: Option<String>) -> Result<(), Failure> {
-        let agent = self.desk.as_ref().and_then(|it| it.agent.clone());
+        let agent = self.desk.as_ref().and_then(|desk| desk.agent.clone());
         let Some(agent) = agent else {
             return self.aside("the agent and its model are not known until the first answer");
         };
@@ -70,8 +70,8 @@ impl Chat<'_> {
 
     /// Which model answers, and why.
     async fn model_now(&self, own: &str) -> String {
-        let chosen = self.desk.as_ref().filter(|it| it.keep.contains(&KeptChoice::Model));
-        if let Some(model) = chosen.and_then(|it| it.model.as_ref()) {
+        let chosen = self.desk.as_ref().filter(|desk| desk.keep.contains(&KeptChoice::Model));
+        if let Some(model) = chosen.and_then(|chosen| chosen.model.as_ref()) {
             return format!("{model}; the agent's own is {own}");
         }
         if let (None, Some(key)) = (chosen, self.conversation.key()) {
@@ -88,8 +88,8 @@ impl Chat<'_> {
     }
 
     fn agent_name(&self) -> String {
-        let agent = self.desk.as_ref().and_then(|it| it.agent.as_ref());
-        agent.map(|it| it.agent.to_string()).unwrap_or_default()
+        let agent = self.desk.as_ref().and_then(|desk| desk.agent.as_ref());
+        agent.map(|agent| agent.agent.to_string()).unwrap_or_default()
     }
 
     fn keeps_model(&mut self, model: Option<ModelRef>) {
@@ -102,10 +102,10 @@ impl Chat<'_> {
     /// Shows how much the model thinks, or chooses that for this conversation.
     pub(super) fn reasoning(&mut self, wanted: Option<String>) -> Result<(), Failure> {
         let Some(wanted) = wanted else {
-            let now = self.desk.as_ref().and_then(|it| it.reasoning);
+            let now = self.desk.as_ref().and_then(|desk| desk.reasoning);
             let now = now.map_or_else(
                 || "the model thinks as the agent, or an earlier choice, says".to_owned(),
-                |it| format!("the model thinks: {it}"),
+                |reasoning| format!("the model thinks: {reasoning}"),
             );
             return self.aside(&format!("{now}; {}", amounts()));
         };
@@ -114,7 +114,8 @@ impl Chat<'_> {
             desk.reasoning = reasoning;
             desk.keeps(KeptChoice::Reasoning);
         }
-        let words = reasoning.map_or_else(|| "as the agent says".to_owned(), |it| it.to_string());
+        let words = reasoning
+            .map_or_else(|| "as the agent says".to_owned(), |reasoning| reasoning.to_string());
         self.aside(&format!("from your next message on, the model thinks: {words}"))
     }
 }

@@ -4,7 +4,7 @@
 //! sent to a model by mistake. `//` sends the rest with one slash, and so does a space before it.
 //! The demo model reads lines `/tool NAME {…}` as calls of tools; they go to it, and to no other.
 
-/// A command.
+/// What a line that begins with a slash asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ChatCommand {
     Help,
@@ -125,7 +125,7 @@ pub(super) fn complete(before: &str) -> Vec<String> {
     }
     ALL.iter()
         .map(|(name, ..)| *name)
-        .filter(|it| it.starts_with(before))
+        .filter(|name| name.starts_with(before))
         .map(str::to_owned)
         .collect()
 }
@@ -166,8 +166,8 @@ fn distance(one: &str, other: &str) -> usize {
             let (left, above) = (row.get(to).copied(), row.get(to + 1).copied());
             let least = [left.unwrap_or(0) + 1, above.unwrap_or(0) + 1, changed];
             corner = above.unwrap_or(0);
-            if let Some(it) = row.get_mut(to + 1) {
-                *it = least.into_iter().min().unwrap_or(changed);
+            if let Some(cell) = row.get_mut(to + 1) {
+                *cell = least.into_iter().min().unwrap_or(changed);
             }
         }
     }

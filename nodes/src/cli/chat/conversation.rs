@@ -30,7 +30,7 @@ const TITLE_CHARS: usize = 60;
 /// Turns at the end of a session among which open ones are looked for.
 const OPEN_TURNS: usize = 64;
 
-/// A conversation.
+/// Where the next message of the chat goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Conversation {
     /// One that no message was stored in yet.
@@ -144,7 +144,7 @@ fn is_of(key: &SessionKey, user: &str, agent: Option<&AgentName>) -> bool {
     let peer = key.peer.as_str();
     // No user's name has the sign in it.
     let theirs =
-        peer == user || peer.strip_prefix(user).is_some_and(|it| it.starts_with(CONVERSATION));
+        peer == user || peer.strip_prefix(user).is_some_and(|rest| rest.starts_with(CONVERSATION));
     here && theirs && agent.is_none_or(|agent| *agent == key.agent)
 }
 
@@ -179,21 +179,27 @@ pub(super) fn open(session: &SessionKey, history: &HistoryView) -> Vec<OpenTurn>
     let from = history.turns.len().saturating_sub(OPEN_TURNS);
     let turns = history.turns.iter().skip(from).filter(|turn| turn.outcome.is_none());
     turns
-        .map(|it| OpenTurn { session: session.clone(), turn: it.turn, said: said(it).to_owned() })
+        .map(|open| OpenTurn {
+            session: session.clone(),
+            turn: open.turn,
+            said: said(open).to_owned(),
+        })
         .collect()
 }
 
 /// What a person said in a turn.
 pub(super) fn said(turn: &TurnView) -> &str {
-    let by_user =
-        turn.messages.iter().find(|it| it.role == Role::User && it.tool_replies.is_empty());
-    by_user.and_then(|it| it.content.inline()).unwrap_or_default()
+    let by_user = turn
+        .messages
+        .iter()
+        .find(|message| message.role == Role::User && message.tool_replies.is_empty());
+    by_user.and_then(|message| message.content.inline()).unwrap_or_default()
 }
 
 /// The reply of a turn.
 pub(super) fn reply(turn: &TurnView) -> &str {
-    let last = turn.messages.iter().rev().find(|it| it.role == Role::Assistant);
-    last.and_then(|it| it.content.inline()).unwrap_or_default()
+    let last = turn.messages.iter().rev().find(|message| message.role == Role::Assistant);
+    last.and_then(|message| message.content.inline()).unwrap_or_default()
 }
 
 /// The beginning of a message, in a line.

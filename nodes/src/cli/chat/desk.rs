@@ -176,7 +176,7 @@ impl ChatTerminal {
 
     /// Whether the demo answers.
     pub(super) fn is_demo(&self) -> bool {
-        let of_agent = self.agent.as_ref().map(|it| &it.model);
+        let of_agent = self.agent.as_ref().map(|agent| &agent.model);
         self.model.as_ref().or(of_agent).is_some_and(|model| model.provider == "demo")
     }
 
@@ -282,14 +282,16 @@ impl ChatTerminal {
     }
 
     /// The same question again: what was typed since it was shown is no answer.
-    pub(super) fn ask_anew(&mut self) -> Result<(), Failure> {
+    pub(super) fn repeat_question(&mut self) -> Result<(), Failure> {
         let rule = self.question.take().and_then(|question| question.rule);
         self.ask(rule)
     }
 
     /// Whether the question is shown at the next tick.
     pub(super) fn is_about_to_ask(&self) -> bool {
-        self.question.as_ref().is_some_and(|it| !it.shown && !it.is_deaf(Instant::now()))
+        self.question
+            .as_ref()
+            .is_some_and(|question| !question.shown && !question.is_deaf(Instant::now()))
     }
 
     /// Something was typed before the question was shown: it is shown later.
@@ -312,13 +314,15 @@ impl ChatTerminal {
     }
 
     pub(super) fn draw_question(&mut self) -> Result<(), Failure> {
-        let Some(question) = self.question.as_ref().filter(|it| it.shown) else { return Ok(()) };
+        let Some(question) = self.question.as_ref().filter(|question| question.shown) else {
+            return Ok(());
+        };
         let (wide, look) = (self.screen.width(), self.screen.look);
         let asks = match question.rule {
             None => ["run it? y, n, always, why: ", "run it? y/n: ", "y/n: "],
             Some(_) => ["write the rule and run it? y, n: ", "write it? y/n: ", "y/n: "],
         };
-        let ask = asks.into_iter().find(|it| it.len() + ANSWER_CHARS / 2 <= wide).unwrap_or("? ");
+        let ask = asks.into_iter().find(|ask| ask.len() + ANSWER_CHARS / 2 <= wide).unwrap_or("? ");
         let line = cut(&exact(&question.line), wide.saturating_sub(ask.len()));
         let (row, column) =
             (format!("{}{line}", look.paint(TextRole::Question, ask)), ask.len() + line.width());
@@ -367,7 +371,10 @@ impl ChatTerminal {
     /// A person has decided: how long they took is no part of how long it takes.
     pub(super) fn decided(&mut self, call: CallId) {
         let now = Instant::now();
-        self.calls.iter_mut().filter(|it| it.id == call).for_each(|it| it.began = now);
+        self.calls
+            .iter_mut()
+            .filter(|running| running.id == call)
+            .for_each(|call| call.began = now);
         self.since = now;
     }
 
@@ -376,7 +383,7 @@ impl ChatTerminal {
         let ToolFinished { id, name, content, failure, is_error: _ } = finished;
         let failed = failure.is_some();
         self.doing("thinking");
-        let call = self.calls.iter_mut().find(|it| it.id == id && it.result.is_none());
+        let call = self.calls.iter_mut().find(|call| call.id == id && call.result.is_none());
         let (mut took, mut about) = (Duration::ZERO, String::new());
         if let Some(call) = call {
             took = call.began.elapsed();

@@ -39,7 +39,7 @@ impl Chat<'_> {
         let done = match command {
             ChatCommand::Quit => return Ok(false),
             ChatCommand::Resume(which) => {
-                match self.or_break(async |it| it.resume(which).await).await {
+                match self.or_break(async |chat| chat.resume(which).await).await {
                     Ok(Some(history)) => return self.go_on(&history).await,
                     done => done.map(drop),
                 }
@@ -106,11 +106,11 @@ impl Chat<'_> {
 
     /// Turns to a conversation by number or key; without one, to the last but this.
     async fn resume(&mut self, which: Option<String>) -> Result<Option<HistoryView>, Failure> {
-        let number = which.as_deref().and_then(|it| it.parse::<usize>().ok());
+        let number = which.as_deref().and_then(|text| text.parse::<usize>().ok());
         let key: SessionKey = match (&which, number) {
             (Some(_), Some(number)) => {
                 let listed =
-                    self.desk.as_ref().and_then(|it| it.listed.get(number.wrapping_sub(1)));
+                    self.desk.as_ref().and_then(|desk| desk.listed.get(number.wrapping_sub(1)));
                 listed.cloned().ok_or_else(|| {
                     Failure::new(Exit::Usage, "usage", format!("there is no conversation {number}"))
                         .hint("/sessions lists them")
@@ -146,14 +146,14 @@ impl Chat<'_> {
 
     async fn choose_agent(&mut self, wanted: Option<String>) -> Result<(), Failure> {
         let list = self.gateways.current().call(calls::AgentsList, &Nothing {}).await?;
-        let names: Vec<&str> = list.agents.iter().map(|it| it.agent.as_str()).collect();
+        let names: Vec<&str> = list.agents.iter().map(|agent| agent.agent.as_str()).collect();
         let Some(wanted) = wanted else {
             let desk = self.desk.as_ref();
-            let now = desk.and_then(|it| it.agent.as_ref()).map(|it| it.agent.to_string());
+            let now = desk.and_then(|desk| desk.agent.as_ref()).map(|desk| desk.agent.to_string());
             let now = now.unwrap_or_else(|| "not known yet".to_owned());
             return self.aside(&format!("the agent is {now}; available: {}", names.join(", ")));
         };
-        let Some(found) = list.agents.iter().find(|it| it.agent.as_str() == wanted) else {
+        let Some(found) = list.agents.iter().find(|agent| agent.agent.as_str() == wanted) else {
             let what = format!("there is no agent {}", exact(&wanted));
             return Err(Failure::new(Exit::Usage, "usage", what)
                 .hint(format!("available agents: {}", names.join(", "))));
@@ -167,7 +167,7 @@ impl Chat<'_> {
     }
 
     async fn tools(&mut self) -> Result<(), Failure> {
-        let Some(agent) = self.desk.as_ref().and_then(|it| it.agent.clone()) else {
+        let Some(agent) = self.desk.as_ref().and_then(|desk| desk.agent.clone()) else {
             return self.aside("the agent is not known until the first answer");
         };
         let params = AgentParams { agent: agent.agent.to_string() };
@@ -176,7 +176,7 @@ impl Chat<'_> {
         if tools.is_empty() {
             return self.aside(&format!("the agent {} has no tools", agent.agent));
         }
-        let names: Vec<&str> = tools.iter().map(|it| it.name.as_str()).collect();
+        let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
         self.aside(&format!("tools of the agent {}: {}", agent.agent, names.join(", ")))
     }
 
@@ -279,8 +279,8 @@ impl Chat<'_> {
         if open.is_empty() {
             return self.aside("nothing runs in this conversation");
         }
-        for it in &open {
-            let params = ChatCancel { session: key.to_string(), turn: it.turn.to_string() };
+        for open_turn in &open {
+            let params = ChatCancel { session: key.to_string(), turn: open_turn.turn.to_string() };
             client.call(calls::ChatCancel, &params).await?;
         }
         if let Some(desk) = &mut self.desk {
@@ -292,7 +292,8 @@ impl Chat<'_> {
 
 fn row_words(row: &SessionRow) -> String {
     let running = if row.state == "idle" { String::new() } else { format!(" [{}]", row.state) };
-    let title = row.title.as_deref().filter(|it| !it.is_empty()).unwrap_or("(nothing was said)");
+    let title =
+        row.title.as_deref().filter(|title| !title.is_empty()).unwrap_or("(nothing was said)");
     format!("{}  {title}{running}", time(row.updated))
 }
 

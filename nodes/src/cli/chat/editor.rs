@@ -175,7 +175,7 @@ impl Editor {
             return Typed::Line;
         }
         // Typed: a paste that ends so is a text as it is.
-        let slash = |it: &&TextPiece| **it == TextPiece::Char('\\');
+        let slash = |piece: &&TextPiece| **piece == TextPiece::Char('\\');
         let slashes = self.pieces.iter().rev().take_while(slash).count();
         if self.cursor == self.pieces.len() && slashes % 2 == 1 {
             self.pieces.pop();
@@ -189,10 +189,10 @@ impl Editor {
                 "the message was not sent: it is over {most} MiB; send it in parts"
             ));
         }
-        let whole = said.strip_prefix(FENCE).and_then(|it| it.strip_suffix(FENCE));
+        let whole = said.strip_prefix(FENCE).and_then(|text| text.strip_suffix(FENCE));
         // Spaces at the beginning say that it is no command.
-        let text =
-            whole.map_or_else(|| text.trim_end().to_owned(), |it| it.trim_matches('\n').to_owned());
+        let text = whole
+            .map_or_else(|| text.trim_end().to_owned(), |text| text.trim_matches('\n').to_owned());
         self.pieces.clear();
         self.cursor = 0;
         self.shown = None;
@@ -325,12 +325,12 @@ impl Editor {
 
     fn line_start(&self) -> usize {
         let before = self.pieces.get(..self.cursor).unwrap_or_default();
-        before.iter().rposition(|it| *it == TextPiece::Char('\n')).map_or(0, |at| at + 1)
+        before.iter().rposition(|piece| *piece == TextPiece::Char('\n')).map_or(0, |at| at + 1)
     }
 
     fn line_end(&self) -> usize {
         let after = self.pieces.get(self.cursor..).unwrap_or_default();
-        let end = after.iter().position(|it| *it == TextPiece::Char('\n'));
+        let end = after.iter().position(|piece| *piece == TextPiece::Char('\n'));
         end.map_or(self.pieces.len(), |at| self.cursor + at)
     }
 
@@ -425,7 +425,7 @@ fn text_of(pieces: &[TextPiece]) -> String {
 /// What all of them begin with.
 fn common(choices: &[String]) -> String {
     let Some((first, others)) = choices.split_first() else { return String::new() };
-    let same = |at: usize, c: char| others.iter().all(|it| it.chars().nth(at) == Some(c));
+    let same = |at: usize, c: char| others.iter().all(|other| other.chars().nth(at) == Some(c));
     first.chars().enumerate().take_while(|(at, c)| same(*at, *c)).map(|(_, c)| c).collect()
 }
 
@@ -530,7 +530,7 @@ mod tests {
     fn a_word_is_completed_as_far_as_it_is_clear() {
         let known = |word: &str| {
             let all = ["/resume", "/retry", "/new"];
-            all.iter().filter(|it| it.starts_with(word)).map(ToString::to_string).collect()
+            all.iter().filter(|name| name.starts_with(word)).map(ToString::to_string).collect()
         };
         let mut editor = Editor::default();
         typed(&mut editor, "/n");

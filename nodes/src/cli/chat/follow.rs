@@ -160,7 +160,7 @@ impl Chat<'_> {
                 }
                 // What was typed since then was typed to the shell's screen.
                 tty.forget();
-                desk.ask_anew()
+                desk.repeat_question()
             }
             TerminalEvent::Key(key) => {
                 desk.keep(key);
@@ -234,8 +234,8 @@ impl Chat<'_> {
                 Err(error) => return Ok(FollowEnd::Lost(error)),
             };
             match step {
-                TurnStep::Ask(it) => {
-                    if let Err(error) = asked.look(it, &mut socket).await {
+                TurnStep::Ask(request) => {
+                    if let Err(error) = asked.look(request, &mut socket).await {
                         return Ok(FollowEnd::Lost(error));
                     }
                 }
@@ -320,11 +320,11 @@ impl Chat<'_> {
     ) -> Result<After, Failure> {
         match did {
             Did::Read(ReadLine::Line(line)) => {
-                let before = asked.front().map(|it| it.action.call);
+                let before = asked.front().map(|approval| approval.action.call);
                 if let Err(error) = asked.answer(&line, socket).await {
                     return Ok(After::Lost(error));
                 }
-                if before == asked.front().map(|it| it.action.call) {
+                if before == asked.front().map(|approval| approval.action.call) {
                     self.question(asked);
                 } else {
                     self.ask_by_lines(asked)?;
@@ -387,8 +387,8 @@ impl Chat<'_> {
             }
             Ok(Incoming::Answer { id, result }) => {
                 // Else the answer to a cancel, or to a decision.
-                if let Some(it) = asked.looked(id) {
-                    self.ask_about(&it, result, asked)?;
+                if let Some(looked) = asked.looked(id) {
+                    self.ask_about(&looked, result, asked)?;
                 }
                 TurnStep::Wait
             }
@@ -400,7 +400,7 @@ impl Chat<'_> {
 
     /// The session is known from now on.
     fn accepted(&mut self, turn: &ShownTurn) {
-        let key = turn.accepted().and_then(|it| it.session.parse::<SessionKey>().ok());
+        let key = turn.accepted().and_then(|accepted| accepted.session.parse::<SessionKey>().ok());
         let Some(key) = key else { return };
         self.last.write(&key);
         if let Conversation::New { .. } = self.conversation {

@@ -36,7 +36,7 @@ pub(super) struct Last {
 impl Last {
     /// In `folder`; without one nothing is kept.
     pub(super) fn new(folder: Option<PathBuf>) -> Self {
-        Self { path: folder.map(|it| it.join("chat_last")) }
+        Self { path: folder.map(|folder| folder.join("chat_last")) }
     }
 
     pub(super) fn read(&self) -> Option<SessionKey> {
@@ -57,7 +57,7 @@ impl Last {
 impl History {
     /// In `folder`; without one nothing is kept.
     pub(super) fn new(folder: Option<PathBuf>) -> Self {
-        Self { path: folder.map(|it| it.join("chat_history")) }
+        Self { path: folder.map(|folder| folder.join("chat_history")) }
     }
 
     /// The texts, the oldest first. What cannot be read is not there.
@@ -78,7 +78,7 @@ impl History {
             return all;
         }
         let kept = all.get(all.len() - MOST / 2..).unwrap_or_default().to_vec();
-        let lines: String = kept.iter().map(|it| line(it)).collect();
+        let lines: String = kept.iter().map(|kept| line(kept)).collect();
         if let Err(error) = replace(path, &lines) {
             tracing::debug!(%error, "cannot shorten the chat's history");
         }

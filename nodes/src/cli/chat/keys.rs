@@ -173,7 +173,7 @@ impl KeyDecoder {
         let from = paste.len().saturating_sub(PASTE_END.len());
         paste.extend_from_slice(bytes);
         let tail = paste.get(from..).unwrap_or_default();
-        let Some(at) = tail.windows(PASTE_END.len()).position(|it| it == PASTE_END) else {
+        let Some(at) = tail.windows(PASTE_END.len()).position(|window| window == PASTE_END) else {
             if paste.len() > PASTE_BYTES + PASTE_END.len() {
                 // The end of the kept part stays, for the mark.
                 let keep = paste.len() - PASTE_END.len();
@@ -298,13 +298,13 @@ fn control(bytes: &[u8]) -> KeyStart {
         return KeyStart::Paste;
     }
     let body = bytes.get(2..bytes.len().min(SEQUENCE_BYTES)).unwrap_or_default();
-    let ends = |it: &u8| (0x40..=0x7e).contains(it) || *it < b' ';
+    let ends = |byte: &u8| (0x40..=0x7e).contains(byte) || *byte < b' ';
     let Some(end) = body.iter().position(ends) else {
         let long = bytes.len() >= SEQUENCE_BYTES;
         return if long { KeyStart::Key(Key::Other, SEQUENCE_BYTES) } else { KeyStart::Part };
     };
     // A key such as Ctrl-C belongs to no sequence.
-    if body.get(end).is_some_and(|it| *it < b' ') {
+    if body.get(end).is_some_and(|byte| *byte < b' ') {
         return KeyStart::Key(Key::Other, end + 2);
     }
     let (numbers, last) = (body.get(..end).unwrap_or_default(), body.get(end).copied());

@@ -100,7 +100,7 @@ impl Chat<'_> {
         let open = conversation::open(&key, history);
         let last = history.turns.iter().rfind(|turn| turn.outcome.is_some());
         let first = history.turns.first().map(|turn| title(conversation::said(turn)));
-        let what = first.filter(|it| !it.is_empty()).unwrap_or_else(|| key.to_string());
+        let what = first.filter(|text| !text.is_empty()).unwrap_or_else(|| key.to_string());
         self.aside(&format!("continuing: {what}  (/new begins another)"))?;
         if let (Some(turn), Some(desk)) = (last, &mut self.desk) {
             desk.screen.say(TextRole::You, &format!("> {}", title(conversation::said(turn))))?;
@@ -114,15 +114,15 @@ impl Chat<'_> {
     /// Follows turns that have not ended, from their beginning. False: the person left.
     pub(super) async fn follow_open(&mut self, open: Vec<OpenTurn>) -> Result<bool, Failure> {
         let mut rest = open.into_iter();
-        while let Some(it) = rest.next() {
+        while let Some(open) = rest.next() {
             if let Some(desk) = &mut self.desk {
-                desk.screen.say(TextRole::You, &format!("> {}", title(&it.said)))?;
+                desk.screen.say(TextRole::You, &format!("> {}", title(&open.said)))?;
             }
-            let mut turn = ShownTurn::begun(it.session.to_string(), it.turn);
+            let mut turn = ShownTurn::begun(open.session.to_string(), open.turn);
             let said = self.take_turn(&mut turn).await?;
             if matches!(said, TurnResult::Later) {
                 let Some(desk) = &mut self.desk else { return Ok(true) };
-                desk.undecided = std::iter::once(it).chain(rest).collect();
+                desk.undecided = std::iter::once(open).chain(rest).collect();
                 self.later()?;
                 return Ok(true);
             }
@@ -152,10 +152,10 @@ impl Chat<'_> {
         };
         let known = self.conversation.agent().map(ToString::to_string);
         let found = match &known {
-            Some(name) => list.iter().find(|it| it.agent.as_str() == name),
+            Some(name) => list.iter().find(|agent| agent.agent.as_str() == name),
             None if list.len() == 1 => list.first(),
             // Bindings may name another; then its first answer tells.
-            None => list.iter().find(|it| it.agent.as_str() == DEFAULT),
+            None => list.iter().find(|agent| agent.agent.as_str() == DEFAULT),
         };
         let found: Option<AgentView> = found.cloned();
         if let Some(desk) = &mut self.desk {

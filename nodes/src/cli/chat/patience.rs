@@ -145,7 +145,9 @@ pub(super) async fn sign(client: NodeClient, workers: bool) -> Sign {
         };
     }
     match timeout(ANSWER, client.call(calls::Status, &Nothing {})).await {
-        Ok(Ok(status)) if status.warnings.iter().any(|it| it.name == "nodes.no_worker") => {
+        Ok(Ok(status))
+            if status.warnings.iter().any(|warning| warning.name == "nodes.no_worker") =>
+        {
             Sign::Headless
         }
         Ok(Ok(_)) => Sign::Served,

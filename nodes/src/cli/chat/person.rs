@@ -178,8 +178,10 @@ impl Chat<'_> {
         }
         match said {
             TurnResult::Later => {
-                let (key, turn) =
-                    (self.conversation.key().cloned(), turn.accepted().map(|it| it.turn));
+                let (key, turn) = (
+                    self.conversation.key().cloned(),
+                    turn.accepted().map(|accepted| accepted.turn),
+                );
                 if let (Some(desk), Some(session), Some(turn)) = (&mut self.desk, key, turn) {
                     let said = text.to_owned();
                     desk.undecided = vec![super::conversation::OpenTurn { session, turn, said }];

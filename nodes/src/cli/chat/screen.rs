@@ -143,7 +143,7 @@ impl ChatScreen {
         let text = cut(text, self.width());
         let wide = text.width();
         let row = vec![(self.look.paint(role, &text), wide)];
-        if self.drawn.is_some() && self.live.first().is_some_and(|it| it.text == row[0].0) {
+        if self.drawn.is_some() && self.live.first().is_some_and(|first| first.text == row[0].0) {
             return Ok(());
         }
         self.live(row, 0, wide)
@@ -240,9 +240,9 @@ impl ChatScreen {
 fn wrapped(line: &str, wide: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in line.split_inclusive(' ') {
-        let last = lines
-            .last_mut()
-            .filter(|it| it.trim().is_empty() || it.width() + word.trim_end().width() <= wide);
+        let last = lines.last_mut().filter(|line| {
+            line.trim().is_empty() || line.width() + word.trim_end().width() <= wide
+        });
         match last {
             Some(last) => last.push_str(word),
             None => lines.push(word.to_owned()),

@@ -44,7 +44,6 @@ Examples:
   clawnode chat --url https://node.example --token-file token
   clawnode chat --url https://a.example,https://b.example    uses one if the other is lost";
 
-/// `chat`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct ChatArgs {
@@ -175,7 +174,7 @@ pub(super) enum Did {
     Heard(TerminalEvent),
 }
 
-/// The chat.
+/// What all parts of a chat share while it runs.
 pub(super) struct Chat<'a> {
     pub context: &'a CliContext,
     pub out: Output,

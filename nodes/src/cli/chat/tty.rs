@@ -131,9 +131,9 @@ impl Tty {
     }
 
     /// Whether Ctrl-C is a signal, as while something is waited for that reads no keys.
-    pub(super) fn signals(&mut self, on: bool) {
+    pub(super) fn signals(&mut self, is_on: bool) {
         let set = tcgetattr(self.file.get_ref()).and_then(|mut modes| {
-            modes.local_modes.set(LocalModes::ISIG, on);
+            modes.local_modes.set(LocalModes::ISIG, is_on);
             // Stopped or ended by these keys, the process would leave the terminal as it is now.
             for key in [SpecialCodeIndex::VSUSP, SpecialCodeIndex::VQUIT] {
                 modes.special_codes[key] = DISABLED;

@@ -95,10 +95,10 @@ impl Warnings {
         let mut notes = Vec::new();
         let found: BTreeMap<String, (String, &WarningView)> = warnings
             .iter()
-            .filter(|it| health::WARNINGS.contains(&it.name.as_str()))
-            .map(|it| {
-                let (key, name) = subject(it);
-                (key, (name, it))
+            .filter(|warning| health::WARNINGS.contains(&warning.name.as_str()))
+            .map(|warning| {
+                let (key, name) = subject(warning);
+                (key, (name, warning))
             })
             .collect();
         self.told.retain(|key, name| {
@@ -137,9 +137,9 @@ async fn ask(client: NodeClient) -> Option<Vec<WarningView>> {
 
 /// What a warning is about, whatever the reason is and whichever tools wait for it: for us and for
 /// people.
-fn subject(it: &WarningView) -> (String, String) {
-    let name = it.message.split('`').nth(1).unwrap_or(&it.message).to_owned();
-    match it.name.as_str() {
+fn subject(warning: &WarningView) -> (String, String) {
+    let name = warning.message.split('`').nth(1).unwrap_or(&warning.message).to_owned();
+    match warning.name.as_str() {
         "mcp.down" => (format!("{MCP_PREFIX}{name}"), format!("MCP server `{name}`")),
         "plugins.not_loaded" => (format!("{PLUGIN_PREFIX}{name}"), format!("plugin `{name}`")),
         "hooks.failing" => (format!("{HOOK_PREFIX}{name}"), format!("hook `{name}`")),
@@ -148,8 +148,10 @@ fn subject(it: &WarningView) -> (String, String) {
         }
         // A capability, which may be that of one of the others.
         _ => {
-            let server = name.strip_prefix(MCP_PREFIX).map(|it| format!("MCP server `{it}`"));
-            let plugin = name.strip_prefix(PLUGIN_PREFIX).map(|it| format!("plugin `{it}`"));
+            let server =
+                name.strip_prefix(MCP_PREFIX).map(|server| format!("MCP server `{server}`"));
+            let plugin =
+                name.strip_prefix(PLUGIN_PREFIX).map(|plugin| format!("plugin `{plugin}`"));
             let shown = server.or(plugin).unwrap_or_else(|| format!("`{name}`"));
             (name, shown)
         }

@@ -28,7 +28,6 @@ Examples:
   clawnode cluster mirror --keep 30d
   clawnode cluster restore";
 
-/// `cluster`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) enum ClusterCommand {

@@ -76,7 +76,7 @@ fn check(cluster: &str, servers: &[BusServer]) -> Result<(), Failure> {
         return usage(message, "name one server, or three, of which one may fail");
     }
     for (at, server) in servers.iter().enumerate() {
-        let twin = |it: &BusServer| it.name == server.name || it.collides(server);
+        let twin = |other: &BusServer| other.name == server.name || other.collides(server);
         if servers.iter().take(at).any(twin) {
             return usage(
                 format!("server `{server}` has the name or a port of an earlier server"),

@@ -53,7 +53,7 @@ pub(super) async fn run(args: JoinTokenArgs, context: &CliContext) -> Result<Exi
     let roles: Vec<NodeRole> = args.role.iter().copied().map(NodeRole::from).collect();
     let usage = |message: &str| Failure::new(Exit::Usage, "usage", message);
     let role = BusRole::of(&roles).ok_or_else(|| usage("a role is needed"))?;
-    let whole = |it: Duration, most| it >= Duration::from_secs(1) && it <= most;
+    let whole = |duration: Duration, most| duration >= Duration::from_secs(1) && duration <= most;
     if !whole(args.ttl, TTL_MOST) {
         return Err(usage("`--ttl` must be 1s to 7d"));
     }
@@ -103,6 +103,6 @@ fn numbered(operator: &Operator, role: BusRole) -> Result<NodeName, Failure> {
     let issued = operator.authority().issued();
     (1..=issued.len() + 1)
         .filter_map(|number| format!("{role}-{number}").parse().ok())
-        .find(|name: &NodeName| !issued.iter().any(|it| it.name == name.as_str()))
+        .find(|name: &NodeName| !issued.iter().any(|issued| issued.name == name.as_str()))
         .ok_or_else(|| Failure::new(Exit::Failed, "internal", "no name is left"))
 }

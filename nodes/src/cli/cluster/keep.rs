@@ -42,7 +42,6 @@ pub(in crate::cli) struct MirrorArgs {
     pub keep: Option<Duration>,
 }
 
-/// `cluster restore`.
 #[derive(Debug, Args)]
 #[command(after_help = BRINGS)]
 pub(in crate::cli) struct ClusterRestoreArgs {
@@ -72,11 +71,11 @@ pub(super) async fn restore(
     let restored = operator.restore(args.without_last).await?;
     let streams: Vec<Value> = restored
         .iter()
-        .map(|it| json!({ "name": it.stream, "records": it.records, "left_out": it.left_out }))
+        .map(|stream| json!({ "name": stream.stream, "records": stream.records, "left_out": stream.left_out }))
         .collect();
     context.out.document(&json!({ "streams": streams }), |_| {
-        let line = |it: &clawnode_nats::RestoredStream| {
-            format!("{}: {} records, {} left out", it.stream, it.records, it.left_out)
+        let line = |stream: &clawnode_nats::RestoredStream| {
+            format!("{}: {} records, {} left out", stream.stream, stream.records, stream.left_out)
         };
         restored.iter().map(line).collect::<Vec<_>>().join("\n")
     })?;

@@ -69,31 +69,37 @@ pub(super) async fn run(args: &RevokeArgs, context: &CliContext) -> Result<Exit,
 pub(super) fn users(args: &DirArgs, context: &CliContext) -> Result<Exit, Failure> {
     let operator = Operator::open(&args.path(context))?;
     let authority = operator.authority();
-    let state = |it: &clawnode_nats::auth::Issued| match () {
-        () if authority.is_revoked(it) => "revoked",
-        () if it.expires <= now() => "ended",
+    let state = |issued: &clawnode_nats::auth::Issued| match () {
+        () if authority.is_revoked(issued) => "revoked",
+        () if issued.expires <= now() => "ended",
         () => "good",
     };
     let time = |seconds: u64| output::time(Timestamp(seconds * 1_000));
     let users: Vec<Value> = authority
         .issued()
         .iter()
-        .map(|it| {
+        .map(|issued| {
             json!({
-                "name": it.name,
-                "role": it.role,
-                "state": state(it),
-                "made": time(it.made),
-                "ends": time(it.expires),
-                "user": it.user,
+                "name": issued.name,
+                "role": issued.role,
+                "state": state(issued),
+                "made": time(issued.made),
+                "ends": time(issued.expires),
+                "user": issued.user,
             })
         })
         .collect();
     let out = context.out;
     out.document(&json!({ "users": users }), |_| {
-        let rows = authority.issued().iter().map(|it| {
-            let role = it.role.to_string();
-            vec![it.name.clone(), role, state(it).to_owned(), time(it.expires), it.user.clone()]
+        let rows = authority.issued().iter().map(|issued| {
+            let role = issued.role.to_string();
+            vec![
+                issued.name.clone(),
+                role,
+                state(issued).to_owned(),
+                time(issued.expires),
+                issued.user.clone(),
+            ]
         });
         out.table(&["name", "role", "state", "ends", "user"], rows)
     })?;

@@ -122,7 +122,7 @@ fn is_worker(status: &StatusView) -> bool {
 /// The process of the node that runs on this directory; without one this process, which a node would
 /// be started like.
 fn node(data_dir: &Path) -> u32 {
-    let said = NodeFile::read(data_dir).ok().flatten().map(|it| it.pid);
+    let said = NodeFile::read(data_dir).ok().flatten().map(|node_file| node_file.pid);
     let runs = |pid: &u32| Path::new("/proc").join(pid.to_string()).exists();
     said.filter(runs).unwrap_or_else(std::process::id)
 }
@@ -140,13 +140,16 @@ async fn membership(data_dir: &Path) -> Vec<Check> {
         }
     };
     let mut checks = network::nats(member.urls.iter().map(String::as_str)).await;
-    let (it, now) = (&member.credential, crate::bus::operator::now());
+    let (credential, now) = (&member.credential, crate::bus::operator::now());
     let fix = "ask the operator for a join token (`clawnode cluster join-token`)";
-    let ends = it.expires().map(|end| output::time(Timestamp(end.saturating_mul(1_000))));
-    let shown = format!("`{}` until {}", it.name(), ends.unwrap_or_else(|| "revoked".to_owned()));
+    let ends = credential.expires().map(|end| output::time(Timestamp(end.saturating_mul(1_000))));
+    let shown =
+        format!("`{}` until {}", credential.name(), ends.unwrap_or_else(|| "revoked".to_owned()));
     checks.push(match () {
-        () if it.is_expired(now) => Check::red(NAME, format!("{shown}, which has passed"), fix),
-        () if it.is_expired(now + CREDENTIAL_SOON) => Check::yellow(NAME, shown, fix),
+        () if credential.is_expired(now) => {
+            Check::red(NAME, format!("{shown}, which has passed"), fix)
+        }
+        () if credential.is_expired(now + CREDENTIAL_SOON) => Check::yellow(NAME, shown, fix),
         () => Check::green(NAME, shown),
     });
     checks
@@ -329,19 +332,23 @@ fn providers(context: &CliContext) -> Vec<Check> {
             Check::green(NAME, format!("none configured; found {}", found.join(", ")))
         }];
     }
-    configured.iter().map(|(name, it)| provider(context, name, it)).collect()
+    configured
+        .iter()
+        .map(|(name, provider_options)| provider(context, name, provider_options))
+        .collect()
 }
 
-fn provider(context: &CliContext, name: &str, it: &ProviderSection) -> Check {
+fn provider(context: &CliContext, name: &str, section: &ProviderSection) -> Check {
     const NAME: &str = "providers.keys";
     let present = |what: String| Check::green(NAME, format!("`{name}`: {what}"));
-    if it.api_key.is_some() {
+    if section.api_key.is_some() {
         return present("key in the configuration".to_owned());
     }
-    if it.machine_role {
+    if section.machine_role {
         return present("keys of the machine's role, which the first call asks for".to_owned());
     }
-    let files = [("api_key_file", &it.api_key_file), ("credentials_file", &it.credentials_file)];
+    let files =
+        [("api_key_file", &section.api_key_file), ("credentials_file", &section.credentials_file)];
     if let Some((setting, path)) =
         files.into_iter().find_map(|(setting, path)| Some((setting, path.as_ref()?)))
     {
@@ -357,14 +364,14 @@ fn provider(context: &CliContext, name: &str, it: &ProviderSection) -> Check {
             }
         };
     }
-    let wire = it.wire_of(name);
+    let wire = section.wire_of(name);
     if wire == Some(Wire::Demo) {
         return present("needs no key".to_owned());
     }
-    let is_its_own = it.wire.is_none() && wire == Wire::of_provider(name, None);
+    let is_its_own = section.wire.is_none() && wire == Wire::of_provider(name, None);
     let usual = wire.and_then(Wire::key_variable);
-    let usual = usual.filter(|_| it.base_url.is_none() || is_its_own);
-    let Some(variable) = it.api_key_env.as_deref().or(usual) else {
+    let usual = usual.filter(|_| section.base_url.is_none() || is_its_own);
+    let Some(variable) = section.api_key_env.as_deref().or(usual) else {
         return present("no key is configured; local servers need none".to_owned());
     };
     let is_set = |name: &&str| context.loaded.env().get(name).is_some();

@@ -10,8 +10,8 @@ pub(super) fn checks(loaded: &LoadedConfig) -> Vec<Check> {
     let found = hooks::found(loaded);
     let refused: Vec<Check> = found
         .iter()
-        .filter_map(|it| {
-            let what = format!("`{}`: {}", it.entry.path.display(), it.refused.as_ref()?);
+        .filter_map(|status| {
+            let what = format!("`{}`: {}", status.entry.path.display(), status.refused.as_ref()?);
             Some(Check::red(
                 NAME,
                 what,
@@ -28,8 +28,8 @@ pub(super) fn checks(loaded: &LoadedConfig) -> Vec<Check> {
     }
     let names: Vec<String> = found
         .iter()
-        .filter_map(|it| it.entry.hook.as_ref().ok())
-        .map(|it| format!("{}/{}", it.spec.point, it.spec.name))
+        .filter_map(|status| status.entry.hook.as_ref().ok())
+        .map(|hook| format!("{}/{}", hook.spec.point, hook.spec.name))
         .collect();
     vec![Check::green(NAME, names.join(", "))]
 }

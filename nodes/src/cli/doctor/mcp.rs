@@ -18,8 +18,9 @@ const WAIT: Duration = Duration::from_secs(5);
 /// Whether the data directory is kept from them, by trying it with a program that only says its
 /// version.
 pub(super) async fn check(config: &Config) -> Option<Check> {
-    let is_hidden_from =
-        |it: &&crate::config::mcp::McpServerOptions| it.command.is_some() && it.hide_data_dir;
+    let is_hidden_from = |options: &&crate::config::mcp::McpServerOptions| {
+        options.command.is_some() && options.hide_data_dir
+    };
     config.mcp_servers.iter().find(is_hidden_from)?;
     let shown = config.node.data_dir.display();
     if rustix::process::geteuid().is_root() {
@@ -30,7 +31,7 @@ pub(super) async fn check(config: &Config) -> Option<Check> {
         return Some(Check::yellow(NAME, found, "run the node as a user other than root"));
     }
     // Any directory tells whether it can be done.
-    let there = config.node.data_dir.ancestors().find(|it| it.is_dir())?;
+    let there = config.node.data_dir.ancestors().find(|folder| folder.is_dir())?;
     let line = keeper_arguments(std::process::id(), Some(there), OWN, &["--version".to_owned()]);
     let mut keeper = Command::new(OWN);
     keeper.arg(KEEPER).args(line).stdin(Stdio::null()).kill_on_drop(true);

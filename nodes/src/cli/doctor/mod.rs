@@ -31,7 +31,6 @@ Examples:
   clawnode doctor
   clawnode doctor --json | jq '.checks[] | select(.verdict == \"red\")'";
 
-/// `doctor`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct DoctorArgs {}
@@ -93,8 +92,9 @@ pub(super) async fn run(
     let (checks, exit) = match load(&sources(flags, env)) {
         Ok(_) => {
             let checks = checks::all(&CliContext::new(flags, env, out)?).await;
-            let is_config =
-                |it: &Check| it.name == checks::CONFIGURATION && it.verdict == CheckStatus::Red;
+            let is_config = |check: &Check| {
+                check.name == checks::CONFIGURATION && check.verdict == CheckStatus::Red
+            };
             let exit = if checks.iter().any(is_config) { Exit::Config } else { Exit::Failed };
             (checks, exit)
         }

@@ -101,7 +101,7 @@ fn usable(address: &str, greeting: &Greeting) -> Check {
         let found = format!("`{address}` (NATS {version}) has no JetStream");
         return Check::red(NAME, found, "start the server with `-js`");
     }
-    if number(version).is_none_or(|it| it < NATS_NEEDED) {
+    if number(version).is_none_or(|number| number < NATS_NEEDED) {
         let found = format!("`{address}` is NATS {version}, which is too old");
         return Check::red(NAME, found, "use NATS 2.15.1 or newer");
     }
@@ -113,7 +113,8 @@ fn open_to_others(address: &str, greeting: &Greeting) -> Check {
     const NAME: &str = "nats.exposure";
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let host = host.trim_matches(['[', ']']);
-    let loopback = host == "localhost" || host.parse().is_ok_and(|it: IpAddr| it.is_loopback());
+    let loopback =
+        host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
     let fix = "create a cluster with logins and TLS: `clawnode cluster init`";
     match (greeting.auth_required, greeting.tls_required) {
         (true, true) => Check::green(NAME, format!("`{address}` requires a login, over TLS")),

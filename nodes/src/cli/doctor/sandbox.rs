@@ -24,18 +24,20 @@ pub(super) async fn checks(
     let mut checks = Vec::new();
     if has_docker {
         let found = docker(options).await;
-        checks.extend(found.into_iter().map(|it| as_needed(it, needed, SandboxPlace::Docker)));
+        checks
+            .extend(found.into_iter().map(|check| as_needed(check, needed, SandboxPlace::Docker)));
     }
     if options.has_processes() {
         let found = process(options, node).await;
-        checks.extend(found.into_iter().map(|it| as_needed(it, needed, SandboxPlace::Process)));
+        checks
+            .extend(found.into_iter().map(|check| as_needed(check, needed, SandboxPlace::Process)));
     }
     checks
 }
 
 /// What no agent needs is no problem.
 fn as_needed(check: Check, needed: &BTreeSet<Capability>, place: SandboxPlace) -> Check {
-    let is_needed = needed.iter().any(|it| it.as_str() == place.capability());
+    let is_needed = needed.iter().any(|capability| capability.as_str() == place.capability());
     if check.verdict == CheckStatus::Green || is_needed {
         return check;
     }
@@ -74,11 +76,11 @@ fn images(options: &SandboxOptions) -> Check {
     let mut all = vec![&options.docker.image, &options.docker.python_image];
     all.extend(of_tools.filter_map(|tool| tool.image.as_ref()));
     let tags: BTreeSet<&str> =
-        all.into_iter().map(Image::as_str).filter(|it| !it.contains("@sha256:")).collect();
+        all.into_iter().map(Image::as_str).filter(|image| !image.contains("@sha256:")).collect();
     if tags.is_empty() {
         return Check::green(NAME, "each image is named by its digest");
     }
-    let shown: Vec<String> = tags.into_iter().map(|it| format!("`{it}`")).collect();
+    let shown: Vec<String> = tags.into_iter().map(|image| format!("`{image}`")).collect();
     let found = format!("named by tags, which may change: {}", shown.join(", "));
     let fix = "name images by digest: `docker image inspect -f '{{index .RepoDigests 0}}' IMAGE` \
                prints it";
@@ -166,7 +168,7 @@ mod tests {
     use super::{super::CheckStatus, *};
 
     fn needed() -> BTreeSet<Capability> {
-        BTreeSet::from(["docker", "process"].map(|it| it.parse().unwrap()))
+        BTreeSet::from(["docker", "process"].map(|name| name.parse().unwrap()))
     }
 
     /// S-15: an engine that says what an old one does.
@@ -247,16 +249,16 @@ mod tests {
         let mut options =
             SandboxOptions { run_in: SandboxPlace::Process, ..SandboxOptions::default() };
         let found = checks(&options, 1, &needed()).await;
-        let limits = found.iter().find(|it| it.name == "sandbox.limits").unwrap();
+        let limits = found.iter().find(|check| check.name == "sandbox.limits").unwrap();
         assert_eq!(limits.verdict, CheckStatus::Yellow, "{limits:?}");
         assert!(limits.found.contains("not limited"), "{limits:?}");
-        assert!(found.iter().any(|it| it.name == "sandbox.seccomp"), "{found:?}");
+        assert!(found.iter().any(|check| check.name == "sandbox.seccomp"), "{found:?}");
         // A configured group, as far as it can be seen.
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("cgroup.controllers"), "cpu memory pids\n").unwrap();
         options.process.cgroup = Some(dir.path().to_owned());
         let found = checks(&options, 1, &needed()).await;
-        let limits = found.iter().find(|it| it.name == "sandbox.limits").unwrap();
+        let limits = found.iter().find(|check| check.name == "sandbox.limits").unwrap();
         assert_eq!(limits.verdict, CheckStatus::Green, "{limits:?}");
     }
 }

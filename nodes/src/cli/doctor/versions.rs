@@ -81,7 +81,9 @@ impl Version {
     /// Of text such as `1.1.5+ds1`, `v2.0.0-rc.1`, `20.10.24`.
     fn parse(text: &str) -> Option<Self> {
         let text = text.trim().trim_start_matches('v');
-        let end = text.find(|it: char| !it.is_ascii_digit() && it != '.').unwrap_or(text.len());
+        let end = text
+            .find(|character: char| !character.is_ascii_digit() && character != '.')
+            .unwrap_or(text.len());
         let (numbers, rest) = text.split_at(end);
         let mut parts = [0; 3];
         let mut given = numbers.split('.');
@@ -147,7 +149,7 @@ mod tests {
 
     fn judged(parts: &[(&str, &str)]) -> Vec<String> {
         let said: Vec<_> =
-            parts.iter().map(|(name, it)| ((*name).to_owned(), (*it).to_owned())).collect();
+            parts.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
         judge(&said).bad
     }
 

@@ -112,14 +112,14 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &TopScreen, look: TopStyle) {
     }
 }
 
-fn title_line(it: &StatusView) -> Line<'static> {
+fn title_line(status: &StatusView) -> Line<'static> {
     let text = format!(
         "clawnode {}  {}  {}  {} out of service  {}",
-        it.version,
-        count(it.nodes.len() as u64, "node"),
-        count(it.sessions, "session"),
-        it.quarantined.len(),
-        clean(&it.substrate)
+        status.version,
+        count(status.nodes.len() as u64, "node"),
+        count(status.sessions, "session"),
+        status.quarantined.len(),
+        clean(&status.substrate)
     );
     Line::from(Span::styled(text, Style::new().add_modifier(Modifier::BOLD)))
 }
@@ -146,13 +146,13 @@ fn load_line(screen: &TopScreen) -> Line<'static> {
 }
 
 /// `p50 120ms p99 1.2s`.
-fn latency(it: Latency) -> String {
+fn latency(latency: Latency) -> String {
     let shown = |millis: Option<u64>| match millis {
         None => "-".to_owned(),
         Some(millis @ 0..1_000) => format!("{millis}ms"),
         Some(millis) => format!("{}.{}s", millis / 1_000, millis / 100 % 10),
     };
-    format!("p50 {} p99 {}", shown(it.p50_ms), shown(it.p99_ms))
+    format!("p50 {} p99 {}", shown(latency.p50_ms), shown(latency.p99_ms))
 }
 
 fn tab_line(screen: &TopScreen) -> Line<'static> {
@@ -172,8 +172,9 @@ fn alarm_line(screen: &TopScreen, problem: &TopProblem, look: TopStyle) -> Line<
 }
 
 fn foot_line(screen: &TopScreen, look: TopStyle) -> Line<'static> {
-    let warnings = screen.status.iter().flat_map(|it| &it.warnings);
-    let (fatal, told): (Vec<&WarningView>, Vec<_>) = warnings.partition(|it| it.is_fatal());
+    let warnings = screen.status.iter().flat_map(|status| &status.warnings);
+    let (fatal, told): (Vec<&WarningView>, Vec<_>) =
+        warnings.partition(|warning| warning.is_fatal());
     let mut spans = vec![Span::raw("q quit  tab lists  ? help")];
     for (word, warnings, tone) in [("", fatal, Tone::Bad), ("warnings: ", told, Tone::Warn)] {
         let names: Vec<&str> = warnings.iter().map(|warning| warning.name.as_str()).collect();
@@ -210,8 +211,8 @@ fn right(text: impl Into<String>) -> Cell<'static> {
 }
 
 /// What a node that is not there is called.
-fn dead_name(it: &DeadView) -> String {
-    it.node.as_ref().map_or_else(|| it.process.to_string(), ToString::to_string)
+fn dead_name(dead: &DeadView) -> String {
+    dead.node.as_ref().map_or_else(|| dead.process.to_string(), ToString::to_string)
 }
 
 /// The columns of a terminal of this width, the first as wide as `name`.
@@ -230,12 +231,12 @@ fn node_columns(roomy: bool, name: u16) -> Columns {
 
 fn nodes(frame: &mut Frame<'_>, area: Rect, screen: &TopScreen, look: TopStyle) {
     let roomy = area.width >= ROOMY;
-    let row = |it: &NodeView| {
-        let load = it.load;
+    let row = |node: &NodeView| {
+        let load = node.load;
         let mut cells: Vec<Cell<'static>> = vec![
-            it.node.to_string().into(),
-            state(it).into(),
-            right(it.entities.to_string()),
+            node.node.to_string().into(),
+            state(node).into(),
+            right(node.entities.to_string()),
             right(load.turns_running.to_string()),
             right(format!("{}.{}%", load.cpu_permille / 10, load.cpu_permille % 10)),
         ];
@@ -243,19 +244,19 @@ fn nodes(frame: &mut Frame<'_>, area: Rect, screen: &TopScreen, look: TopStyle) 
             cells.extend([
                 right(size(load.memory_bytes)),
                 right(load.clients.to_string()),
-                right(it.first_of.to_string()),
+                right(node.first_of.to_string()),
             ]);
-            cells.insert(1, roles(it).into());
+            cells.insert(1, roles(node).into());
         }
-        let style = match (it.draining, it.cordoned) {
+        let style = match (node.draining, node.cordoned) {
             (false, false) => Style::new(),
             _ => look.tone(Tone::Warn),
         };
         Row::new(cells).style(style)
     };
-    let dead_row = |it: &DeadView| {
-        let ago = it.ago_ms.map(|ago| format!(" {}", brief(ago))).unwrap_or_default();
-        let mut cells = vec![dead_name(it), format!("dead{ago}")];
+    let dead_row = |dead: &DeadView| {
+        let ago = dead.ago_ms.map(|ago| format!(" {}", brief(ago))).unwrap_or_default();
+        let mut cells = vec![dead_name(dead), format!("dead{ago}")];
         if roomy {
             cells.insert(1, String::new());
         }
@@ -263,8 +264,8 @@ fn nodes(frame: &mut Frame<'_>, area: Rect, screen: &TopScreen, look: TopStyle) 
     };
     let alive = || screen.status.iter().flat_map(|status| &status.nodes);
     let dead =
-        || screen.status.iter().flat_map(|status| status.dead.iter().filter(|it| !it.replaced));
-    let names = alive().map(|it| it.node.to_string()).chain(dead().map(dead_name));
+        || screen.status.iter().flat_map(|status| status.dead.iter().filter(|dead| !dead.replaced));
+    let names = alive().map(|node| node.node.to_string()).chain(dead().map(dead_name));
     let longest = names.map(|name| name.chars().count()).max().unwrap_or_default();
     let name = u16::try_from(longest.clamp(NAME_LEAST, NAME_MOST)).unwrap_or(u16::MAX);
     let rows = alive().map(row).chain(dead().map(dead_row));
@@ -287,15 +288,18 @@ fn sessions(frame: &mut Frame<'_>, area: Rect, screen: &TopScreen, look: TopStyl
         head.extend(["NODE", "UPDATED"].map(Cell::from));
         widths.extend([Constraint::Length(12), Constraint::Length(11)]);
     }
-    let row = |it: &SessionRow| {
-        let name = it.key.clone().unwrap_or_else(|| it.id.to_string());
-        let mut cells: Vec<Cell<'static>> =
-            vec![clean(&name).into(), it.state.clone().into(), right(it.turns.to_string())];
+    let row = |session: &SessionRow| {
+        let name = session.key.clone().unwrap_or_else(|| session.id.to_string());
+        let mut cells: Vec<Cell<'static>> = vec![
+            clean(&name).into(),
+            session.state.clone().into(),
+            right(session.turns.to_string()),
+        ];
         if roomy {
-            let node = it.node.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
-            cells.extend([node, day(it.updated)].map(Cell::from));
+            let node = session.node.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
+            cells.extend([node, day(session.updated)].map(Cell::from));
         }
-        let style = match it.state.as_str() {
+        let style = match session.state.as_str() {
             "running" => look.tone(Tone::Good),
             "quarantined" | "corrupt" => look.tone(Tone::Bad),
             _ => Style::new(),
@@ -324,7 +328,7 @@ fn events(frame: &mut Frame<'_>, area: Rect, screen: &TopScreen, look: TopStyle)
         head.insert(1, "NODE");
         widths.insert(1, Constraint::Length(16));
     }
-    let row = |it: &EventRow| {
+    let row = |row: &EventRow| {
         let gap = |name: &str, text: String| {
             let mut cells = vec!["-".to_owned(), name.to_owned(), text];
             if roomy {
@@ -332,21 +336,21 @@ fn events(frame: &mut Frame<'_>, area: Rect, screen: &TopScreen, look: TopStyle)
             }
             Row::new(cells).style(look.tone(Tone::Warn))
         };
-        let it = match it {
-            EventRow::Event(it) => it,
+        let row = match row {
+            EventRow::Event(event) => event,
             EventRow::Gap(missed) => return gap("missing", count(*missed, "event")),
             EventRow::Moved(url) => {
                 return gap("reconnected", format!("{}; events may be missing", clean(url)));
             }
         };
-        let what = &it.event.what;
+        let what = &row.event.what;
         let mut cells = vec![
-            clock(it.event.at),
+            clock(row.event.at),
             what.name().to_owned(),
-            clean(&detail(&it.event, &screen.keys, false)),
+            clean(&detail(&row.event, &screen.keys, false)),
         ];
         if roomy {
-            cells.insert(1, subject(&it.event).to_string());
+            cells.insert(1, subject(&row.event).to_string());
         }
         Row::new(cells).style(tone(what).map_or_else(Style::new, |tone| look.tone(tone)))
     };
@@ -362,12 +366,17 @@ fn events(frame: &mut Frame<'_>, area: Rect, screen: &TopScreen, look: TopStyle)
 
 /// The day and the minute, without the year.
 fn day(at: Timestamp) -> String {
-    time(at).chars().skip(5).take(11).map(|it| if it == 'T' { ' ' } else { it }).collect()
+    time(at)
+        .chars()
+        .skip(5)
+        .take(11)
+        .map(|character| if character == 'T' { ' ' } else { character })
+        .collect()
 }
 
 /// The time of day, without the day.
 fn clock(at: Timestamp) -> String {
-    time(at).chars().skip_while(|&it| it != 'T').skip(1).take(8).collect()
+    time(at).chars().skip_while(|&character| character != 'T').skip(1).take(8).collect()
 }
 
 fn help(frame: &mut Frame<'_>, area: Rect) {

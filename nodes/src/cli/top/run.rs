@@ -59,7 +59,6 @@ Examples:
   clawnode top --every 5
   NO_COLOR=1 clawnode top";
 
-/// `top`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct TopArgs {
@@ -157,11 +156,11 @@ struct TopTerminal {
 }
 
 async fn show(
-    it: TopTerminal,
+    terminal: TopTerminal,
     mut screen: TopScreen,
     mut signals: EndSignals,
 ) -> Result<Exit, Failure> {
-    let TopTerminal { mut terminal, look, mut keys, mut answers, tab } = it;
+    let TopTerminal { mut terminal, look, mut keys, mut answers, tab } = terminal;
     let mut beat = tokio::time::interval(REDRAW);
     loop {
         screen.now = Some(Instant::now());

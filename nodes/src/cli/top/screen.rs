@@ -216,8 +216,8 @@ impl TopScreen {
 
     /// The nodes that are shown: whose name lives again is not.
     pub(super) fn node_rows(&self) -> usize {
-        let dead = |it: &StatusView| it.dead.iter().filter(|it| !it.replaced).count();
-        self.status.as_ref().map_or(0, |it| it.nodes.len() + dead(it))
+        let dead = |status: &StatusView| status.dead.iter().filter(|dead| !dead.replaced).count();
+        self.status.as_ref().map_or(0, |status| status.nodes.len() + dead(status))
     }
 
     /// The first row that is shown of a tab.

@@ -120,7 +120,7 @@ impl BudgetAnswers {
             model: next.model,
             priced: next.priced,
             prompt_tokens: next.input,
-            possible: limits.iter().all(|it| it.forecast == CallForecast::Possible),
+            possible: limits.iter().all(|limit| limit.forecast == CallForecast::Possible),
             limits,
         })
     }
@@ -158,7 +158,7 @@ impl BudgetAnswers {
         if account.is_none() {
             self.may_begin(&key)?;
         }
-        let current = account.as_ref().map(|it| it.state.limits()).unwrap_or_default();
+        let current = account.as_ref().map(|account| account.state.limits()).unwrap_or_default();
         let limits = wanted::limits(current, &limits, keep_others)?;
         let input = BudgetInput::Set { source: self.person(), limits: Some(limits) };
         self.change(key, &[input]).await
@@ -180,7 +180,7 @@ impl BudgetAnswers {
     ) -> HandlerResult<AccountView> {
         let BudgetAllowParams { account: key, limits } = params;
         let account = self.existing(&key).await?;
-        let of = |limit: LimitKey| {
+        let wanted_limit = |limit: LimitKey| {
             let book = account.state.book(limit).filter(|book| book.limit.is_some());
             book.map(|book| (limit, book.current.number)).ok_or_else(|| {
                 let what = format!("`{key}` has no limit `{limit}`");
@@ -190,7 +190,7 @@ impl BudgetAnswers {
         };
         let limits = if limits.is_empty() {
             let view = self.view(key.clone(), &account.state).await?;
-            view.limits.iter().filter(|it| it.state.asks()).map(LimitView::key).collect()
+            view.limits.iter().filter(|limit| limit.state.asks()).map(LimitView::key).collect()
         } else {
             limits
         };
@@ -201,7 +201,7 @@ impl BudgetAnswers {
                 wanted::named(account.state.limits())
             )));
         }
-        let limits: Vec<_> = limits.into_iter().map(of).collect::<Result<_, _>>()?;
+        let limits: Vec<_> = limits.into_iter().map(wanted_limit).collect::<Result<_, _>>()?;
         let by = self.operator();
         let input = |(limit, window): (LimitKey, WindowNumber)| BudgetInput::Allow {
             by: by.clone(),
@@ -246,7 +246,7 @@ impl BudgetAnswers {
         processes: &[ProcessId],
     ) -> HandlerResult<ReconcileView> {
         let slices = closing::open_slices(state, processes);
-        let since = slices.iter().map(|it| begin(it.limit, it.window)).min();
+        let since = slices.iter().map(|slice| begin(slice.limit, slice.window)).min();
         let read = match since {
             Some(since) => sessions_read::holds(&self.sessions, key, processes, since).await?,
             None => ReadHolds::default(),
@@ -289,7 +289,7 @@ impl BudgetAnswers {
             return Ok(gone);
         }
         let dead: Vec<String> =
-            holders.iter().filter(|it| dead(it)).map(ToString::to_string).collect();
+            holders.iter().filter(|holder| dead(holder)).map(ToString::to_string).collect();
         let others = if dead.is_empty() {
             "no dead process has a part of it".to_owned()
         } else {
@@ -455,7 +455,7 @@ impl BudgetAnswers {
                 }
                 account => account?,
             };
-            let view = account.map(|it| self.seen(key, &it.state, is_default));
+            let view = account.map(|account| self.seen(key, &account.state, is_default));
             Ok::<_, ErrorBody>(view.filter(|view| !view.limits.is_empty()))
         };
         let read = stream::iter(keys.into_iter().map(read)).buffered(READS_MOST);

@@ -131,16 +131,23 @@ impl<'a> SessionHolds<'a> {
             SessionEvent::BudgetHeld(held) if self.processes.contains(&held.process) => {
                 self.open.insert((held.call, held.attempt), held);
             }
-            SessionEvent::ModelDone(it) => self.ended(it.call, it.attempt, it.usage, None),
-            SessionEvent::ModelFailed(it) => {
-                self.ended(it.call, it.attempt, it.usage, Some(it.failure.class));
+            SessionEvent::ModelDone(done) => self.ended(done.call, done.attempt, done.usage, None),
+            SessionEvent::ModelFailed(failed) => {
+                self.ended(failed.call, failed.attempt, failed.usage, Some(failed.failure.class));
             }
-            SessionEvent::ModelGaveWay(it) => {
-                self.ended(it.call, it.attempt, it.usage, Some(it.why.class));
+            SessionEvent::ModelGaveWay(gave_way) => {
+                self.ended(
+                    gave_way.call,
+                    gave_way.attempt,
+                    gave_way.usage,
+                    Some(gave_way.why.class),
+                );
             }
-            SessionEvent::Compacted(it) => self.ended(it.call, it.attempt, it.usage, None),
-            SessionEvent::CompactionFailed(it) => {
-                self.ended(it.call, it.attempt, it.usage, Some(it.failure.class));
+            SessionEvent::Compacted(compacted) => {
+                self.ended(compacted.call, compacted.attempt, compacted.usage, None)
+            }
+            SessionEvent::CompactionFailed(failed) => {
+                self.ended(failed.call, failed.attempt, failed.usage, Some(failed.failure.class));
             }
             _ => {}
         }

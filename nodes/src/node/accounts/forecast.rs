@@ -12,9 +12,9 @@ const NAMED: usize = 3;
 /// The limits that hold for a call which needs this, in the order in which they are asked. What costs nothing
 /// takes nothing of a limit, whatever its state is.
 pub(super) fn limits(accounts: Vec<AccountView>, call: &CallNeeds) -> Vec<ExplainedLimit> {
-    let all = accounts.into_iter().flat_map(|it| {
-        let account = it.account;
-        it.limits.into_iter().map(move |limit| (account.clone(), limit))
+    let all = accounts.into_iter().flat_map(|view| {
+        let account = view.account;
+        view.limits.into_iter().map(move |limit| (account.clone(), limit))
     });
     all.filter_map(|(account, limit)| {
         let is_it = |need: &&Need| need.account == account && need.limit == limit.key();
@@ -38,8 +38,9 @@ fn forecast(limit: &LimitView, needs: u64) -> CallForecast {
     }
     let ceiling = if limit.allowed { limit.limit } else { share(limit) };
     let unspent = ceiling.saturating_sub(limit.spent);
-    let alive = limit.holders.iter().filter(|it| !it.dead);
-    let idle = alive.fold(0_u64, |sum, it| sum.saturating_add(it.held.saturating_sub(it.running)));
+    let alive = limit.holders.iter().filter(|holder| !holder.dead);
+    let idle = alive
+        .fold(0_u64, |sum, holder| sum.saturating_add(holder.held.saturating_sub(holder.running)));
     match () {
         () if needs <= unspent.saturating_sub(limit.held).saturating_add(idle) => {
             CallForecast::Possible
@@ -100,15 +101,15 @@ fn why(account: &AccountKey, limit: &LimitView, needs: u64, forecast: CallForeca
 
 /// The dead process that has the most of a limit.
 fn stranded_by(limit: &LimitView) -> String {
-    let dead = limit.holders.iter().find(|it| it.dead);
+    let dead = limit.holders.iter().find(|holder| holder.dead);
     dead.map_or_else(|| "NODE".to_owned(), SliceHolderView::named)
 }
 
 /// The processes that have the most of a limit.
 fn named(limit: &LimitView, dead: bool) -> String {
-    let holders = limit.holders.iter().filter(|it| it.dead == dead).take(NAMED);
-    let named =
-        holders.map(|it| format!("{} has {}", it.named(), amount_text(limit.unit, it.held)));
+    let holders = limit.holders.iter().filter(|holder| holder.dead == dead).take(NAMED);
+    let named = holders
+        .map(|holder| format!("{} has {}", holder.named(), amount_text(limit.unit, holder.held)));
     let named: Vec<String> = named.collect();
     if named.is_empty() { String::new() } else { format!(" ({})", named.join(", ")) }
 }
@@ -131,7 +132,7 @@ mod tests {
             running: *running,
         });
         let holders: Vec<_> = holders.collect();
-        let held = holders.iter().map(|it| it.held).sum();
+        let held = holders.iter().map(|holder| holder.held).sum();
         LimitView {
             unit: BudgetUnit::Usd,
             window: WindowLength::Day,
@@ -141,7 +142,7 @@ mod tests {
             lanes: CountedLanes::All,
             spent,
             held,
-            stranded: holders.iter().filter(|it| it.dead).map(|it| it.held).sum(),
+            stranded: holders.iter().filter(|holder| holder.dead).map(|holder| holder.held).sum(),
             left: 1_000_u64.saturating_sub(spent + held),
             state: LimitState::Ok,
             allowed: false,
@@ -214,7 +215,7 @@ mod tests {
             changes: Vec::new(),
         };
         let explained = limits(vec![account], &call);
-        let said: Vec<_> = explained.iter().map(|it| (it.needs, it.reserves)).collect();
+        let said: Vec<_> = explained.iter().map(|limit| (limit.needs, limit.reserves)).collect();
         assert_eq!(said, [(356, 800)], "not that of tokens, nor one from which nothing is taken");
     }
 }

@@ -29,17 +29,19 @@ type Family = (&'static str, &'static str, fn(&LimitView) -> u64);
 
 /// What metrics have of each limit.
 const FAMILIES: [Family; 3] = [
-    ("clawnode_budget_spent", "What is spent of a limit in its window.", |it| it.spent),
-    ("clawnode_budget_held", "What processes may still spend of a limit.", |it| it.held),
-    ("clawnode_budget_limit", "The limit.", |it| it.limit),
+    ("clawnode_budget_spent", "What is spent of a limit in its window.", |limit| limit.spent),
+    ("clawnode_budget_held", "What processes may still spend of a limit.", |limit| limit.held),
+    ("clawnode_budget_limit", "The limit.", |limit| limit.limit),
 ];
 
 /// What a person should know of these accounts, the most urgent first.
 pub(super) fn warnings(accounts: &[AccountView]) -> Vec<WarningView> {
-    let limits = || accounts.iter().flat_map(|it| it.limits.iter().map(|one| (&it.account, one)));
-    let mut all: Vec<WarningView> = limits().filter_map(|(key, it)| of_state(key, it)).collect();
-    all.sort_by_key(|it| it.name != SPENT);
-    all.extend(limits().filter_map(|(key, it)| of_stranded(key, it)));
+    let limits =
+        || accounts.iter().flat_map(|view| view.limits.iter().map(|one| (&view.account, one)));
+    let mut all: Vec<WarningView> =
+        limits().filter_map(|(key, limit)| of_state(key, limit)).collect();
+    all.sort_by_key(|warning| warning.name != SPENT);
+    all.extend(limits().filter_map(|(key, limit)| of_stranded(key, limit)));
     let more = all.len().saturating_sub(WARNED_MOST);
     all.truncate(WARNED_MOST);
     if let Some(last) = all.last_mut().filter(|_| more > 0) {
@@ -52,37 +54,37 @@ pub(super) fn warnings(accounts: &[AccountView]) -> Vec<WarningView> {
 
 /// The limits that wait for a person.
 pub(super) fn asking(accounts: Vec<AccountView>) -> Vec<AskingBudget> {
-    let all = accounts.into_iter().flat_map(|it| {
-        let account = it.account;
-        it.limits.into_iter().map(move |limit| AskingBudget { account: account.clone(), limit })
+    let all = accounts.into_iter().flat_map(|view| {
+        let account = view.account;
+        view.limits.into_iter().map(move |limit| AskingBudget { account: account.clone(), limit })
     });
-    all.filter(|it| it.limit.state.asks()).collect()
+    all.filter(|asking| asking.limit.state.asks()).collect()
 }
 
-fn of_state(key: &AccountKey, it: &LimitView) -> Option<WarningView> {
+fn of_state(key: &AccountKey, view: &LimitView) -> Option<WarningView> {
     let account = key.to_string();
-    let amount = |amount| amount_text(it.unit, amount);
-    let allow = allow_command(&account, it.key());
-    let raise = raise_command(&account, it.key(), it.limit);
-    let (name, message, hint) = match it.state {
+    let amount = |amount| amount_text(view.unit, amount);
+    let allow = allow_command(&account, view.key());
+    let raise = raise_command(&account, view.key(), view.limit);
+    let (name, message, hint) = match view.state {
         LimitState::Ok | LimitState::Warned => return None,
         LimitState::Spent => {
-            let why = exceeded(&account, it.unit, Some(it.window), it.spent, it.limit);
+            let why = exceeded(&account, view.unit, Some(view.window), view.spent, view.limit);
             let hint = format!("turns that need more end as `bankrupt`; raise it: `{raise}`");
             (SPENT, why, hint)
         }
         LimitState::NeedsPerson => {
-            let (spent, limit) = (amount(it.spent), amount(it.limit));
+            let (spent, limit) = (amount(view.spent), amount(view.limit));
             let message =
-                format!("`{account}` has spent {spent} of {limit} ({}): calls wait", it.key());
+                format!("`{account}` has spent {spent} of {limit} ({}): calls wait", view.key());
             (ASKS, message, format!("allow the rest with `{allow}`, or raise it: `{raise}`"))
         }
         LimitState::Over => {
-            let excess = amount(it.excess);
+            let excess = amount(view.excess);
             let message = format!(
                 "calls of `{account}` have cost {excess} more than they had reserved ({}): calls \
                  wait",
-                it.key()
+                view.key()
             );
             (ASKS, message, format!("check the prices of its models, then allow it: `{allow}`"))
         }
@@ -90,21 +92,21 @@ fn of_state(key: &AccountKey, it: &LimitView) -> Option<WarningView> {
     Some(WarningView { name: name.to_owned(), message, hint })
 }
 
-fn of_stranded(key: &AccountKey, it: &LimitView) -> Option<WarningView> {
-    let holder = it.holders.iter().find(|holder| holder.dead)?;
+fn of_stranded(key: &AccountKey, limit: &LimitView) -> Option<WarningView> {
+    let holder = limit.holders.iter().find(|holder| holder.dead)?;
     let reconcile = reconcile_command(key, &holder.named());
-    let stranded = amount_text(it.unit, it.stranded);
+    let stranded = amount_text(limit.unit, limit.stranded);
     Some(WarningView {
         name: STRANDED.to_owned(),
-        message: format!("dead processes have {stranded} of `{key}` ({})", it.key()),
+        message: format!("dead processes have {stranded} of `{key}` ({})", limit.key()),
         hint: format!("it comes back when the window ends; sooner with `{reconcile}`"),
     })
 }
 
 /// The metrics of the accounts of the cluster and of agents. Users have none: their keys name people.
 pub(super) fn metrics(accounts: &[AccountView], out: &mut String) -> std::fmt::Result {
-    let shared = accounts.iter().filter(|it| !matches!(it.account, AccountKey::User { .. }));
-    let limits = shared.flat_map(|it| it.limits.iter().map(move |one| (&it.account, one)));
+    let shared = accounts.iter().filter(|view| !matches!(view.account, AccountKey::User { .. }));
+    let limits = shared.flat_map(|view| view.limits.iter().map(move |one| (&view.account, one)));
     let limits: Vec<_> = limits.take(SERIES_MOST).collect();
     if limits.is_empty() {
         return Ok(());
@@ -112,8 +114,8 @@ pub(super) fn metrics(accounts: &[AccountView], out: &mut String) -> std::fmt::R
     for (name, about, value) in FAMILIES {
         writeln!(out, "# HELP {name} {about} Dollars, tokens or model calls.")?;
         writeln!(out, "# TYPE {name} gauge")?;
-        for (key, it) in &limits {
-            let (unit, window, value) = (it.unit, it.window, value(it));
+        for (key, limit) in &limits {
+            let (unit, window, value) = (limit.unit, limit.window, value(limit));
             // As dollars without a rounding: the text has all six decimals that it needs.
             let value = match unit {
                 BudgetUnit::Usd => MicroUsd(value).to_string(),

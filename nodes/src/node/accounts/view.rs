@@ -36,20 +36,20 @@ pub(super) fn account(
         (false, false) => LimitOrigin::Configured,
     };
     let is_person = |by: &LimitSource| matches!(by, LimitSource::Person { .. });
-    let has_set = |it: &&AccountChange| {
-        let sets = matches!(it.what, ChangeKind::Set { .. });
-        sets && is_person(&it.by) == state.is_set_by_person()
+    let has_set = |change: &&AccountChange| {
+        let sets = matches!(change.what, ChangeKind::Set { .. });
+        sets && is_person(&change.by) == state.is_set_by_person()
     };
     let set = state.changes.iter().rev().find(has_set);
-    let name = |it: &AccountChange| {
-        if let LimitSource::Person { name } = &it.by { Some(name.clone()) } else { None }
+    let name = |change: &AccountChange| {
+        if let LimitSource::Person { name } = &change.by { Some(name.clone()) } else { None }
     };
     let set_by = set.and_then(name);
     AccountView {
         account: key,
         origin,
         set_by,
-        set_at: set.map(|it| it.at),
+        set_at: set.map(|change| change.at),
         limits: state.books.iter().filter_map(|book| limit(state, book, now, peers)).collect(),
         changes: state.changes.iter().rev().cloned().collect(),
     }
@@ -71,7 +71,8 @@ fn limit(
     let spent = window.spent();
     let held = window.committed().saturating_sub(spent);
     let holders = holders(window, peers);
-    let stranded = holders.iter().filter(|it| it.dead).fold(0_u64, |sum, it| sum + it.held);
+    let stranded =
+        holders.iter().filter(|holder| holder.dead).fold(0_u64, |sum, holder| sum + holder.held);
     let waits = state.asks.iter().filter(|ask| ask.wants.limit == key && ask.is_open(now));
     let waiting = waits.map(|ask| ask.process).collect::<BTreeSet<_>>().len();
     Some(LimitView {
@@ -119,8 +120,9 @@ fn holders(window: &WindowBook, peers: PeerLookup<'_>) -> Vec<SliceHolderView> {
         let (state, node) = peers(process);
         SliceHolderView { process, node, dead: state == PeerState::Dead, held, running }
     };
-    let mut holders: Vec<_> = sums.into_iter().map(holder).filter(|it| it.held > 0).collect();
-    holders.sort_by_key(|it| (std::cmp::Reverse(it.held), it.process));
+    let mut holders: Vec<_> =
+        sums.into_iter().map(holder).filter(|holder| holder.held > 0).collect();
+    holders.sort_by_key(|holder| (std::cmp::Reverse(holder.held), holder.process));
     holders
 }
 
@@ -149,7 +151,8 @@ mod tests {
         let view = seen(&account, NOW);
         let limit = &view.limits[0];
         assert_eq!((limit.spent, limit.held, limit.stranded, limit.left), (100, 500, 300, 400));
-        let held: Vec<_> = limit.holders.iter().map(|it| (it.dead, it.held, it.running)).collect();
+        let held: Vec<_> =
+            limit.holders.iter().map(|holder| (holder.dead, holder.held, holder.running)).collect();
         assert_eq!(held, [(true, 300, 50), (false, 200, 0)], "the most first");
         assert_eq!(limit.holders[0].node.as_ref().unwrap().as_str(), "a");
         assert_eq!(limit.ends, Some(Timestamp(HOUR)));

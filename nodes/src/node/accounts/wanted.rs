@@ -92,7 +92,8 @@ mod tests {
     #[test]
     fn shares_are_in_order_unless_both_are_given() {
         let asks = |warn_at, ask_at| WantedLimit { warn_at, ask_at, ..wants(DAY, "1") };
-        let set = |one| limits(&[], &[one], false).map(|it| (it[0].warn_at, it[0].ask_at));
+        let set =
+            |one| limits(&[], &[one], false).map(|limits| (limits[0].warn_at, limits[0].ask_at));
         assert_eq!(set(asks(None, None)).unwrap(), (75, 90));
         assert_eq!(set(asks(None, Some(50))).unwrap(), (50, 50));
         assert_eq!(set(asks(Some(10), Some(100))).unwrap(), (10, 100));

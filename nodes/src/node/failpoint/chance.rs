@@ -34,7 +34,7 @@ struct Stumbling {
 
 /// The clock of sessions' actors, which panics if `env` says that callers of handles do.
 pub fn clock(inner: Arc<dyn Clock>, env: &Env) -> Arc<dyn Clock> {
-    let chance = env.get(VARIABLE).and_then(|it| it.strip_prefix("panics:"));
+    let chance = env.get(VARIABLE).and_then(|value| value.strip_prefix("panics:"));
     match chance.and_then(Chance::parse) {
         Some(chance) => Arc::new(Stumbling { inner, chance }),
         None => inner,

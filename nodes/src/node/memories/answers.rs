@@ -84,7 +84,7 @@ impl MemoryAnswers {
                     warn!(%key, failure = failure.message, "cannot read a memory");
                     Ok(None)
                 }
-                memory => Ok::<_, ErrorBody>(memory?.map(|it| it.state.stats(key))),
+                memory => Ok::<_, ErrorBody>(memory?.map(|memory| memory.state.stats(key))),
             }
         };
         let read = stream::iter(page.into_iter().map(read)).buffered(READS_MOST);
@@ -109,9 +109,9 @@ impl MemoryAnswers {
             let failure = ErrorChain(failure);
             warn!(%scope, %failure, "the store of memories does not say how far it is");
         });
-        let stored = stored.ok().map(|it| {
+        let stored = stored.ok().map(|progress| {
             let store = STORE.to_owned();
-            StoredMemory { store, upto: it.upto, end: it.end }
+            StoredMemory { store, upto: progress.upto, end: progress.end }
         });
         Ok(MemoryStats { stored, ..memory.state.stats(key) })
     }
@@ -177,7 +177,7 @@ impl MemoryAnswers {
         let answer = answer.clone();
         if answer.added.is_empty()
             && answer.known.is_empty()
-            && answer.refused.iter().any(|it| it.reason == PointRefusal::Full)
+            && answer.refused.iter().any(|refused| refused.reason == PointRefusal::Full)
         {
             return Err(full(&key));
         }
@@ -207,7 +207,8 @@ impl MemoryAnswers {
         key: &MemoryKey,
         is_so: impl Fn(&Entity<Memory>) -> bool,
     ) -> HandlerResult<MemoryState> {
-        let find = |memory: Option<Entity<Memory>>| memory.filter(&is_so).map(|it| it.state);
+        let find =
+            |memory: Option<Entity<Memory>>| memory.filter(&is_so).map(|memory| memory.state);
         self.awaited(key, find).await
     }
 
@@ -244,8 +245,8 @@ impl MemoryAnswers {
             loop {
                 // A store that fails is asked again.
                 let waiting = inbox.read(key.entity(), Position(0)).await;
-                let is_it = |it: &WaitingInput| {
-                    codec::decode::<Input>(&it.bytes).is_ok_and(|waiting| waiting.id == input)
+                let is_it = |waiting: &WaitingInput| {
+                    codec::decode::<Input>(&waiting.bytes).is_ok_and(|waiting| waiting.id == input)
                 };
                 if waiting.is_ok_and(|all| !all.iter().any(is_it)) {
                     return;

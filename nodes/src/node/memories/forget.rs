@@ -87,7 +87,7 @@ impl MemoryAnswers {
         state: &MemoryState,
     ) -> HandlerResult<MemoryForgetView> {
         let is_there = |state: &MemoryState| {
-            state.live().any(|it| it.id == point) || state.past().any(|it| it.id == point)
+            state.live().any(|kept| kept.id == point) || state.past().any(|past| past.id == point)
         };
         let was_there = is_there(state);
         // What was masked, or left long ago, may still be in the journal.
@@ -130,7 +130,7 @@ impl MemoryAnswers {
         self.store(&key, &name, &MemoryInput::Delete {}).await?;
         // One that has begun again since is another one.
         let is_gone = |memory: Option<Entity<Memory>>| {
-            memory.is_none_or(|it| it.state.began() != state.began()).then_some(())
+            memory.is_none_or(|memory| memory.state.began() != state.began()).then_some(())
         };
         self.awaited(&key, is_gone).await?;
         Ok(MemoryForgetView {

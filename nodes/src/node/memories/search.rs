@@ -58,20 +58,20 @@ pub(super) fn view(answer: RecallAnswer) -> MemorySearchView {
 }
 
 /// How far the store is filled, for people.
-pub(super) fn progress(it: FillProgress, now: Timestamp) -> MemoryStoreView {
-    let lag = now.since(it.whole_at).as_millis();
-    let lag_ms = (it.whole_at > Timestamp(0)).then(|| u64::try_from(lag).unwrap_or(u64::MAX));
-    let (upto, end, rebuilding) = (it.upto, it.end, it.is_rebuilding);
+pub(super) fn progress(progress: FillProgress, now: Timestamp) -> MemoryStoreView {
+    let lag = now.since(progress.whole_at).as_millis();
+    let lag_ms = (progress.whole_at > Timestamp(0)).then(|| u64::try_from(lag).unwrap_or(u64::MAX));
+    let (upto, end, rebuilding) = (progress.upto, progress.end, progress.is_rebuilding);
     MemoryStoreView { store: STORE.to_owned(), upto, end, lag_ms, rebuilding }
 }
 
 /// Warns if the store lacks what journals have for a while.
-pub(super) fn behind(it: FillProgress, now: Timestamp) -> Option<WarningView> {
-    let is_first = it.whole_at == Timestamp(0);
-    let lag = now.since(if is_first { it.began_at } else { it.whole_at });
+pub(super) fn behind(progress: FillProgress, now: Timestamp) -> Option<WarningView> {
+    let is_first = progress.whole_at == Timestamp(0);
+    let lag = now.since(if is_first { progress.began_at } else { progress.whole_at });
     (lag > BEHIND).then(|| {
-        let (upto, end, seconds) = (it.upto, it.end, lag.as_secs());
-        let what = if it.is_rebuilding { "is being filled" } else { "cannot be filled now" };
+        let (upto, end, seconds) = (progress.upto, progress.end, lag.as_secs());
+        let what = if progress.is_rebuilding { "is being filled" } else { "cannot be filled now" };
         let lacks = if is_first {
             format!("searches may lack what was said before this node started {seconds} s ago")
         } else {
@@ -97,8 +97,8 @@ fn key(scope: &StoreScope) -> String {
     memory.or(session).unwrap_or_else(|| scope.to_string())
 }
 
-fn found(it: FoundDocument) -> FoundInMemory {
-    let FoundDocument { scope, document, score } = it;
+fn found(found: FoundDocument) -> FoundInMemory {
+    let FoundDocument { scope, document, score } = found;
     let (entity, event, part) = (document.id.entity, document.id.event, document.id.part);
     let source = MemorySource { entity, event, part, at: document.at };
     let (point, layer) = match document.kind {
@@ -123,16 +123,18 @@ mod tests {
 
     #[test]
     fn status_warns_of_a_store_that_is_far_behind() {
-        let it = |began_at, whole_at| FillProgress {
+        let filled = |began_at, whole_at| FillProgress {
             began_at: Timestamp(began_at),
             whole_at: Timestamp(whole_at),
             ..FillProgress::default()
         };
         let now = Timestamp(61_001);
-        assert!(behind(it(500, 1_000), now).is_some_and(|it| it.name == "memory.behind"));
-        assert!(behind(it(500, 1_001), now).is_none());
-        assert!(behind(it(1_001, 0), now).is_none(), "it has just begun");
-        let first = behind(it(1_000, 0), now).unwrap();
+        assert!(
+            behind(filled(500, 1_000), now).is_some_and(|warning| warning.name == "memory.behind")
+        );
+        assert!(behind(filled(500, 1_001), now).is_none());
+        assert!(behind(filled(1_001, 0), now).is_none(), "it has just begun");
+        let first = behind(filled(1_000, 0), now).unwrap();
         assert!(first.message.contains("before this node started 60 s ago"), "{first:?}");
     }
 

@@ -24,22 +24,22 @@ type Place = Pair<u64, MemoryPointId>;
 pub(super) fn learned(points: Vec<WantedPoint>) -> Result<Vec<LearnedPoint>, ErrorBody> {
     let invalid = |what: String| ErrorBody::new(ErrorCode::InvalidParams, what);
     let mut learned = Vec::new();
-    for (at, it) in points.into_iter().enumerate() {
+    for (at, point) in points.into_iter().enumerate() {
         let content = PointContent {
-            layer: it.layer.unwrap_or(MemoryLayer::Semantic),
-            text: it.text,
-            subject: it.subject,
-            predicate: it.predicate,
-            object: it.object,
-            confidence: it.confidence.unwrap_or(CONFIDENCE_MOST),
-            importance: it.importance.unwrap_or(IMPORTANCE_DEFAULT),
-            trust: it.trust.unwrap_or(MemoryTrust::Operator),
+            layer: point.layer.unwrap_or(MemoryLayer::Semantic),
+            text: point.text,
+            subject: point.subject,
+            predicate: point.predicate,
+            object: point.object,
+            confidence: point.confidence.unwrap_or(CONFIDENCE_MOST),
+            importance: point.importance.unwrap_or(IMPORTANCE_DEFAULT),
+            trust: point.trust.unwrap_or(MemoryTrust::Operator),
         };
         let wrong = |problem| invalid(format!("parameter `points[{at}]`: {problem}"));
         content.check().map_err(wrong)?;
-        learned.push(LearnedPoint { content, source: it.source });
+        learned.push(LearnedPoint { content, source: point.source });
     }
-    let bytes: usize = learned.iter().map(|it| it.content.bytes()).sum();
+    let bytes: usize = learned.iter().map(|point| point.content.bytes()).sum();
     if bytes > MEMORY_PUT_BYTES {
         let what = format!(
             "the points have {bytes} bytes of text, and one request at most {MEMORY_PUT_BYTES}"
@@ -56,7 +56,7 @@ pub(super) fn page(
     now: Timestamp,
 ) -> Result<MemoryPoints, CursorError> {
     const SHOW: Method = Method::MemoryShow;
-    let after = params.cursor.as_ref().map(|it| it.read::<Place>(SHOW)).transpose()?;
+    let after = params.cursor.as_ref().map(|cursor| cursor.read::<Place>(SHOW)).transpose()?;
     let live = state.live().map(|KeptPoint { id, point }| (*id, point, PointState::Live, None));
     let past = state
         .past()
@@ -65,12 +65,12 @@ pub(super) fn page(
     let place =
         |(id, point, ..): &(MemoryPointId, &MemoryPoint, _, _)| Pair(point.source.at.0, *id);
     let mut points: Vec<_> = live.chain(past).collect();
-    points.retain(|it| after.is_none_or(|after| place(it) > after));
+    points.retain(|point| after.is_none_or(|after| place(point) > after));
     points.sort_by_key(place);
     let limit = usize::try_from(params.limit.unwrap_or(PAGE)).unwrap_or(usize::MAX);
     let is_more = points.len() > limit;
     points.truncate(limit);
-    let next = points.last().filter(|_| is_more).map(|it| Cursor::new(SHOW, place(it)));
+    let next = points.last().filter(|_| is_more).map(|point| Cursor::new(SHOW, place(point)));
     let view = |(id, point, state, superseded_by)| seen(id, point, state, superseded_by, now);
     let points = points.into_iter().map(view).collect();
     Ok(MemoryPoints { memory: params.memory.clone(), points, next })
@@ -110,8 +110,8 @@ pub(super) fn sources(
     memory: &MemoryKey,
     named: Option<MemoryPointId>,
 ) -> BTreeSet<EntityId> {
-    let live = state.live().map(|it| (it.id, &it.point));
-    let points = live.chain(state.past().map(|it| (it.id, &it.point)));
+    let live = state.live().map(|kept| (kept.id, &kept.point));
+    let points = live.chain(state.past().map(|past| (past.id, &past.point)));
     let meant = points.filter(|(id, _)| named.is_none_or(|named| named == *id));
     let entities = meant.map(|(_, point)| point.source.entity);
     let own = memory.entity();
@@ -192,7 +192,7 @@ mod tests {
         let mut params =
             MemoryShowParams { memory: key(), all: true, cursor: None, limit: Some(3) };
         let texts = |page: &MemoryPoints| -> Vec<String> {
-            page.points.iter().map(|it| format!("{} {:?}", it.text, it.state)).collect()
+            page.points.iter().map(|point| format!("{} {:?}", point.text, point.state)).collect()
         };
         let first = page(&state, &params, Timestamp(9)).unwrap();
         assert_eq!(texts(&first), ["a Live", "b1 Superseded", "c Live"]);
@@ -235,11 +235,14 @@ mod tests {
         );
         let again: Vec<WantedPoint> =
             exported.unwrap().points.into_iter().map(MemoryPointView::wanted).collect();
-        let ids: Vec<_> =
-            learned(again).unwrap().into_iter().map(|it| it.source.unwrap().point()).collect();
+        let ids: Vec<_> = learned(again)
+            .unwrap()
+            .into_iter()
+            .map(|point| point.source.unwrap().point())
+            .collect();
         assert_eq!(
             ids,
-            state.live().map(|it| it.id).collect::<Vec<_>>(),
+            state.live().map(|kept| kept.id).collect::<Vec<_>>(),
             "an import adds nothing twice"
         );
     }

@@ -76,11 +76,11 @@ fn keep(tool: &str, arguments: &str) -> Result<Result<String, String>, StoreErro
     let text = |name: &str| field(arguments, name).unwrap_or_default();
     let (store, key) = (text("store"), text("key"));
     let expected = serde_json::from_str::<serde_json::Value>(arguments).ok();
-    let expected = expected.and_then(|it| it.get("expected")?.as_u64());
+    let expected = expected.and_then(|params| params.get("expected")?.as_u64());
     Ok(Ok(match tool {
         "remember" => store::put(&store, &key, text("value").as_bytes(), expected)?.to_string(),
         "recall" => match store::get(&store, &key)? {
-            Some(it) => format!("{} {}", it.revision, String::from_utf8_lossy(&it.value)),
+            Some(entry) => format!("{} {}", entry.revision, String::from_utf8_lossy(&entry.value)),
             None => "nothing".to_owned(),
         },
         "forget" => store::delete(&store, &key, expected).map(|()| "gone".to_owned())?,

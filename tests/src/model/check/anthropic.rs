@@ -267,10 +267,10 @@ impl Messages {
             Some(Thinking::Enabled { .. } | Thinking::Adaptive) => {}
             Some(Thinking::Disabled) | None => return Ok(false),
         }
-        if self.temperature.is_some_and(|it| it < 1.0) || self.top_k.is_some() {
+        if self.temperature.is_some_and(|temperature| temperature < 1.0) || self.top_k.is_some() {
             return Err("`temperature` or `top_k` with thinking".to_owned());
         }
-        if self.top_p.is_some_and(|it| it < 0.95) {
+        if self.top_p.is_some_and(|share| share < 0.95) {
             return Err("`top_p` under 0.95 with thinking".to_owned());
         }
         Ok(true)
@@ -305,7 +305,7 @@ pub(super) fn anthropic(request: Messages) -> Result<Asked, String> {
     if request.max_tokens == 0 {
         return Err("`max_tokens` is 0".to_owned());
     }
-    if request.temperature.is_some_and(|it| !(0.0..=1.0).contains(&it)) {
+    if request.temperature.is_some_and(|temperature| !(0.0..=1.0).contains(&temperature)) {
         return Err("`temperature` is not within 0 and 1".to_owned());
     }
     if request.stop_sequences.iter().any(|stop| stop.trim().is_empty()) {

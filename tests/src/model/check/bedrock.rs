@@ -284,10 +284,10 @@ impl Converse {
         if *max_tokens == Some(0) {
             return Err("`maxTokens` is 0".to_owned());
         }
-        if [temperature, top_p].into_iter().flatten().any(|it| !(0.0..=1.0).contains(it)) {
+        if [temperature, top_p].into_iter().flatten().any(|number| !(0.0..=1.0).contains(number)) {
             return Err("`temperature` or `topP` is not within 0 and 1".to_owned());
         }
-        if stop_sequences.len() > 4 || stop_sequences.iter().any(|it| it.trim().is_empty()) {
+        if stop_sequences.len() > 4 || stop_sequences.iter().any(|text| text.trim().is_empty()) {
             return Err("an empty stop sequence, or more than 4".to_owned());
         }
         let Some(ToolConfig { tools, tool_choice }) = &self.tool_config else { return Ok(()) };
@@ -309,14 +309,15 @@ impl Converse {
     /// Holds cache points to their bound and their places: something is before them.
     fn check_markers(&self) -> Result<(), String> {
         let is_point = |block: &Block| matches!(block, Block::CachePoint { .. });
-        if self.messages.iter().any(|it| it.content.first().is_some_and(is_point))
+        if self.messages.iter().any(|message| message.content.first().is_some_and(is_point))
             || matches!(self.system.first(), Some(SystemBlock::CachePoint { .. }))
         {
             return Err("a cache point after nothing".to_owned());
         }
         let tools = self.tool_config.iter().flat_map(|config| &config.tools);
         let tools = tools.filter(|tool| matches!(tool, Tool::CachePoint { .. })).count();
-        let system = self.system.iter().filter(|it| matches!(it, SystemBlock::CachePoint { .. }));
+        let system =
+            self.system.iter().filter(|block| matches!(block, SystemBlock::CachePoint { .. }));
         let said = self.messages.iter().flat_map(|message| &message.content);
         let found = tools + system.count() + said.filter(|block| is_point(block)).count();
         if found <= MARKERS {

@@ -118,7 +118,7 @@ fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, String> {
 
 fn openai(request: OpenAiEmbeds) -> Result<Embeds, String> {
     let OpenAiEmbeds { model, input, encoding_format, dimensions, .. } = request;
-    if encoding_format.is_some_and(|it| it != "float") {
+    if encoding_format.is_some_and(|format| format != "float") {
         return Err("an `encoding_format` that not every server has".to_owned());
     }
     Ok(Embeds { model, texts: input.into(), dimensions })
@@ -148,7 +148,7 @@ fn titan(request: TitanEmbed, in_path: &str) -> Result<Embeds, String> {
     if !is_sized && !in_path.starts_with("amazon.titan-embed-text-v1") {
         return Err(format!("`{in_path}` is invoked in another way"));
     }
-    if dimensions.is_some_and(|it| !is_sized || ![256, 512, 1_024].contains(&it)) {
+    if dimensions.is_some_and(|size| !is_sized || ![256, 512, 1_024].contains(&size)) {
         return Err("malformed input: `dimensions`".to_owned());
     }
     Ok(Embeds { model: in_path.to_owned(), texts: vec![input_text], dimensions })

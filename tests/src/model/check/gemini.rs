@@ -168,10 +168,16 @@ pub(super) fn gemini(request: &Generate) -> Result<Asked, String> {
         check_config(config)?;
         check_reply(config)?;
     }
-    let declared = request.tools.iter().flatten().flat_map(|it| &it.function_declarations);
+    let declared = request.tools.iter().flatten().flat_map(|tool| &tool.function_declarations);
     let none = json!({"type": "object"});
     let offers: Vec<_> = declared
-        .map(|it| (it.name.as_str(), it.parameters.as_ref().unwrap_or(&none), &it.parameters))
+        .map(|declaration| {
+            (
+                declaration.name.as_str(),
+                declaration.parameters.as_ref().unwrap_or(&none),
+                &declaration.parameters,
+            )
+        })
         .collect();
     if request.tools.is_some() {
         check_offers(offers.iter().map(|(name, schema, _)| (*name, *schema)))?;
@@ -227,14 +233,14 @@ pub(super) fn gemini(request: &Generate) -> Result<Asked, String> {
 }
 
 fn check_config(config: &GenerationConfig) -> Result<(), String> {
-    if config.temperature.is_some_and(|it| !(0.0..=2.0).contains(&it)) {
+    if config.temperature.is_some_and(|temperature| !(0.0..=2.0).contains(&temperature)) {
         return Err("`temperature` is not within 0 and 2".to_owned());
     }
     if config.max_output_tokens == Some(0) {
         return Err("a limit of 0 tokens".to_owned());
     }
     let penalties = [config.presence_penalty, config.frequency_penalty];
-    if penalties.into_iter().flatten().any(|it| !(-2.0..=2.0).contains(&it)) {
+    if penalties.into_iter().flatten().any(|penalty| !(-2.0..=2.0).contains(&penalty)) {
         return Err("a penalty is not within -2 and 2".to_owned());
     }
     if config.stop_sequences.len() > 5 {
@@ -393,7 +399,7 @@ impl<'a> Reading<'a> {
                         return Err("a part with empty text".to_owned());
                     }
                     said.push_str(text);
-                    if signature.is_some_and(|it| it != sign_part(&[&said])) {
+                    if signature.is_some_and(|signed| signed != sign_part(&[&said])) {
                         return Err("Corrupted thought signature.".to_owned());
                     }
                     self.words += count(text);

@@ -120,7 +120,7 @@ struct Reading<'a> {
 
 pub(super) fn ollama(request: &Chat) -> Result<Asked, String> {
     if let Some(options) = &request.options {
-        if options.temperature.is_some_and(|it| !(0.0..=2.0).contains(&it)) {
+        if options.temperature.is_some_and(|temperature| !(0.0..=2.0).contains(&temperature)) {
             return Err("`temperature` is not within 0 and 2".to_owned());
         }
         if options.num_predict == Some(0) || options.num_ctx == Some(0) {
@@ -182,9 +182,9 @@ impl<'a> Reading<'a> {
             OllamaMessage::System { content } => return self.text(content),
             OllamaMessage::User { content, images } => {
                 for image in images {
-                    let kind = IMAGES
-                        .into_iter()
-                        .find(|it| media::check(it.as_str(), image, &IMAGES, IMAGE_BYTES).is_ok());
+                    let kind = IMAGES.into_iter().find(|kind| {
+                        media::check(kind.as_str(), image, &IMAGES, IMAGE_BYTES).is_ok()
+                    });
                     kind.ok_or_else(|| "an image that is none".to_owned())?;
                 }
                 self.words += count(content);

@@ -187,7 +187,7 @@ pub(super) fn openai(request: Completions) -> Result<Asked, String> {
     if request.stream_options.is_some() && !request.stream {
         return Err("`stream_options` without `stream`".to_owned());
     }
-    if request.temperature.is_some_and(|it| !(0.0..=2.0).contains(&it)) {
+    if request.temperature.is_some_and(|temperature| !(0.0..=2.0).contains(&temperature)) {
         return Err("`temperature` is not within 0 and 2".to_owned());
     }
     if request.max_tokens.is_some() && request.max_completion_tokens.is_some() {
@@ -200,7 +200,7 @@ pub(super) fn openai(request: Completions) -> Result<Asked, String> {
         return Err("more than 4 stop sequences".to_owned());
     }
     let efforts = ["low", "medium", "high"];
-    if request.reasoning_effort.as_ref().is_some_and(|it| !efforts.contains(&it.as_str())) {
+    if request.reasoning_effort.as_ref().is_some_and(|effort| !efforts.contains(&effort.as_str())) {
         return Err("an unknown `reasoning_effort`".to_owned());
     }
     if let Some(tools) = &request.tools {
@@ -219,7 +219,8 @@ pub(super) fn openai(request: Completions) -> Result<Asked, String> {
         return Err("the last message is not the user's".to_owned());
     }
     Ok(Asked {
-        usage: !request.stream || request.stream_options.is_some_and(|it| it.include_usage),
+        usage: !request.stream
+            || request.stream_options.is_some_and(|options| options.include_usage),
         model: request.model,
         last_user: reading.last_user,
         rounds: reading.rounds,
@@ -376,7 +377,7 @@ impl<'a> Reading<'a> {
 
     fn call(&mut self, call: &'a ToolCall) -> Result<(), String> {
         let ToolCall { id, function, extra_content, .. } = call;
-        if extra_content.as_ref().is_some_and(|it| !it.is_object()) {
+        if extra_content.as_ref().is_some_and(|content| !content.is_object()) {
             return Err(format!("the `extra_content` of tool call `{id}` is not an object"));
         }
         if !(1..=ID_BYTES).contains(&id.len()) {

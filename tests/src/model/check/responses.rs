@@ -168,17 +168,17 @@ pub(super) fn responses(request: &Create) -> Result<Asked, String> {
     if request.store != Some(false) {
         return Err("`store` is not false".to_owned());
     }
-    if request.include.iter().any(|it| it != "reasoning.encrypted_content") {
+    if request.include.iter().any(|include| include != "reasoning.encrypted_content") {
         return Err("an unknown `include`".to_owned());
     }
-    if request.temperature.is_some_and(|it| !(0.0..=2.0).contains(&it)) {
+    if request.temperature.is_some_and(|temperature| !(0.0..=2.0).contains(&temperature)) {
         return Err("`temperature` is not within 0 and 2".to_owned());
     }
     if request.max_output_tokens == Some(0) {
         return Err("a limit of 0 tokens".to_owned());
     }
-    let effort = request.reasoning.as_ref().and_then(|it| it.effort.as_deref());
-    if effort.is_some_and(|it| !["minimal", "low", "medium", "high"].contains(&it)) {
+    let effort = request.reasoning.as_ref().and_then(|reasoning| reasoning.effort.as_deref());
+    if effort.is_some_and(|effort| !["minimal", "low", "medium", "high"].contains(&effort)) {
         return Err("an unknown `reasoning.effort`".to_owned());
     }
     if let Some(tools) = &request.tools {

@@ -45,12 +45,13 @@ fn walk(schema: &Value, all_required: bool) -> Result<(), String> {
             return Err("an object without `additionalProperties: false`".to_owned());
         }
         let required = keywords.get("required").and_then(Value::as_array);
-        let is_required = |name: &String| required.is_some_and(|it| it.iter().any(|it| it == name));
+        let is_required =
+            |name: &String| required.is_some_and(|names| names.iter().any(|other| other == name));
         if all_required && !properties.keys().all(is_required) {
             return Err("`required` does not have all properties".to_owned());
         }
-        properties.values().try_for_each(|it| walk(it, all_required))?;
+        properties.values().try_for_each(|schema| walk(schema, all_required))?;
     }
     let several = keywords.get("anyOf").and_then(Value::as_array).into_iter().flatten();
-    several.chain(keywords.get("items")).try_for_each(|it| walk(it, all_required))
+    several.chain(keywords.get("items")).try_for_each(|schema| walk(schema, all_required))
 }

@@ -18,7 +18,8 @@ pub(super) const fn word(status: u16) -> &'static str {
 
 /// An error in the wire's shape.
 pub(super) fn error(word_of_it: &str, message: &str) -> Value {
-    let code = [400, 401, 403, 404, 429, 503, 504].into_iter().find(|it| word(*it) == word_of_it);
+    let code =
+        [400, 401, 403, 404, 429, 503, 504].into_iter().find(|status| word(*status) == word_of_it);
     let code = code.unwrap_or(500);
     json!({"error": {"code": code, "message": message, "status": word_of_it}})
 }

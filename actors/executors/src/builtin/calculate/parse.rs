@@ -14,7 +14,6 @@ use super::{
     number::Number,
 };
 
-/// Bytes of an expression.
 pub(in super::super) const EXPRESSION_BYTES: usize = 2_000;
 /// How deep parentheses, signs and powers may be nested.
 const DEPTH: usize = 64;

@@ -166,9 +166,9 @@ impl PluginStores {
     async fn noted(&self, keys: &str) -> Result<(Position, StoreKeys), StoreFailure> {
         match self.bucket.get(keys).await? {
             None => Ok((Position(0), StoreKeys::default())),
-            Some(it) => {
-                let keys = StoreKeys::from_bytes(&it.value).map_err(StoreFailure::Damaged)?;
-                Ok((it.position, keys))
+            Some(entry) => {
+                let keys = StoreKeys::from_bytes(&entry.value).map_err(StoreFailure::Damaged)?;
+                Ok((entry.position, keys))
             }
         }
     }

@@ -356,14 +356,17 @@ impl CallCounts {
             return;
         }
         let list = |which: fn(&(u32, u32)) -> u32| {
-            let some = self.by_tool.iter().filter(|(_, it)| which(it) > 0);
+            let some = self.by_tool.iter().filter(|(_, counts)| which(counts) > 0);
             let texts: Vec<String> =
-                some.map(|(tool, it)| format!("`{tool}` {}x", which(it))).collect();
+                some.map(|(tool, counts)| format!("`{tool}` {}x", which(counts))).collect();
             texts.join(", ")
         };
-        append(text, format_args!("\n[it called {}", list(|it| it.0)));
+        append(text, format_args!("\n[it called {}", list(|counts| counts.0)));
         if self.open() > 0 {
-            append(text, format_args!("; the outcome of these is unknown: {}", list(|it| it.1)));
+            append(
+                text,
+                format_args!("; the outcome of these is unknown: {}", list(|counts| counts.1)),
+            );
         }
         text.push(']');
     }

@@ -95,9 +95,9 @@ impl ContainerOwner {
 }
 
 /// The name of the container of a job, or of one that waits ready.
-pub(super) fn name(of: &str) -> String {
+pub(super) fn name(text: &str) -> String {
     let safe = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' };
-    format!("{NAME}{}", of.chars().take(100).map(safe).collect::<String>())
+    format!("{NAME}{}", text.chars().take(100).map(safe).collect::<String>())
 }
 
 #[cfg(test)]

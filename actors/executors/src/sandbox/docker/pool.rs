@@ -154,7 +154,11 @@ impl ContainerPool {
     }
 
     fn forget_oldest(&mut self) {
-        let oldest = self.kinds.iter().min_by_key(|(_, kind)| kind.used).map(|(it, _)| it.clone());
+        let oldest = self
+            .kinds
+            .iter()
+            .min_by_key(|(_, kind)| kind.used)
+            .map(|(kind_name, _)| kind_name.clone());
         if let Some(kind) = oldest.and_then(|policy| self.kinds.remove(&policy)) {
             self.doomed.extend(kind.ready.into_iter().map(|container| container.id));
         }

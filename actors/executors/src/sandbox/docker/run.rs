@@ -177,9 +177,10 @@ impl Inner {
     /// Removes what earlier runs of a job have left.
     async fn supersede(&self, job: &str) {
         let Ok(found) = self.engine.list(&self.owner).await else { return };
-        for it in found.into_iter().filter(|it| it.job.as_deref() == Some(job)) {
-            let is_own = it.process == Some(self.owner.process());
-            if !is_own && let Err(error) = self.engine.remove(&it.id).await {
+        for container in found.into_iter().filter(|container| container.job.as_deref() == Some(job))
+        {
+            let is_own = container.process == Some(self.owner.process());
+            if !is_own && let Err(error) = self.engine.remove(&container.id).await {
                 debug!(%error, "cannot remove the container of an earlier run now");
             }
         }

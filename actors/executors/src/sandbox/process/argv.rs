@@ -81,16 +81,16 @@ pub(super) fn isolated(
     }
     let (uid, gid) = (policy.user.uid().to_string(), policy.user.gid().to_string());
     argv.add(["--uid", &uid, "--gid", &gid]);
-    for it in shown {
-        match it {
+    for visible in shown {
+        match visible {
             VisiblePath::Tree(path) => argv.paths("--ro-bind-try", path, path),
             VisiblePath::Link(path, target) => argv.paths("--symlink", target, path),
             VisiblePath::Hidden(_) => {}
         }
     }
     argv.add(["--proc", "/proc", "--dev", "/dev"]);
-    for it in shown {
-        if let VisiblePath::Hidden(path) = it {
+    for visible in shown {
+        if let VisiblePath::Hidden(path) = visible {
             // A device that cannot be opened, on a mount without devices.
             argv.paths("--ro-bind", Path::new("/dev/null"), path);
         }
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn only_the_agents_files_can_be_written() {
         let files = |is_read_only| AgentFiles { directory: "/srv/a b".into(), is_read_only };
-        let with = |it: AgentFiles| argv(&["ls"], Some(it)).join("|");
+        let with = |files: AgentFiles| argv(&["ls"], Some(files)).join("|");
         assert!(with(files(false)).contains("|--bind|/srv/a b|/workspace|--chdir|/workspace|"));
         assert!(with(files(true)).contains("|--ro-bind|/srv/a b|/workspace|"));
     }

@@ -134,8 +134,8 @@ fn begin(program: &OsStr, args: &[OsString]) -> Failed {
 
 /// Moves hidden options into a file in memory, which the last program in the line reads and closes.
 fn hide(args: &mut Vec<OsString>) -> io::Result<()> {
-    let count = |it: &OsString| it.to_str()?.strip_prefix(UNSEEN)?.parse::<usize>().ok();
-    let found = args.iter().enumerate().find_map(|(at, it)| Some((at, count(it)?)));
+    let count = |arg: &OsString| arg.to_str()?.strip_prefix(UNSEEN)?.parse::<usize>().ok();
+    let found = args.iter().enumerate().find_map(|(at, arg)| Some((at, count(arg)?)));
     let Some((at, count)) = found else { return Ok(()) };
     let end = at.saturating_add(1).saturating_add(count).min(args.len());
     // Without CLOEXEC, as above.

@@ -68,8 +68,9 @@ impl Strength {
     }
 
     /// What is missing of it, for people; empty where nothing is.
-    pub(super) fn lacks(of: Option<Self>) -> String {
-        let lacks = STEPS.iter().filter(|(abi, _)| of.is_none_or(|strength| strength.0 < *abi));
+    pub(super) fn lacks(strength: Option<Self>) -> String {
+        let lacks =
+            STEPS.iter().filter(|(abi, _)| strength.is_none_or(|strength| strength.0 < *abi));
         let lacks: Vec<String> = lacks.map(|(abi, what)| format!("{what} (ABI {abi})")).collect();
         lacks.join(", ")
     }

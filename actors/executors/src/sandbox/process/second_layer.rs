@@ -52,11 +52,11 @@ impl SecondLayer {
         if let Some(lack) = self.lack() {
             return Err(lack.to_owned());
         }
-        let of = match self.settled.get() {
+        let settled = match self.settled.get() {
             Some(SettledConfinement { shut, why }) => shut.and_then(|shut| shut.wall).ok_or(why),
             None => return self.host.ok_or_else(String::new),
         };
-        of.map_err(Clone::clone)
+        settled.map_err(Clone::clone)
     }
 
     /// Why there cannot be a second wall.

@@ -109,9 +109,9 @@ impl Actor for DispatcherActor {
                 state.make_room();
                 PartitionInput::Tick
             }
-            DispatcherMessage::Cordon(on) => {
-                state.pull(&myself, !on && state.drained.is_empty());
-                PartitionInput::Cordon(on)
+            DispatcherMessage::Cordon(is_cordoned) => {
+                state.pull(&myself, !is_cordoned && state.drained.is_empty());
+                PartitionInput::Cordon(is_cordoned)
             }
             DispatcherMessage::Drain(done) => {
                 state.pull(&myself, false);

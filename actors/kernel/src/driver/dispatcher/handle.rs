@@ -57,7 +57,7 @@ impl fmt::Debug for DispatcherMessage {
             Self::Rung(entity, input, _) => write!(f, "Rung({entity}, {input})"),
             Self::Fenced(entity, epoch) => write!(f, "Fenced({entity}, {epoch})"),
             Self::Tick => f.write_str("Tick"),
-            Self::Cordon(on) => write!(f, "Cordon({on})"),
+            Self::Cordon(is_cordoned) => write!(f, "Cordon({is_cordoned})"),
             Self::Drain(_) => f.write_str("Drain"),
             Self::GiveUp => f.write_str("GiveUp"),
             Self::View(..) => f.write_str("View"),
@@ -138,8 +138,8 @@ impl DispatcherHandle {
     }
 
     /// Takes no more entities, or takes them again.
-    pub fn cordon(&self, on: bool) {
-        self.tell(DispatcherMessage::Cordon(on));
+    pub fn cordon(&self, is_cordoned: bool) {
+        self.tell(DispatcherMessage::Cordon(is_cordoned));
     }
 
     /// Another process says that it has claimed an entity.

@@ -78,8 +78,8 @@ impl DispatcherState {
     }
 
     /// Pulls the inbox, or leaves it to others.
-    pub(super) fn pull(&mut self, myself: &ActorRef<DispatcherMessage>, on: bool) {
-        if !on {
+    pub(super) fn pull(&mut self, myself: &ActorRef<DispatcherMessage>, is_pulling: bool) {
+        if !is_pulling {
             if let Some(pump) = self.pump.take() {
                 pump.abort();
             }
@@ -261,9 +261,9 @@ impl DispatcherState {
 
 impl DispatcherState {
     /// Answers another process: the entity's actor does, if there is one.
-    fn ask_actor(&mut self, ask: AskId, of: Option<(EntityId, InputId)>) {
+    fn ask_actor(&mut self, ask: AskId, asked: Option<(EntityId, InputId)>) {
         let Some(reply) = self.asks.remove(&ask) else { return };
-        match of.and_then(|(entity, input)| Some((self.entities.get(&entity)?, input))) {
+        match asked.and_then(|(entity, input)| Some((self.entities.get(&entity)?, input))) {
             Some((handle, input)) => handle.ask(input, reply),
             None => answer(reply, NodeReply::NotMine),
         }

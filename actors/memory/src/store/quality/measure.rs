@@ -80,7 +80,7 @@ pub struct RecallFigures {
     pub mrr: f64,
 }
 
-/// The figures of a set.
+/// How well searches answered the questions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SetFigures {
     /// Of all questions that have an answer.
@@ -126,7 +126,7 @@ impl QuestionSet {
         let (mut with, mut without) = (Vec::new(), Vec::new());
         for question in &self.questions {
             let found = self.ask(store, question)?;
-            let best = found.iter().map(|it| it.score.bm25).fold(0.0, f64::max);
+            let best = found.iter().map(|found| found.score.bm25).fold(0.0, f64::max);
             match question.sort {
                 QuestionSort::SameWords => with.push(best),
                 QuestionSort::NoAnswer => without.push(best),
@@ -170,7 +170,7 @@ impl RecallFigures {
         let recall =
             |k: usize| count(found.iter().take(k).filter(is_relevant).count()) / answers.max(1.0);
         let gain = |place: usize| 1.0 / (count(place) + 2.0).log2();
-        let hits = found.iter().take(10).enumerate().filter(|(_, it)| relevant.contains(it));
+        let hits = found.iter().take(10).enumerate().filter(|(_, found)| relevant.contains(found));
         let gained: f64 = hits.map(|(place, _)| gain(place)).sum();
         let ideal: f64 = (0..relevant.len().min(10)).map(gain).sum();
         let first = found.iter().position(|message| relevant.contains(message));

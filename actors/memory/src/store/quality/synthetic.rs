@@ -380,7 +380,8 @@ impl Writing {
             superseded: self.updates.iter().map(superseded).collect(),
         });
         for (sort, text, places) in &self.questions {
-            let is_like = |it: &&SetQuestion| it.conversation == number && it.sort == *sort;
+            let is_like =
+                |question: &&SetQuestion| question.conversation == number && question.sort == *sort;
             if set.questions.iter().filter(is_like).count() < asked(*sort) {
                 let relevant: BTreeSet<u64> = places.iter().map(|place| event(*place)).collect();
                 let (text, sort) = (text.clone(), *sort);
@@ -399,15 +400,18 @@ mod tests {
     fn the_set_is_the_same_each_time_and_as_large_as_it_says() {
         let (one, other) = (set(), set());
         assert_eq!(one.questions.len(), 400);
-        let messages: usize = one.conversations.iter().map(|it| it.documents.len()).sum();
+        let messages: usize =
+            one.conversations.iter().map(|conversation| conversation.documents.len()).sum();
         assert_eq!(messages, 2_000);
         for (one, other) in one.conversations.iter().zip(&other.conversations) {
             assert_eq!(one.documents, other.documents);
         }
-        for question in one.questions.iter().filter(|it| it.sort == QuestionSort::Updated) {
+        for question in
+            one.questions.iter().filter(|question| question.sort == QuestionSort::Updated)
+        {
             let newest = question.relevant.first().unwrap();
             let superseded = &one.conversations[question.conversation].superseded;
-            assert!(superseded.iter().all(|it| it.event != *newest));
+            assert!(superseded.iter().all(|id| id.event != *newest));
         }
     }
 
@@ -431,7 +435,9 @@ mod tests {
             );
         }
         assert!(figures.separation >= 0.75, "{}", figures.separation);
-        for question in set.questions.iter().filter(|it| it.sort == QuestionSort::Updated) {
+        for question in
+            set.questions.iter().filter(|question| question.sort == QuestionSort::Updated)
+        {
             let superseded = &set.conversations[question.conversation].superseded;
             for found in set.ask(&store, question).unwrap() {
                 assert!(!superseded.contains(&found.document.id), "MEM-4: {question:?}");

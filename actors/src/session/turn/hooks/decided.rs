@@ -26,7 +26,6 @@ pub(super) const AT_ONCE: usize = 4;
 /// What hooks decided about a model call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelJudged {
-    /// The call.
     pub call: CallId,
     /// The request that they judged.
     pub request: Digest,
@@ -57,7 +56,7 @@ pub(in crate::session) enum HookFate {
 
 /// The hooks that judge an agent's model calls, in order.
 pub(in crate::session) fn of_model(profile: &Profile) -> Vec<HookSpec> {
-    let hooks = profile.hooks.iter().filter(|it| it.point == HookPoint::BeforeLlmCall);
+    let hooks = profile.hooks.iter().filter(|hook| hook.point == HookPoint::BeforeLlmCall);
     hooks.cloned().collect()
 }
 
@@ -113,7 +112,7 @@ impl Turn {
         call: CallId,
         request: Digest,
     ) -> Option<&ModelJudged> {
-        self.judged.as_ref().filter(|it| it.call == call && it.request == request)
+        self.judged.as_ref().filter(|judged| judged.call == call && judged.request == request)
     }
 
     /// That hooks do not let its next call be made.
@@ -122,18 +121,18 @@ impl Turn {
     }
 
     /// Takes from the journal the decisions of hooks.
-    pub(in crate::session) fn hooked(&mut self, it: &ModelHooked) -> Result<(), Violation> {
-        if self.steps.iter().any(|step| step.call == it.call && step.end.is_some()) {
+    pub(in crate::session) fn hooked(&mut self, hooked: &ModelHooked) -> Result<(), Violation> {
+        if self.steps.iter().any(|step| step.call == hooked.call && step.end.is_some()) {
             return Err(Violation(format!(
                 "`{}` has ended and was judged again (HOOK-1)",
-                it.call
+                hooked.call
             )));
         }
         self.judged = Some(ModelJudged {
-            call: it.call,
-            request: it.request,
-            patches: it.patches.clone(),
-            blocked: it.trail.blocked.clone(),
+            call: hooked.call,
+            request: hooked.request,
+            patches: hooked.patches.clone(),
+            blocked: hooked.trail.blocked.clone(),
         });
         Ok(())
     }
@@ -148,7 +147,7 @@ impl Turn {
             return Ok(());
         }
         match &self.judged {
-            Some(it) if it.call == call && it.blocked.is_none() => Ok(()),
+            Some(judged) if judged.call == call && judged.blocked.is_none() => Ok(()),
             _ => Err(Violation(format!("`{call}` begins, but hooks did not allow it (HOOK-1)"))),
         }
     }
@@ -158,7 +157,7 @@ impl Turn {
 
 /// The calls of a reply, and results of them, that hooks are asked about now.
 pub(in crate::session) fn effects(state: &SessionState, step: &Step) -> Vec<Effect> {
-    let Some(profile) = state.profile.as_ref().filter(|it| !it.hooks.is_empty()) else {
+    let Some(profile) = state.profile.as_ref().filter(|profile| !profile.hooks.is_empty()) else {
         return Vec::new();
     };
     let point = |tool: &ToolCall| {
@@ -181,8 +180,9 @@ pub(in crate::session) fn of_tool(
     tool: &str,
 ) -> Vec<HookSpec> {
     let fits = |pattern: &str, text: &str| Pattern::from(pattern).fits(text);
-    let concerned = |it: &&HookSpec| {
-        it.point == point && profile.tool(tool).is_some_and(|spec| it.concerns(&spec.name, fits))
+    let concerned = |hook: &&HookSpec| {
+        hook.point == point
+            && profile.tool(tool).is_some_and(|spec| hook.concerns(&spec.name, fits))
     };
     profile.hooks.iter().filter(concerned).cloned().collect()
 }
@@ -269,17 +269,17 @@ pub(in crate::session) fn conclude(
 impl ToolCall {
     /// What it is run with: the model's arguments, unless hooks changed them.
     pub fn arguments(&self) -> &str {
-        let changed = self.judged.as_ref().and_then(|it| it.arguments.as_deref());
+        let changed = self.judged.as_ref().and_then(|judged| judged.arguments.as_deref());
         changed.unwrap_or(&self.using.arguments)
     }
 
     /// Takes from the journal the decisions of hooks.
-    pub(in crate::session) fn hooked(&mut self, it: &ToolHooked) -> Result<(), Violation> {
+    pub(in crate::session) fn hooked(&mut self, hooked: &ToolHooked) -> Result<(), Violation> {
         if self.judged.is_some() || self.asked.is_some() || self.approval.is_some() {
-            return Err(Violation(format!("`{}` is judged late, or twice (HOOK-1)", it.call)));
+            return Err(Violation(format!("`{}` is judged late, or twice (HOOK-1)", hooked.call)));
         }
-        let blocked = it.trail.blocked.clone();
-        self.judged = Some(ToolJudged { arguments: it.arguments.clone(), blocked });
+        let blocked = hooked.trail.blocked.clone();
+        self.judged = Some(ToolJudged { arguments: hooked.arguments.clone(), blocked });
         Ok(())
     }
 

@@ -164,7 +164,8 @@ fn hooks_are_asked_about_a_few_calls_of_a_reply_at_a_time() {
     let mut run = PlayedActivation::new(&[HookPoint::BeforeToolCall], Vec::new());
     run.says("hello");
     let arguments: Vec<String> = (0..6).map(|at| format!(r#"{{"at":{at}}}"#)).collect();
-    let uses: Vec<(&str, &str)> = arguments.iter().map(|it| ("look", it.as_str())).collect();
+    let uses: Vec<(&str, &str)> =
+        arguments.iter().map(|arguments| ("look", arguments.as_str())).collect();
     run.replies(&uses);
     assert_eq!(run.started.len(), AT_ONCE);
     let (key, _) = run.judge();

@@ -231,7 +231,6 @@ impl Composer {
         }
     }
 
-    /// The end.
     pub(super) fn end(&mut self, label: &ResponseLabel, status: &Status, out: &mut Events) {
         let of_items = if status.name() == "completed" { "completed" } else { "incomplete" };
         self.close(of_items, out);

@@ -208,7 +208,8 @@ async fn made(
             Some(record(&gateway, previous, &previous.to_string(), "previous_response_id").await?)
         }
     };
-    let known = previous.as_ref().map(|it| session_to_go_on_with(it, &create)).transpose()?;
+    let known =
+        previous.as_ref().map(|response| session_to_go_on_with(response, &create)).transpose()?;
     let ask = create.ask(known, received.key(), trace)?;
     if let (Some(record), Wanted::Send(send)) = (&previous, &ask.wanted) {
         let own = TurnId::from(InputId::derive(send.session.entity(), &send.key));

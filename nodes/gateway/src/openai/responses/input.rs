@@ -52,10 +52,12 @@ impl Conversation {
     /// the calls: here they only need to be there.
     fn add_calls(&mut self) {
         let is_result = |message: &Value| message["role"] == "tool";
-        let begins = self.messages.iter().rposition(|it| !is_result(it)).map_or(0, |at| at + 1);
+        let begins =
+            self.messages.iter().rposition(|message| !is_result(message)).map_or(0, |at| at + 1);
         let results = self.messages.split_off(begins);
         let places = self.places.split_off(begins);
-        let made = self.messages.iter().filter_map(|it| it["tool_calls"].as_array()).flatten();
+        let made =
+            self.messages.iter().filter_map(|message| message["tool_calls"].as_array()).flatten();
         let made: Vec<Value> = made.map(|call| call["id"].clone()).collect();
         for (result, place) in results.iter().zip(&places) {
             let id = &result["tool_call_id"];
@@ -82,7 +84,8 @@ impl Conversation {
         match kind.as_str() {
             "message" => {
                 known(place, &item, &["type", "role", "content", "id", "status", "phase"])?;
-                let content = item.remove("content").map(|it| content(place, it)).transpose()?;
+                let content =
+                    item.remove("content").map(|value| content(place, value)).transpose()?;
                 let role = item.remove("role");
                 self.say(place, json!({"role": role, "content": content}));
             }
@@ -94,7 +97,7 @@ impl Conversation {
             "function_call_output" => {
                 known(place, &item, &["type", "call_id", "output", "id", "status"])?;
                 let (id, output) = (item.remove("call_id"), item.remove("output"));
-                let content = output.map(|it| output_content(place, it)).transpose()?;
+                let content = output.map(|value| output_content(place, value)).transpose()?;
                 self.say(place, json!({"role": "tool", "tool_call_id": id, "content": content}));
             }
             // The thoughts of an earlier conversation do not become messages.
@@ -158,7 +161,7 @@ fn called(id: Option<&Value>, name: Option<&Value>, arguments: Option<&Value>) -
 fn content(place: &str, content: Value) -> Result<Value, OpenAiError> {
     let Value::Array(parts) = content else { return Ok(content) };
     let parts = parts.into_iter().enumerate();
-    let parts = parts.map(|(at, it)| part(&format!("{place}.content[{at}]"), it));
+    let parts = parts.map(|(at, value)| part(&format!("{place}.content[{at}]"), value));
     parts.collect::<Result<Vec<Value>, _>>().map(Value::Array)
 }
 
@@ -222,7 +225,7 @@ fn part(place: &str, part: Value) -> Result<Value, OpenAiError> {
 fn output_content(place: &str, output: Value) -> Result<Value, OpenAiError> {
     let Value::Array(parts) = output else { return Ok(output) };
     let parts = parts.into_iter().enumerate();
-    let parts = parts.map(|(at, it)| part(&format!("{place}.output[{at}]"), it));
+    let parts = parts.map(|(at, value)| part(&format!("{place}.output[{at}]"), value));
     parts.collect::<Result<Vec<Value>, _>>().map(Value::Array)
 }
 

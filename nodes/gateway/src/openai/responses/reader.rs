@@ -310,12 +310,15 @@ mod tests {
 
     /// An event of this model call, or of its tools.
     fn at(call: u32, body: TurnBody) -> TurnEvent {
-        let mut of = CallId::derive(TURN, call);
+        let mut event_call = CallId::derive(TURN, call);
         if matches!(body, TurnBody::ToolUse(_) | TurnBody::ToolResult(_) | TurnBody::ClientCalls(_))
         {
-            of = CallId::derive_tools(of);
+            event_call = CallId::derive_tools(event_call);
         }
-        TurnEvent::at(FrameKey { turn: TURN, call: of, attempt: Attempt(1), index: 0 }, body)
+        TurnEvent::at(
+            FrameKey { turn: TURN, call: event_call, attempt: Attempt(1), index: 0 },
+            body,
+        )
     }
 
     fn text(call: u32, text: &str) -> TurnEvent {
@@ -428,7 +431,7 @@ mod tests {
         let numbers = numbers(&events);
         assert_eq!(numbers[0], 0);
         assert!(numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");
-        assert!(numbers.iter().all(|it| *it < 1 << 53));
+        assert!(numbers.iter().all(|number| *number < 1 << 53));
         let response = &events.last().unwrap()["response"];
         assert_eq!(response["status"], "completed");
         assert_eq!(response["usage"]["total_tokens"], 5);
@@ -586,9 +589,9 @@ mod tests {
         ];
         assert_eq!(kinds(&events), expected);
         let call = &events[5]["item"];
-        let (of, session) =
+        let (event_call, session) =
             crate::openai::tools::call_of(call["call_id"].as_str().unwrap()).unwrap();
-        assert_eq!((of, session), (CallId::from_u128(1), EntityId::from_u128(1)));
+        assert_eq!((event_call, session), (CallId::from_u128(1), EntityId::from_u128(1)));
         assert_eq!(call["name"], "look");
     }
 
@@ -599,7 +602,8 @@ mod tests {
         let done = TurnEvent::done_with(key, outcome, Some(json!({"a": 1})));
         let events = [text(0, "```json"), reset(0, ""), text(0, "so: {\"a\":1}"), done];
         let (events, _) = tell(&events, true, None);
-        let deltas: Vec<&Value> = events.iter().filter(|it| it["delta"].is_string()).collect();
+        let deltas: Vec<&Value> =
+            events.iter().filter(|event| event["delta"].is_string()).collect();
         assert_eq!(deltas.len(), 1);
         assert_eq!(deltas[0]["delta"], r#"{"a":1}"#);
     }

@@ -63,10 +63,14 @@ const REFUSED: [RefusedParameter; 13] = [
     ("conversation", |_| false, "it is not offered, send `previous_response_id`"),
     ("prompt", |_| false, "stored prompts are not offered, send `instructions`"),
     ("include", is_empty_list, "nothing can be included beside what a response has"),
-    ("truncation", |it| it == "auto", "the oldest turns are left out when the window is full"),
+    (
+        "truncation",
+        |value| value == "auto",
+        "the oldest turns are left out when the window is full",
+    ),
     ("max_tool_calls", |_| false, "the limits of the agent hold"),
-    ("top_logprobs", |it| it == 0, "log probabilities are not offered"),
-    ("service_tier", |it| it == "auto" || it == "default", "it is not passed on"),
+    ("top_logprobs", |value| value == 0, "log probabilities are not offered"),
+    ("service_tier", |value| value == "auto" || value == "default", "it is not passed on"),
     ("context_management", is_empty_list, "the agent manages its window itself"),
     ("moderation", |_| false, "it is not offered"),
     ("prompt_cache_options", |_| false, "prompts are cached as the provider can"),
@@ -168,7 +172,8 @@ impl Create {
     }
 
     fn own_name(&self, param: &str) -> String {
-        if let Some((at, rest)) = param.strip_prefix("messages[").and_then(|it| it.split_once(']'))
+        if let Some((at, rest)) =
+            param.strip_prefix("messages[").and_then(|rest| rest.split_once(']'))
         {
             let place = at.parse::<usize>().ok().and_then(|at| self.places.get(at));
             let place = place.map_or("input", String::as_str);
@@ -216,7 +221,7 @@ fn object(
         Some(_) => return Err(OpenAiError::invalid(name, format!("`{name}` is not an object"))),
     };
     fields.retain(|_, value| !value.is_null());
-    match fields.keys().find(|it| !known.contains(&it.as_str())) {
+    match fields.keys().find(|key| !known.contains(&key.as_str())) {
         None => Ok(fields),
         Some(other) => {
             let path = format!("{name}.{}", short(other));
@@ -227,7 +232,7 @@ fn object(
 
 fn effort(reasoning: Option<Value>) -> Result<Option<Value>, OpenAiError> {
     let mut fields = object("reasoning", reasoning, &["effort", "summary"])?;
-    if fields.get("summary").is_some_and(|it| it != "auto") {
+    if fields.get("summary").is_some_and(|summary| summary != "auto") {
         let what =
             "`reasoning.summary`: thoughts are shown as the provider tells them, send `auto`";
         return Err(OpenAiError::unsupported("reasoning.summary", what));
@@ -238,12 +243,12 @@ fn effort(reasoning: Option<Value>) -> Result<Option<Value>, OpenAiError> {
 /// The name, the schema and the rest are one object less deep here.
 fn format(text: Option<Value>) -> Result<Option<Value>, OpenAiError> {
     let mut fields = object("text", text, &["format", "verbosity"])?;
-    if fields.get("verbosity").is_some_and(|it| it != "medium") {
+    if fields.get("verbosity").is_some_and(|verbosity| verbosity != "medium") {
         let what = "`text.verbosity`: it is not passed on";
         return Err(OpenAiError::unsupported("text.verbosity", what));
     }
     Ok(fields.remove("format").map(|format| match format {
-        Value::Object(mut named) if named.get("type").is_some_and(|it| it == "json_schema") => {
+        Value::Object(mut named) if named.get("type").is_some_and(|kind| kind == "json_schema") => {
             let kind = named.remove("type");
             json!({"type": kind, "json_schema": named})
         }
@@ -381,7 +386,7 @@ mod tests {
             assert!(file.url.ends_with(end), "{file:?}");
         }
         let history = &message.history;
-        let roles: Vec<Role> = history.iter().map(|it| it.role).collect();
+        let roles: Vec<Role> = history.iter().map(|message| message.role).collect();
         let [user, assistant] = [Role::User, Role::Assistant];
         assert_eq!(roles, [user, assistant, user, assistant, user]);
         assert_eq!(history[1].content.inline(), Some("I look"));
@@ -419,8 +424,10 @@ mod tests {
         };
         let call = clawnode_proto::CallId::from_u128(1);
         assert_eq!(results.results, [(call, "seen".to_owned())]);
-        let [(of, AttachmentSource::Content(_))] = &results.attachments[..] else { panic!() };
-        assert_eq!(*of, call);
+        let [(result_call, AttachmentSource::Content(_))] = &results.attachments[..] else {
+            panic!()
+        };
+        assert_eq!(*result_call, call);
     }
 
     #[test]

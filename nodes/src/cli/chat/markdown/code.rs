@@ -204,7 +204,7 @@ impl Colors {
         let is_part = |c: char| c.is_ascii_alphanumeric() || c == '+';
         let name = name.trim_start_matches(['{', '.']);
         let name = name.split(|c| !is_part(c)).next()?.to_ascii_lowercase();
-        let language = LANGUAGES.iter().find(|it| it.names.contains(&name.as_str()))?;
+        let language = LANGUAGES.iter().find(|language| language.names.contains(&name.as_str()))?;
         Some(Self { language, open: OpenSpan::Nothing })
     }
 
@@ -257,7 +257,7 @@ impl Colors {
             };
             return ((0..rest.len()).take_while(is_part).count(), HEAD);
         }
-        let is_keyword = language.keywords.split(' ').any(|it| it == word);
+        let is_keyword = language.keywords.split(' ').any(|keyword| keyword == word);
         (many, if is_keyword { KEYWORD } else { 0 })
     }
 
@@ -285,7 +285,7 @@ impl Colors {
                 at += 2;
                 continue;
             }
-            let end = rest.get(at..at + many).is_some_and(|it| it.iter().all(|c| *c == quote));
+            let end = rest.get(at..at + many).is_some_and(|run| run.iter().all(|c| *c == quote));
             if end {
                 self.open = OpenSpan::Nothing;
                 return at + many;

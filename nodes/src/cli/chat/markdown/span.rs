@@ -43,7 +43,7 @@ fn literally(text: &[char], many: usize, style: u16) -> SpanStep {
 
 fn run(text: &[char]) -> usize {
     let first = text.first();
-    text.iter().take_while(|it| Some(*it) == first).count()
+    text.iter().take_while(|character| Some(*character) == first).count()
 }
 
 fn escaped(text: &[char], style: u16, whole: bool) -> SpanStep {
@@ -103,8 +103,8 @@ fn emphasis(text: &[char], before: Option<char>, style: u16, whole: bool, color:
         if here > 0 && after.is_none() && !whole {
             return None;
         }
-        let word = sign == '_' && after.is_some_and(|it| it.is_alphanumeric());
-        let space = text.get(at - 1).is_none_or(|it| it.is_whitespace());
+        let word = sign == '_' && after.is_some_and(|character| character.is_alphanumeric());
+        let space = text.get(at - 1).is_none_or(|character| character.is_whitespace());
         if here == many && !space && !word {
             let more = match (sign, many) {
                 ('~', _) => STRUCK,
@@ -123,14 +123,14 @@ fn emphasis(text: &[char], before: Option<char>, style: u16, whole: bool, color:
 
 fn link(text: &[char], style: u16, whole: bool, color: bool) -> SpanStep {
     let unclear = || if whole { literally(text, 1, style) } else { None };
-    let Some(close) = text.iter().position(|it| *it == ']') else { return unclear() };
+    let Some(close) = text.iter().position(|character| *character == ']') else { return unclear() };
     match text.get(close + 1) {
         None => return unclear(),
         Some('(') => {}
         Some(_) => return literally(text, 1, style),
     }
     let target = text.get(close + 2..).unwrap_or_default();
-    let Some(end) = target.iter().position(|it| *it == ')') else { return unclear() };
+    let Some(end) = target.iter().position(|character| *character == ')') else { return unclear() };
     let (name, target) =
         (text.get(1..close).unwrap_or_default(), target.get(..end).unwrap_or_default());
     let (mut out, _) = read(name, Some('['), style | LINK, true, color);

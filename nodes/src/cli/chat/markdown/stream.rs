@@ -118,7 +118,7 @@ impl Markdown {
             (LinePosition::Start, c) => {
                 self.held.push(c);
                 if let Some((sign, _)) = self.fence {
-                    let could_end = self.held.iter().all(|it| *it == sign || *it == ' ');
+                    let could_end = self.held.iter().all(|held| *held == sign || *held == ' ');
                     let most = if self.colors.is_some() { HELD } else { 80 };
                     if (!could_end && self.colors.is_none()) || self.held.len() > most {
                         self.at = LinePosition::Code;
@@ -210,8 +210,8 @@ impl Markdown {
 
     /// A whole line within code: its end, or a line that begins like it.
     fn code_line(&mut self, sign: char, many: usize) {
-        let signs = self.held.iter().filter(|it| **it == sign).count();
-        let ends = signs >= many && self.held.iter().all(|it| *it == sign || *it == ' ');
+        let signs = self.held.iter().filter(|held| **held == sign).count();
+        let ends = signs >= many && self.held.iter().all(|held| *held == sign || *held == ' ');
         if ends {
             self.held.clear();
             (self.fence, self.colors) = (None, None);
@@ -245,10 +245,11 @@ impl Markdown {
 
 /// What a line is that begins so; `None` if that is not clear yet.
 fn block(line: &[char], whole: bool) -> Option<Block> {
-    let indent = line.iter().take_while(|it| **it == ' ' || **it == '\t').count();
+    let indent =
+        line.iter().take_while(|character| **character == ' ' || **character == '\t').count();
     let rest = line.get(indent..).unwrap_or_default();
     let Some(&first) = rest.first() else { return whole.then_some(Block::Blank) };
-    let run = rest.iter().take_while(|it| **it == first).count();
+    let run = rest.iter().take_while(|character| **character == first).count();
     let (all, next) = (run == rest.len(), rest.get(run));
     let space = next == Some(&' ');
     let not_yet = |block: Block| if all && !whole { None } else { Some(block) };
@@ -263,8 +264,10 @@ fn block(line: &[char], whole: bool) -> Option<Block> {
             }
             whole.then(|| Block::Fence(first, run, name.trim().to_owned()))
         }
-        '-' | '*' | '_' if rest.iter().all(|it| *it == first || *it == ' ') => {
-            let signs = rest.iter().filter(|it| **it == first).count();
+        '-' | '*' | '_'
+            if rest.iter().all(|character| *character == first || *character == ' ') =>
+        {
+            let signs = rest.iter().filter(|character| **character == first).count();
             match (signs, whole) {
                 (3.., true) => Some(Block::Rule),
                 (_, true) if run == 1 && first != '_' => {
@@ -293,7 +296,7 @@ fn block(line: &[char], whole: bool) -> Option<Block> {
 }
 
 fn ordered(rest: &[char], indent: usize, whole: bool) -> Option<Block> {
-    let digits = rest.iter().take_while(|it| it.is_ascii_digit()).count();
+    let digits = rest.iter().take_while(|character| character.is_ascii_digit()).count();
     if digits > 9 {
         return Some(Block::Words);
     }

@@ -33,12 +33,13 @@ pub(super) fn print(rows: &[String], look: TerminalStyle, flow: &mut Flow) {
     }
     let right: Vec<bool> = parsed
         .get(1)
-        .map(|row| row.iter().map(|it| it.ends_with(':') && !it.starts_with(':')).collect())
+        .map(|row| row.iter().map(|cell| cell.ends_with(':') && !cell.starts_with(':')).collect())
         .unwrap_or_default();
     let styled = |(at, row): (usize, &Vec<String>)| -> Vec<Cell> {
         let style = if at == 0 { BOLD } else { 0 };
         let cell = |at: usize| {
-            let chars: Vec<char> = row.get(at).map(|it| it.chars().collect()).unwrap_or_default();
+            let chars: Vec<char> =
+                row.get(at).map(|cell| cell.chars().collect()).unwrap_or_default();
             span::read(&chars, None, style, true, look.color).0
         };
         (0..many).map(cell).collect()
@@ -93,10 +94,13 @@ fn width(cell: &[(char, u16)]) -> usize {
 
 /// How wide columns are that have `room` together: the widest give way first.
 fn widths(body: &[Vec<Cell>], many: usize, room: usize) -> Vec<usize> {
-    let widest = |at: usize| body.iter().filter_map(|row| row.get(at)).map(|it| width(it)).max();
+    let widest =
+        |at: usize| body.iter().filter_map(|row| row.get(at)).map(|cell| width(cell)).max();
     let mut widths: Vec<usize> = (0..many).map(|at| widest(at).unwrap_or(0).max(1)).collect();
     while widths.iter().sum::<usize>() > room {
-        let Some(most) = widths.iter_mut().max_by_key(|it| **it).filter(|it| **it > LEAST) else {
+        let Some(most) =
+            widths.iter_mut().max_by_key(|width| **width).filter(|width| **width > LEAST)
+        else {
             break;
         };
         *most -= 1;
