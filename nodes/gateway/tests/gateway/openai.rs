@@ -309,7 +309,7 @@ async fn refusals_have_the_exact_shape() {
     assert_eq!(
         answer,
         json!({"error": {
-            "message": "`n`: only one choice is offered",
+            "message": "`n`: only one choice is offered; leave it out or send 1",
             "type": "invalid_request_error",
             "param": "n",
             "code": "unsupported",
@@ -340,6 +340,32 @@ async fn refusals_have_the_exact_shape() {
     let large = gateway.post("/v1/chat/completions").json(&ask(&"x".repeat(2 << 20)));
     assert_eq!(large.send().await.unwrap().status(), 413);
     assert!(gateway.node.sent.peek(Vec::is_empty));
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn the_apis_of_files_say_where_files_go() {
+    let gateway = Gateway::start().await;
+    for (path, is_anthropic) in [
+        ("/v1/files", false),
+        ("/v1/files/file-1/content", false),
+        ("/v1/uploads", false),
+        ("/v1/files", true),
+    ] {
+        // More than a socket holds: a client that is cut off while it sends reads no answer.
+        let mut request = gateway.post(path).body(vec![b'x'; 8 << 20]);
+        if is_anthropic {
+            request = request.header("anthropic-version", "2023-06-01");
+        }
+        let answer = request.send().await.unwrap();
+        let (status, answer) = (answer.status().as_u16(), answer.json::<Value>().await.unwrap());
+        let message = answer["error"]["message"].as_str().unwrap();
+        assert_eq!((status, answer.get("type").is_some()), (404, is_anthropic), "{path}: {answer}");
+        assert!(
+            message.contains("`POST /v1/sessions/AGENT:openai:default:USER/files`"),
+            "{answer}"
+        );
+    }
     gateway.stop().await;
 }
 

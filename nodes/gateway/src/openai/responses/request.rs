@@ -11,7 +11,9 @@ use super::{
         super::error::OpenAiError,
         id::ResponseId,
         metadata,
-        request::{Ask, RefusedParameter, given, is_empty_list, refuse, text},
+        request::{
+            Ask, NO_TIER, NO_VERBOSITY, RefusedParameter, given, is_empty_list, refuse, text,
+        },
         settings::flag_or,
         tools::short,
     },
@@ -58,19 +60,26 @@ const USED: [&str; 18] = [
     "metadata",
 ];
 
+/// Why settings of caching are refused.
+const NO_CACHE_SETTING: &str = "prompts are cached as the provider can; leave it out";
+
 /// Parameters of which only these values mean what is done here anyway.
 const REFUSED: [RefusedParameter; 13] = [
     ("conversation", |_| false, "it is not offered, send `previous_response_id`"),
     ("prompt", |_| false, "stored prompts are not offered, send `instructions`"),
-    ("include", is_empty_list, "nothing can be included beside what a response has"),
-    ("truncation", |it| it == "auto", "the oldest turns are left out when the window is full"),
-    ("max_tool_calls", |_| false, "the limits of the agent hold"),
-    ("top_logprobs", |it| it == 0, "log probabilities are not offered"),
-    ("service_tier", |it| it == "auto" || it == "default", "it is not passed on"),
-    ("context_management", is_empty_list, "the agent manages its window itself"),
-    ("moderation", |_| false, "it is not offered"),
-    ("prompt_cache_options", |_| false, "prompts are cached as the provider can"),
-    ("prompt_cache_retention", |_| false, "prompts are cached as the provider can"),
+    ("include", is_empty_list, "nothing can be included beside what a response has; leave it out"),
+    (
+        "truncation",
+        |it| it == "auto",
+        "the oldest turns are left out when the window is full; send `auto`",
+    ),
+    ("max_tool_calls", |_| false, "the limits of the agent hold; leave it out"),
+    ("top_logprobs", |it| it == 0, "log probabilities are not offered; leave it out"),
+    ("service_tier", |it| it == "auto" || it == "default", NO_TIER),
+    ("context_management", is_empty_list, "the agent manages its window itself; leave it out"),
+    ("moderation", |_| false, "it is not offered; leave it out"),
+    ("prompt_cache_options", |_| false, NO_CACHE_SETTING),
+    ("prompt_cache_retention", |_| false, NO_CACHE_SETTING),
     // Labels, which change no answer.
     ("safety_identifier", Value::is_string, "it is not a text"),
     ("prompt_cache_key", Value::is_string, "it is not a text"),
@@ -239,7 +248,7 @@ fn effort(reasoning: Option<Value>) -> Result<Option<Value>, OpenAiError> {
 fn format(text: Option<Value>) -> Result<Option<Value>, OpenAiError> {
     let mut fields = object("text", text, &["format", "verbosity"])?;
     if fields.get("verbosity").is_some_and(|it| it != "medium") {
-        let what = "`text.verbosity`: it is not passed on";
+        let what = format!("`text.verbosity`: {NO_VERBOSITY}");
         return Err(OpenAiError::unsupported("text.verbosity", what));
     }
     Ok(fields.remove("format").map(|format| match format {
@@ -447,6 +456,18 @@ mod tests {
                 json!({"input": [{"role": "user", "content": [
             {"type": "input_image", "image_url": "http://x/y.png"}]}]}),
                 "input[0].content",
+                unsupported,
+            ),
+            (
+                json!({"input": [{"role": "user", "content": [
+                    {"type": "input_image", "image_url": "https://x/y.png", "detail": "high"}]}]}),
+                "input[0].content[0].detail",
+                unsupported,
+            ),
+            (
+                json!({"input": [{"role": "user", "content": [
+                    {"type": "input_image", "file_id": "file_1", "detail": "low"}]}]}),
+                "input[0].content[0].detail",
                 unsupported,
             ),
             (
