@@ -190,6 +190,10 @@ pub trait Backend: Answers {
         false
     }
 
+    /// The agents whose names are nearest to this one, the nearest first, three at most. An agent that has
+    /// the name itself is the first.
+    fn agents_like(&self, name: &str) -> Vec<AgentName>;
+
     /// Whether new messages can be stored now.
     async fn ready(&self) -> bool;
 

@@ -4,7 +4,7 @@ use axum::{
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
     response::{IntoResponse as _, Response},
 };
-use clawnode_proto::{ErrorBody, ErrorCode, view::AcceptedView};
+use clawnode_proto::{AgentName, ErrorBody, ErrorCode, view::AcceptedView};
 use serde::Serialize;
 
 /// Seconds after which a client may try again, for conditions that pass by themselves.
@@ -44,6 +44,12 @@ pub(super) const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthro
 /// The status of an overloaded provider in Anthropic's API.
 const OVERLOADED: u16 = 529;
 
+/// What to do about a model that there is not.
+const MODELS_HINT: &str = "see `/v1/models`";
+
+/// As much of the name of a model that there is not as is repeated.
+const MODEL_CHARS: usize = 80;
+
 /// OpenAI's word for money that is spent.
 const NO_QUOTA: &str = "insufficient_quota";
 
@@ -66,11 +72,17 @@ pub(super) struct OpenAiError {
     pub(super) body: ErrorBody,
     pub(super) param: Option<String>,
     code: Option<&'static str>,
+    /// The model that there is not, if it is about one.
+    unknown_model: Option<String>,
 }
 
 /// A refusal in Anthropic's terms.
 #[derive(Clone, Debug)]
-pub(super) struct AnthropicError(ErrorBody);
+pub(super) struct AnthropicError {
+    body: ErrorBody,
+    /// The model that there is not, if it is about one.
+    unknown_model: Option<String>,
+}
 
 /// A problem of RFC 9457. Its `type` is left out, which means `about:blank`: `code` tells kinds of
 /// problems apart.
@@ -152,7 +164,7 @@ impl ErrorDialect {
             Self::Rest => problem(status, error, None),
             Self::Rpc => respond(error, rpc("null", error)),
             Self::OpenAi => OpenAiError::from(error.clone()).respond(),
-            Self::Anthropic => AnthropicError(error.clone()).respond(),
+            Self::Anthropic => AnthropicError::from(error.clone()).respond(),
         };
         *response.status_mut() = status;
         response
@@ -231,6 +243,19 @@ pub(super) fn json<T: Serialize>(value: &T) -> String {
     })
 }
 
+fn no_model(model: &str) -> String {
+    format!("the model `{model}` does not exist; models are this node's agents")
+}
+
+/// What to do about a model that there is not, with the names nearest to it.
+fn models_hint(near: &[AgentName]) -> String {
+    let names: Vec<String> = near.iter().map(|name| format!("`{name}`")).collect();
+    if names.is_empty() {
+        return MODELS_HINT.to_owned();
+    }
+    format!("nearest names: {}; `/v1/models` lists all of them", names.join(", "))
+}
+
 fn is_passing(code: ErrorCode) -> bool {
     matches!(
         code,
@@ -246,14 +271,12 @@ fn is_passing(code: ErrorCode) -> bool {
 impl OpenAiError {
     /// A parameter that is wrong.
     pub(super) fn invalid(param: impl Into<String>, message: impl Into<String>) -> Self {
-        let body = ErrorBody::new(ErrorCode::InvalidParams, message);
-        Self { body, param: Some(param.into()), code: None }
+        Self::from(ErrorBody::new(ErrorCode::InvalidParams, message)).about(param)
     }
 
     /// A parameter that this server does not offer.
     pub(super) fn unsupported(param: impl Into<String>, message: impl Into<String>) -> Self {
-        let body = ErrorBody::new(ErrorCode::Unsupported, message);
-        Self { body, param: Some(param.into()), code: None }
+        Self::from(ErrorBody::new(ErrorCode::Unsupported, message)).about(param)
     }
 
     /// The same about a parameter.
@@ -263,9 +286,17 @@ impl OpenAiError {
 
     /// The refusal of a model that there is not.
     pub(super) fn no_model(model: &str) -> Self {
-        let message = format!("the model `{model}` does not exist; models are this node's agents");
-        let body = ErrorBody::new(ErrorCode::NotFound, message).hint("see `/v1/models`");
-        Self { body, param: Some("model".to_owned()), code: Some("model_not_found") }
+        let model: String = model.chars().take(MODEL_CHARS).collect();
+        let body = ErrorBody::new(ErrorCode::NotFound, no_model(&model)).hint(MODELS_HINT);
+        let param = Some("model".to_owned());
+        Self { body, param, code: Some("model_not_found"), unknown_model: Some(model) }
+    }
+
+    /// The same with the names nearest to the model that there is not, if it is about one.
+    pub(super) fn near(mut self, nearest: impl FnOnce(&str) -> Vec<AgentName>) -> Self {
+        let hint = self.unknown_model.as_deref().map(|model| models_hint(&nearest(model)));
+        self.body.hint = hint.or(self.body.hint);
+        self
     }
 
     /// The refusal of a response or a chat completion that there is not.
@@ -273,7 +304,7 @@ impl OpenAiError {
         let message = format!("`{id}` does not exist, or was deleted with its session");
         let body = ErrorBody::new(ErrorCode::NotFound, message);
         let code = (param == "previous_response_id").then_some("previous_response_not_found");
-        Self { body, param: Some(param.to_owned()), code }
+        Self { code, ..Self::from(body).about(param) }
     }
 
     /// The JSON of it.
@@ -318,7 +349,7 @@ impl OpenAiError {
 
 impl From<ErrorBody> for OpenAiError {
     fn from(body: ErrorBody) -> Self {
-        Self { body, param: None, code: None }
+        Self { body, param: None, code: None, unknown_model: None }
     }
 }
 
@@ -327,23 +358,36 @@ impl From<ErrorBody> for OpenAiError {
 impl AnthropicError {
     /// A part of the request that is wrong.
     pub(super) fn invalid(path: &str, message: &str) -> Self {
-        Self(ErrorBody::new(ErrorCode::InvalidParams, format!("{path}: {message}")))
+        ErrorBody::new(ErrorCode::InvalidParams, format!("{path}: {message}")).into()
     }
 
     /// A part of the request that this server does not offer.
     pub(super) fn unsupported(path: &str, message: &str) -> Self {
-        Self(ErrorBody::new(ErrorCode::Unsupported, format!("{path}: {message}")))
+        ErrorBody::new(ErrorCode::Unsupported, format!("{path}: {message}")).into()
+    }
+
+    /// The refusal of a model that there is not.
+    pub(super) fn no_model(model: &str) -> Self {
+        let error = OpenAiError::no_model(model);
+        Self { unknown_model: error.unknown_model, ..Self::about("model", error.body) }
+    }
+
+    /// The same with the names nearest to the model that there is not, if it is about one.
+    pub(super) fn near(mut self, nearest: impl FnOnce(&str) -> Vec<AgentName>) -> Self {
+        let hint = self.unknown_model.as_deref().map(|model| models_hint(&nearest(model)));
+        self.body.hint = hint.or(self.body.hint);
+        self
     }
 
     /// The same about a part of the request.
     pub(super) fn about(path: &str, error: ErrorBody) -> Self {
         let message = format!("{path}: {}", error.message);
-        Self(ErrorBody { message, ..error })
+        ErrorBody { message, ..error }.into()
     }
 
     /// The JSON of it.
     pub(super) fn to_json(&self) -> String {
-        let ErrorBody { code, message, hint, retry_after_ms: _ } = &self.0;
+        let ErrorBody { code, message, hint, retry_after_ms: _ } = &self.body;
         let message = match hint {
             Some(hint) => format!("{message} ({hint})"),
             None => message.clone(),
@@ -354,20 +398,20 @@ impl AnthropicError {
 
     /// The whole answer.
     pub(super) fn respond(&self) -> Response {
-        let mut response = respond(&self.0, self.to_json());
-        *response.status_mut() = anthropic_status(&self.0);
+        let mut response = respond(&self.body, self.to_json());
+        *response.status_mut() = anthropic_status(&self.body);
         response
     }
 
     /// The whole answer of a turn that has ended so.
     pub(super) fn respond_ended(&self) -> Response {
         let mut response = self.respond();
-        once(&self.0, &mut response);
+        once(&self.body, &mut response);
         response
     }
 
     fn kind(&self) -> &'static str {
-        match anthropic_status(&self.0).as_u16() {
+        match anthropic_status(&self.body).as_u16() {
             401 => "authentication_error",
             403 => "permission_error",
             404 => "not_found_error",
@@ -384,14 +428,14 @@ impl AnthropicError {
 
 impl From<ErrorBody> for AnthropicError {
     fn from(body: ErrorBody) -> Self {
-        Self(body)
+        Self { body, unknown_model: None }
     }
 }
 
 /// What both APIs judge alike. Its message says what it is about; parameters have other names here.
 impl From<OpenAiError> for AnthropicError {
     fn from(error: OpenAiError) -> Self {
-        Self(error.body)
+        Self { body: error.body, unknown_model: error.unknown_model }
     }
 }
 
@@ -447,6 +491,26 @@ mod tests {
             AnthropicError::from(ErrorBody::new(ErrorCode::ProviderOverloaded, "later"));
         assert_eq!(overloaded.respond().status().as_u16(), OVERLOADED);
         assert!(overloaded.to_json().contains(r#""type":"overloaded_error""#));
+    }
+
+    #[test]
+    fn an_unknown_model_is_repeated_in_part_and_gets_the_nearest_names() {
+        let long = "m".repeat(1_000);
+        let asked = |model: &str| {
+            assert_eq!(model.len(), MODEL_CHARS);
+            vec!["default".parse().unwrap(), "ops".parse().unwrap()]
+        };
+        let names = "nearest names: `default`, `ops`; `/v1/models` lists all of them";
+        let openai = OpenAiError::no_model(&long).near(asked).to_json();
+        let anthropic = AnthropicError::no_model(&long).near(asked).to_json();
+        for json in [openai, anthropic] {
+            assert!(json.contains(names) && json.len() < 400, "{json}");
+        }
+        let none = OpenAiError::no_model("gpt").near(|_| Vec::new()).to_json();
+        assert!(none.contains("(see `/v1/models`)"), "{none}");
+        let other = ErrorBody::new(ErrorCode::NotFound, "no file").hint("upload it");
+        let other = OpenAiError::from(other).near(|_| panic!("it is about no model")).to_json();
+        assert!(other.contains("no file (upload it)"), "{other}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use axum::{
 use clawnode_proto::{ErrorBody, ErrorCode, Traceparent, api::Method, limits};
 use futures_util::StreamExt as _;
 use serde_json::{Map, Value};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{
     error::{self, ErrorDialect},
@@ -29,6 +29,13 @@ const DECISION: &str = "send `{\"decision\":\"approve\",\"digest\":\"DIGEST\"}`,
 
 /// Characters of an unknown path that are repeated.
 const PATH_CHARS: usize = 80;
+
+/// The first parts, after `/v1/`, of the paths at which other servers take files.
+const FILE_PATHS: [&str; 2] = ["files", "uploads"];
+/// What to do instead.
+const FILES_HINT: &str = "a file belongs to a session: send its bytes as the body of \
+     `POST /v1/sessions/AGENT:openai:default:USER/files`, then name the `file_…` that it answers in a message of \
+     the same model and user; or put the content itself into the message, as a data URL or base64";
 
 /// Bytes of a body that are still read, and dropped, once it is too large (16 MiB).
 const DROPPED_BYTES: usize = 16 << 20;
@@ -183,16 +190,27 @@ fn object(text: &str) -> Result<Map<String, Value>, ErrorBody> {
     }
 }
 
-pub(super) async fn nowhere(request: Request) -> Response {
+pub(super) async fn nowhere(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
     let path = request.uri().path();
     let shown: String = path.chars().take(PATH_CHARS).collect();
+    let first = path.strip_prefix("/v1/").and_then(|rest| rest.split('/').next());
+    let is_of_files = first.is_some_and(|first| FILE_PATHS.contains(&first));
     let hint = match path {
         "/v1/completions" => "use `/v1/chat/completions`",
         "/v1/complete" => "use `/v1/messages`",
+        _ if is_of_files => FILES_HINT,
         _ => "`GET /` shows how to connect",
     };
     let error = ErrorBody::new(ErrorCode::NotFound, format!("there is nothing at `{shown}`"));
-    ErrorDialect::of(path, request.headers()).respond(&error.hint(hint))
+    let answer = ErrorDialect::of(path, request.headers()).respond(&error.hint(hint));
+    if is_of_files {
+        // A client that still sends its file would not read the answer.
+        let mut pieces = request.into_body().into_data_stream();
+        if timeout(gateway.options.body_deadline, drop_rest(&mut pieces)).await.is_err() {
+            tracing::debug!("a file that is not taken came too slowly");
+        }
+    }
+    answer
 }
 
 pub(super) async fn wrong_verb(request: Request) -> Response {

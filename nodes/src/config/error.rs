@@ -44,16 +44,33 @@ impl std::error::Error for ConfigError {}
 
 /// The known word nearest to `word`, if one is near enough to be what was meant.
 pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let lower = word.to_ascii_lowercase().replace('-', "_");
+    let word = plain(word);
     known
         .into_iter()
-        .map(|candidate| {
-            let plain = candidate.to_ascii_lowercase().replace('-', "_");
-            (distance(&lower, &plain), candidate)
-        })
+        .map(|candidate| (distance(&word, &plain(candidate)), candidate))
         .filter(|&(distance, candidate)| distance <= (candidate.len() / 3).max(1))
         .min()
         .map(|(_, candidate)| candidate)
+}
+
+/// The `most` known words that are nearest to `word`, the nearest first; the word itself before all others.
+pub(crate) fn nearest_names<'a>(
+    word: &str,
+    known: impl IntoIterator<Item = &'a str>,
+    most: usize,
+) -> Vec<&'a str> {
+    let plain = plain(word);
+    let known = known.into_iter();
+    let mut ranked: Vec<(usize, bool, &str)> = known
+        .map(|candidate| (distance(&plain, &self::plain(candidate)), candidate != word, candidate))
+        .collect();
+    ranked.sort_unstable();
+    ranked.into_iter().take(most).map(|(.., candidate)| candidate).collect()
+}
+
+/// A word without what people mix up.
+fn plain(word: &str) -> String {
+    word.to_ascii_lowercase().replace('-', "_")
 }
 
 /// Edits (insert, delete, replace, swap neighbours) from one word to the other.
@@ -94,5 +111,14 @@ mod tests {
         ] {
             assert_eq!(nearest(word, known), meant, "{word}");
         }
+    }
+
+    #[test]
+    fn the_nearest_names_begin_with_the_name_itself() {
+        let known = ["ops-1", "default", "Ops_1", "ops_1", "billing"];
+        assert_eq!(nearest_names("ops_1", known, 2), ["ops_1", "Ops_1"]);
+        assert_eq!(nearest_names("defualt", known, 1), ["default"]);
+        assert_eq!(nearest_names("gpt-4o", known, 9).len(), known.len());
+        assert!(nearest_names("gpt-4o", [], 3).is_empty());
     }
 }

@@ -42,7 +42,7 @@ pub use agents::{AgentSection, BindingSection, ProviderSection};
 pub use clawnode_proto::units::{self, parse_duration};
 pub use env::Env;
 pub use error::ConfigError;
-pub(crate) use error::nearest;
+pub(crate) use error::{nearest, nearest_names};
 pub use load::{Flag, LoadedConfig, Sources, load};
 pub use options::{
     ClusterOptions, Config, GatewaySection, NodeOptions, SessionOptions, TelemetryOptions,

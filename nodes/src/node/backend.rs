@@ -56,6 +56,10 @@ use super::{
     remote_files::{RemoteFiles, RequestFiles},
     runaways,
 };
+use crate::config::nearest_names;
+
+/// Agents that the refusal of a model names.
+const NAMES_TOLD: usize = 3;
 
 /// The gateway's handle.
 #[derive(Debug)]
@@ -167,6 +171,12 @@ impl Backend for NodeBackend {
 
     fn has_schema(&self, agent: &AgentName) -> bool {
         self.agents.options(agent).is_some_and(|agent| agent.response_schema.is_some())
+    }
+
+    fn agents_like(&self, name: &str) -> Vec<AgentName> {
+        let agents = self.agents.names();
+        let near = nearest_names(name, agents.iter().map(AgentName::as_str), NAMES_TOLD);
+        near.into_iter().filter_map(|name| name.parse().ok()).collect()
     }
 
     async fn ready(&self) -> bool {

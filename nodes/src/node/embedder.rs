@@ -28,6 +28,7 @@ use clawnode_proto::{
 use tokio::time::timeout;
 
 use super::current_models::CurrentModels;
+use crate::config::nearest;
 
 /// How long the vectors of one batch may take, retries included: a local server may load its model first.
 pub(super) const EMBED_TIME: Duration = Duration::from_mins(2);
@@ -35,6 +36,8 @@ pub(super) const EMBED_TIME: Duration = Duration::from_mins(2);
 pub(super) const BUDGET_TIME: Duration = Duration::from_secs(30);
 /// Tokens of a text beside those of its bytes.
 const TEXT_MOST: u64 = 32;
+/// As much of the name of a model that is not one of them as is repeated.
+const NAME_CHARS: usize = 80;
 /// Models that a refusal names.
 const MODELS_TOLD: usize = 16;
 
@@ -204,11 +207,27 @@ fn chosen(allowed: &[String], name: &str) -> Result<ModelRef, ErrorBody> {
     if let (Some(model), None) = (meant.next(), meant.next()) {
         return Ok(model);
     }
+    let near = nearest_listed(allowed, name).map(|near| format!("did you mean `{near}`? "));
     let told: Vec<String> =
         allowed.iter().take(MODELS_TOLD).map(|pattern| format!("`{pattern}`")).collect();
+    let name: String = name.chars().take(NAME_CHARS).collect();
     let what = format!("the model `{name}` is not one of those for embeddings");
-    Err(ErrorBody::new(ErrorCode::NotFound, what)
-        .hint(format!("`[embeddings] models` of the configuration has {}", told.join(", "))))
+    Err(ErrorBody::new(ErrorCode::NotFound, what).hint(format!(
+        "{}`[embeddings] models` of the configuration has {}",
+        near.unwrap_or_default(),
+        told.join(", ")
+    )))
+}
+
+/// The listed model that was meant, with its provider or without.
+fn nearest_listed<'a>(allowed: &'a [String], name: &str) -> Option<&'a str> {
+    let listed = || allowed.iter().map(String::as_str).filter(|it| !it.contains(['*', '?']));
+    let whole = nearest(name, listed());
+    whole.or_else(|| {
+        let after_slash = |it: &'a str| it.split_once('/').map(|(_, model)| model);
+        let near = nearest(name, listed().filter_map(after_slash))?;
+        listed().find(|it| after_slash(it) == Some(near))
+    })
 }
 
 fn without_embeddings(model: &ModelRef) -> ErrorBody {
@@ -248,6 +267,14 @@ mod tests {
         let refused = chosen(&allowed, "gpt").unwrap_err();
         assert_eq!(refused.code, ErrorCode::NotFound);
         assert!(refused.hint.unwrap().contains("`ollama/*`"));
+        let meant = |name: &str| chosen(&allowed, name).unwrap_err().hint.unwrap();
+        for name in ["openai/text-embeding-3-small", "text-embedding-3-smal"] {
+            let hint = meant(name);
+            assert!(hint.starts_with("did you mean `openai/text-embedding-3-small`? "), "{hint}");
+        }
+        assert!(!meant("voyage-3").contains("did you mean"));
+        let long = chosen(&allowed, &"x".repeat(10_000)).unwrap_err();
+        assert!(long.message.len() < 200, "{}", long.message);
         let none = chosen(&[], "openai/text-embedding-3-small").unwrap_err();
         assert_eq!(none.code, ErrorCode::Unsupported, "nothing is allowed by default");
         assert!(none.hint.unwrap().contains("[embeddings] models"));

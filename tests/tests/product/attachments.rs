@@ -196,6 +196,32 @@ async fn what_cannot_be_attached_is_refused_and_nothing_is_lost() -> Outcome {
 }
 
 #[tokio::test]
+async fn a_file_and_a_model_that_there_are_not_are_told_apart() -> Outcome {
+    let (server, home) = scene(Script::default()).await;
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    let file = json!({ "type": "file", "file": { "file_id": "file_00000000000000000000000001" } });
+    for (model, part, code, says) in [
+        ("default", file, "not_found", "the session has no file"),
+        (
+            "defualt",
+            json!({ "type": "text", "text": "hi" }),
+            "model_not_found",
+            "nearest names: `default`",
+        ),
+    ] {
+        let messages = json!([{ "role": "user", "content": [part] }]);
+        let body = json!({ "model": model, "messages": messages }).to_string().into_bytes();
+        let (status, answer) = ask(&client, Verb::POST, "/v1/chat/completions", body).await;
+        let said = answer["error"]["message"].as_str().unwrap();
+        assert_eq!((status, &answer["error"]["code"]), (404, &json!(code)), "{answer}");
+        assert!(said.contains(says), "{answer}");
+    }
+    assert_eq!(server.count(), 0, "nothing was asked");
+    node.stop().await
+}
+
+#[tokio::test]
 async fn an_openai_client_sends_pictures_and_their_past() -> Outcome {
     let server = clawnode_tests::model::ModelServer::start(Script::default()).await.unwrap();
     let home = clawnode_tests::process::Home::new(clawnode_tests::process::Ground::Local)?;

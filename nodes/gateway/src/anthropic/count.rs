@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::{extract::State, response::Response};
-use clawnode_proto::{ErrorCode, limits::COMPLETION_BYTES};
+use clawnode_proto::limits::COMPLETION_BYTES;
 use serde::Serialize;
 
 use super::{
@@ -12,7 +12,8 @@ use super::{
         gateway::Gateway,
         rest,
     },
-    request::{no_model, to_count},
+    handlers::{refused, unknown},
+    request::to_count,
 };
 
 #[derive(Serialize)]
@@ -30,9 +31,8 @@ pub(in super::super) async fn count_tokens(
         let (agent, (message, attachments)) = to_count(&body)?;
         match gateway.backend.count_tokens(&agent, message, attachments).await {
             Ok(input_tokens) => Ok(rest::json(json(&TokenCount { input_tokens }))),
-            Err(error) if error.code == ErrorCode::NotFound => Err(no_model(agent.as_str())),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(refused(&gateway, error, agent.as_str())),
         }
     };
-    counted.await.unwrap_or_else(|error: AnthropicError| error.respond())
+    counted.await.unwrap_or_else(|error: AnthropicError| unknown(&gateway, error).respond())
 }

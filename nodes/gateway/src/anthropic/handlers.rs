@@ -8,7 +8,7 @@ use axum::{
     http::HeaderMap,
     response::Response,
 };
-use clawnode_proto::{ErrorBody, ErrorCode};
+use clawnode_proto::ErrorBody;
 
 use super::{
     super::{
@@ -18,14 +18,14 @@ use super::{
         guard::RequestTrace,
         openai::{
             approval::{headers as naming, pending_error},
-            handlers::{Received, WholeEnd, heard, session_of},
+            handlers::{Received, WholeEnd, heard, is_of_model, session_of},
             stream,
         },
         rest,
         turn::lost,
     },
     reply::{MessageLabel, MessageWords},
-    request::{MessagesAsk, no_model},
+    request::MessagesAsk,
 };
 
 /// The route.
@@ -42,13 +42,13 @@ pub(in super::super) async fn messages(
     let MessagesAsk { model, stream, has_schema, stops, wanted } =
         match MessagesAsk::read(&received.body, received.key(), trace) {
             Ok(ask) => ask,
-            Err(error) => return error.respond(),
+            Err(error) => return unknown(&gateway, error).respond(),
         };
     let sent = Instant::now();
     let is_held = has_schema || gateway.backend.has_schema(wanted.agent());
     let following = match received.send(&gateway, wanted).await {
         Ok(following) => following,
-        Err(error) => return refused(error, &model).respond(),
+        Err(error) => return refused(&gateway, error, &model).respond(),
     };
     let (turn, session) = (following.accepted.turn, session_of(&following));
     let label = MessageLabel { turn, session, model, stops };
@@ -82,7 +82,15 @@ async fn whole(
     }
 }
 
-/// What is not found behind a message is its model: sessions are made as needed.
-fn refused(error: ErrorBody, model: &str) -> AnthropicError {
-    if error.code == ErrorCode::NotFound { no_model(model) } else { error.into() }
+/// The same with the nearest names, if it is about a model that there is not.
+pub(super) fn unknown(gateway: &Gateway, error: AnthropicError) -> AnthropicError {
+    error.near(|model| gateway.backend.agents_like(model))
+}
+
+/// What a node refuses of a request to this model.
+pub(super) fn refused(gateway: &Gateway, error: ErrorBody, model: &str) -> AnthropicError {
+    if is_of_model(gateway, &error, model) {
+        return unknown(gateway, AnthropicError::no_model(model));
+    }
+    error.into()
 }

@@ -8,7 +8,7 @@ use axum::{
     http::HeaderMap,
     response::Response,
 };
-use clawnode_proto::{AgentName, ErrorCode, api::Nothing};
+use clawnode_proto::{AgentName, api::Nothing};
 use serde::Serialize;
 
 use super::{
@@ -17,7 +17,7 @@ use super::{
         gateway::Gateway,
         openai, rest,
     },
-    request::no_model,
+    handlers::{refused, unknown},
 };
 
 #[derive(Serialize)]
@@ -66,11 +66,12 @@ pub(in super::super) async fn model(
     if !headers.contains_key(ANTHROPIC_VERSION) {
         return openai::model(State(gateway), Path(name)).await;
     }
-    let Ok(agent) = name.parse::<AgentName>() else { return no_model(&name).respond() };
+    let Ok(agent) = name.parse::<AgentName>() else {
+        return unknown(&gateway, AnthropicError::no_model(&name)).respond();
+    };
     match gateway.backend.agents_show(&gateway.caller(None), agent).await {
         Ok(view) => rest::json(json(&ModelInfo::of(view.view.agent.as_str()))),
-        Err(error) if error.code == ErrorCode::NotFound => no_model(&name).respond(),
-        Err(error) => AnthropicError::from(error).respond(),
+        Err(error) => refused(&gateway, error, &name).respond(),
     }
 }
 

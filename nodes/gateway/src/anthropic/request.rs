@@ -1,6 +1,6 @@
 //! Reads a request of the Messages API: what it asks for that we have, and what we must refuse.
 
-use clawnode_proto::{AgentName, ErrorBody, ErrorCode, IdempotencyKey, Traceparent};
+use clawnode_proto::{AgentName, IdempotencyKey, Traceparent};
 use serde_json::{Map, Value};
 
 use super::{
@@ -63,23 +63,18 @@ const COUNTED: [&str; 8] = [
 /// Parameters of Anthropic's API that are known, and the only values of them that mean what is done here
 /// anyway. Any other parameter is refused: a client relies on what it asks for.
 const REFUSED: [RefusedParameter; 4] = [
-    ("service_tier", |value| value == "auto" || value == "standard_only", "it is not passed on"),
-    ("speed", |value| value == "standard", "it is not passed on"),
-    ("container", |_| false, "containers are not offered"),
-    ("mcp_servers", is_empty_list, "the agent has the servers of its configuration"),
+    (
+        "service_tier",
+        |value| value == "auto" || value == "standard_only",
+        "it is not passed on; leave it out or send `auto`",
+    ),
+    ("speed", |value| value == "standard", "it is not passed on; leave it out"),
+    ("container", |_| false, "containers are not offered; leave it out"),
+    ("mcp_servers", is_empty_list, "the agent has the servers of its configuration; leave it out"),
 ];
 
 fn is_empty_list(value: &Value) -> bool {
     value.as_array().is_some_and(Vec::is_empty)
-}
-
-/// The refusal of a model that there is not.
-pub(super) fn no_model(model: &str) -> AnthropicError {
-    let message = format!(
-        "model: the model `{}` does not exist; models are this node's agents",
-        short(model)
-    );
-    ErrorBody::new(ErrorCode::NotFound, message).hint("see `/v1/models`").into()
 }
 
 // === impl MessagesAsk ===
@@ -128,7 +123,7 @@ fn said(fields: &Map<String, Value>) -> Result<(String, SaidRequest), AnthropicE
     let Some(Value::String(model)) = fields.get("model").cloned() else {
         return Err(AnthropicError::invalid("model", "it is missing, or no text"));
     };
-    let agent: AgentName = model.parse().map_err(|_parse| no_model(&model))?;
+    let agent: AgentName = model.parse().map_err(|_parse| AnthropicError::no_model(&model))?;
     let sampling = settings::sampling(fields)?;
     let (said, later) = blocks::messages(fields)?;
     check_pairs(&said)?;
@@ -171,7 +166,7 @@ fn refuse(fields: &Map<String, Value>, used: &[&str]) -> Result<(), AnthropicErr
 #[cfg(test)]
 mod tests {
     use clawnode_proto::{
-        CallId, SessionKey,
+        CallId, ErrorCode, SessionKey,
         llm::{Role, Sampling},
         reasoning::Reasoning,
         tool_choice::ToolChoice,

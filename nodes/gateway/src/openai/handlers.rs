@@ -79,11 +79,11 @@ pub(in super::super) async fn model(
     Path(name): Path<String>,
 ) -> Response {
     let Ok(agent) = name.parse::<AgentName>() else {
-        return OpenAiError::no_model(&name).respond();
+        return unknown(&gateway, OpenAiError::no_model(&name)).respond();
     };
     match gateway.backend.agents_show(&gateway.caller(None), agent).await {
         Ok(view) => rest::json(json(&named(&gateway, view.view.agent.as_str()))),
-        Err(error) => of_model(error, &name).respond(),
+        Err(error) => of_model(&gateway, error, &name).respond(),
     }
 }
 
@@ -101,7 +101,7 @@ pub(in super::super) async fn completions(
     let Ask { model, stream, include_usage, has_schema, wanted } =
         match Ask::read(&received.body, received.key(), trace) {
             Ok(ask) => ask,
-            Err(error) => return error.respond(),
+            Err(error) => return unknown(&gateway, error).respond(),
         };
     let (sent, after) = (Instant::now(), wanted.after());
     let is_held = has_schema || gateway.backend.has_schema(wanted.agent());
@@ -111,7 +111,7 @@ pub(in super::super) async fn completions(
         Err(error) if has_schema && error.code == ErrorCode::InvalidParams => {
             return about(SCHEMA, error).respond();
         }
-        Err(error) => return of_model(error, &model).respond(),
+        Err(error) => return of_model(&gateway, error, &model).respond(),
     };
     let (session, turn) = (session_of(&following), following.accepted.turn);
     let label = Label {
@@ -252,10 +252,21 @@ pub(in super::super) async fn heard(
     }
 }
 
-/// What is not found behind a completion is its model: sessions are made as needed.
-pub(in super::super) fn of_model(error: ErrorBody, model: &str) -> OpenAiError {
-    if error.code == ErrorCode::NotFound {
-        return OpenAiError::no_model(model);
+/// The same with the nearest names, if it is about a model that there is not.
+pub(in super::super) fn unknown(gateway: &Gateway, error: OpenAiError) -> OpenAiError {
+    error.near(|model| gateway.backend.agents_like(model))
+}
+
+/// Whether it is the model that was not found. Of an agent that there is, it may be a file.
+pub(in super::super) fn is_of_model(gateway: &Gateway, error: &ErrorBody, model: &str) -> bool {
+    error.code == ErrorCode::NotFound
+        && gateway.backend.agents_like(model).iter().all(|agent| agent.as_str() != model)
+}
+
+/// What a node refuses of a request to this model.
+pub(in super::super) fn of_model(gateway: &Gateway, error: ErrorBody, model: &str) -> OpenAiError {
+    if is_of_model(gateway, &error, model) {
+        return unknown(gateway, OpenAiError::no_model(model));
     }
     // The node names a parameter in words.
     let named = error.message.strip_prefix("parameter `").and_then(|rest| rest.split('`').next());

@@ -58,10 +58,8 @@ impl MessageContent {
             }
             "image_url" => {
                 let url = field("image_url", "url").ok_or_else(|| missing("image_url.url"))?;
-                if field("image_url", "detail").is_some_and(|detail| detail != "auto") {
-                    let message = "`image_url.detail`: it is not passed on";
-                    return Err(OpenAiError::unsupported(path, message));
-                }
+                let detail = part.get("image_url").and_then(|it| it.get("detail"));
+                check_detail(path, "image_url.detail", detail)?;
                 attached(path, attachments::at_url(None, url))?
             }
             "input_audio" => {
@@ -98,6 +96,19 @@ fn attached(
     read.map_err(|error| about(path, error.of(&format!("a part of `{path}`"))))
 }
 
+/// Refuses to choose how closely a model looks at a picture.
+pub(super) fn check_detail(
+    path: &str,
+    name: &str,
+    detail: Option<&Value>,
+) -> Result<(), OpenAiError> {
+    if detail.is_none_or(|detail| detail.is_null() || detail == "auto") {
+        return Ok(());
+    }
+    let message = format!("`{name}`: it is not passed on; leave it out or send `auto`");
+    Err(OpenAiError::unsupported(path, message))
+}
+
 /// An error that is about a parameter.
 pub(super) fn about(path: &str, error: ErrorBody) -> OpenAiError {
     OpenAiError::from(error).about(path)
@@ -123,6 +134,8 @@ mod tests {
 
     #[test]
     fn parts_are_text_and_attachments() {
+        let detailed = json!({"type": "image_url", "image_url": {"url": PNG, "detail": "auto"}});
+        assert_eq!(read(&json!([detailed])).unwrap().attachments.len(), 1);
         let content = read(&json!([
             {"type": "text", "text": "what "},
             image(PNG),
@@ -162,7 +175,12 @@ mod tests {
             (
                 json!({"type": "image_url", "image_url": {"url": PNG, "detail": "high"}}),
                 unsupported,
-                "detail",
+                "`image_url.detail`: it is not passed on; leave it out or send `auto`",
+            ),
+            (
+                json!({"type": "image_url", "image_url": {"url": PNG, "detail": 1}}),
+                unsupported,
+                "send `auto`",
             ),
         ] {
             let error = read(&json!([part])).unwrap_err();

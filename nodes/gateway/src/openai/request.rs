@@ -97,6 +97,12 @@ const USED: [&str; 21] = [
     "metadata",
 ];
 
+/// Why a level of verbosity is refused.
+pub(super) const NO_VERBOSITY: &str =
+    "it is not passed on; leave it out, and ask for short or long answers in words";
+/// Why a tier is refused.
+pub(super) const NO_TIER: &str = "it is not passed on; leave it out or send `auto`";
+
 /// Parameters of other servers of this protocol, and the only values of them that mean what is
 /// done here anyway. Any other parameter is refused: a client relies on what it asks for.
 const REFUSED: [RefusedParameter; 13] = [
@@ -106,19 +112,23 @@ const REFUSED: [RefusedParameter; 13] = [
         |value| value == "none" || value == "auto",
         "it is not offered, send `tool_choice`",
     ),
-    ("n", |value| value == 1, "only one choice is offered"),
-    ("logprobs", |value| value == false, "log probabilities are not offered"),
-    ("top_logprobs", |value| value == 0, "log probabilities are not offered"),
+    ("n", |value| value == 1, "only one choice is offered; leave it out or send 1"),
+    ("logprobs", |value| value == false, "log probabilities are not offered; leave it out"),
+    ("top_logprobs", |value| value == 0, "log probabilities are not offered; leave it out"),
     (
         "modalities",
         |value| value.as_array().is_some_and(|all| all.iter().all(|one| one == "text")),
-        "only text is offered",
+        "only text is offered; leave it out or send `[\"text\"]`",
     ),
-    ("audio", |_| false, "only text is offered"),
-    ("prediction", |_| false, "it is not offered"),
-    ("web_search_options", |_| false, "it is not offered"),
-    ("verbosity", |value| value == "medium", "it is not passed on"),
-    ("service_tier", |value| value == "auto" || value == "default", "it is not passed on"),
+    ("audio", |_| false, "only text is offered; leave it out"),
+    ("prediction", |_| false, "it is not offered; leave it out"),
+    (
+        "web_search_options",
+        |_| false,
+        "it is not offered; leave it out, an agent searches with its tools",
+    ),
+    ("verbosity", |value| value == "medium", NO_VERBOSITY),
+    ("service_tier", |value| value == "auto" || value == "default", NO_TIER),
     // Labels, which change no answer.
     ("safety_identifier", Value::is_string, "it is not a text"),
     ("prompt_cache_key", Value::is_string, "it is not a text"),

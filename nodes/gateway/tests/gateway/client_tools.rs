@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use clawnode_cluster::Peek as _;
 use clawnode_proto::{
     Digest, Timestamp,
     frame::{ApprovalRequest, ToolFinished},
@@ -124,6 +125,45 @@ async fn who_waits_for_a_person_is_told_how_to_go_on() {
     assert_eq!(error["code"], "approval_pending");
     let message = error["message"].as_str().unwrap();
     assert!(message.contains("`write`") && message.contains(&session), "{message}");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn who_waits_for_a_response_is_told_how_to_go_on_and_can() {
+    let patience = Duration::from_millis(20);
+    let gateway = Gateway::start_with(|options| options.approval_patience = patience).await;
+    let ask = || {
+        let body = json!({"model": "default", "input": "hold"});
+        gateway.post("/v1/responses").header("idempotency-key", "once").json(&body).send()
+    };
+    let waits = tokio::spawn(ask());
+    gateway.node.stored(1).await;
+    let turn = gateway.node.turns_of("hold")[0];
+    gateway.node.speak(turn, TurnBody::ApprovalRequest(request()));
+    let response = waits.await.unwrap().unwrap();
+    assert_eq!(response.status(), 409);
+    let headers = response.headers().clone();
+    assert_eq!(headers["clawnode-approval"], CALL.to_string());
+    assert_eq!(headers["x-should-retry"], "false");
+    let session = headers["clawnode-session"].to_str().unwrap().to_owned();
+    let error = response.json::<Value>().await.unwrap()["error"].clone();
+    assert_eq!(error["code"], "approval_pending");
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("`write`") && message.contains(&session), "{message}");
+    let (id, name, content) = (CALL, "write".to_owned(), "did".to_owned());
+    let ended = ToolFinished { id, name, content, is_error: Some(false), failure: None };
+    gateway.node.speak(turn, TurnBody::ToolResult(ended));
+    gateway.node.text(turn, "done");
+    gateway.node.done(turn);
+    let response = ask().await.unwrap();
+    assert_eq!(
+        (response.status().as_u16(), &response.headers()["clawnode-session"]),
+        (200, &headers["clawnode-session"])
+    );
+    let response: Value = response.json().await.unwrap();
+    assert_eq!(response["status"], "completed");
+    assert!(response["output"].to_string().contains(r#""text":"done""#), "{response}");
+    assert_eq!(gateway.node.sent.peek(Vec::len), 1, "the turn was begun once");
     gateway.stop().await;
 }
 

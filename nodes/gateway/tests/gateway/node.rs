@@ -17,10 +17,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_cluster::Peek as _;
 use clawnode_gateway::{
-    Answers, Backend, CallDecision, Checked, CleanFilter, ContinuedTurn, ExecuteRequest,
-    ExecutionWait, Following, HandlerResult, JobFilter, LogFilter, McpApproval, NewAttachment,
-    RequestCaller, ResultsRequest, SendRequest, SessionPage, SessionRef, SessionTurn, TurnRecord,
-    TurnState, given,
+    Answers, AttachmentSource, Backend, CallDecision, Checked, CleanFilter, ContinuedTurn,
+    ExecuteRequest, ExecutionWait, Following, HandlerResult, JobFilter, LogFilter, McpApproval,
+    NewAttachment, RequestCaller, ResultsRequest, SendRequest, SessionPage, SessionRef,
+    SessionTurn, TurnRecord, TurnState, given,
 };
 use clawnode_proto::{
     AgentName, Attempt, CallId, Cursor, Digest, EntityId, ErrorBody, ErrorCode, EventId,
@@ -309,6 +309,11 @@ impl Backend for Node {
         agent.parse().unwrap()
     }
 
+    fn agents_like(&self, name: &str) -> Vec<AgentName> {
+        let first = if name == "clan" { ["clan", "default"] } else { ["default", "clan"] };
+        first.map(|name| name.parse().unwrap()).to_vec()
+    }
+
     async fn ready(&self) -> bool {
         !self.not_ready.load(Ordering::Relaxed)
     }
@@ -323,6 +328,9 @@ impl Backend for Node {
         }
         if request.session.agent.as_str() == "absent" {
             return Err(not_found("agent `absent`"));
+        }
+        if request.attachments.iter().any(|it| matches!(it.source, AttachmentSource::File(_))) {
+            return Err(not_found("file"));
         }
         let content = request.message.content.inline().unwrap().to_owned();
         if let Some(code) = content.strip_prefix("refuse ") {

@@ -309,7 +309,7 @@ async fn refusals_have_the_exact_shape() {
     assert_eq!(
         answer,
         json!({"error": {
-            "message": "`n`: only one choice is offered",
+            "message": "`n`: only one choice is offered; leave it out or send 1",
             "type": "invalid_request_error",
             "param": "n",
             "code": "unsupported",
@@ -340,6 +340,79 @@ async fn refusals_have_the_exact_shape() {
     let large = gateway.post("/v1/chat/completions").json(&ask(&"x".repeat(2 << 20)));
     assert_eq!(large.send().await.unwrap().status(), 413);
     assert!(gateway.node.sent.peek(Vec::is_empty));
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_model_that_there_is_not_gets_the_nearest_names() {
+    let gateway = Gateway::start().await;
+    let said = json!([{"role": "user", "content": "x"}]);
+    let names = "nearest names: `default`, `clan`; `/v1/models` lists all of them";
+    for path in ["chat/completions", "responses", "messages", "messages/count_tokens"] {
+        // One is no name of an agent, the other is the name of none.
+        for model in ["openai/gpt 4o", "absent"] {
+            let mut body = json!({"model": model});
+            match path {
+                "responses" => body["input"] = json!("x"),
+                _ => body["messages"] = said.clone(),
+            }
+            if path == "messages" {
+                body["max_tokens"] = json!(4_096);
+            }
+            let answer = gateway.post(&format!("/v1/{path}")).json(&body).send().await.unwrap();
+            let (status, answer) =
+                (answer.status().as_u16(), answer.json::<Value>().await.unwrap());
+            let message = answer["error"]["message"].as_str().unwrap();
+            assert_eq!((status, message.contains(names)), (404, true), "{path}: {answer}");
+            assert!(message.contains(&format!("the model `{model}` does not exist")), "{answer}");
+        }
+    }
+    let absent = gateway.get("/v1/models/absent").bearer_auth(TOKEN).send().await.unwrap();
+    assert!(absent.text().await.unwrap().contains(names));
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_file_that_there_is_not_is_no_missing_model() {
+    let gateway = Gateway::start().await;
+    let file = "file_00000000000000000000000001";
+    let part = json!({"type": "file", "file": {"file_id": file}});
+    let mut body = ask("x");
+    body["messages"] = json!([{"role": "user", "content": [part]}]);
+    let (status, answer) = complete(&gateway, &body).await;
+    assert_eq!((status, &answer["error"]["code"]), (404, &json!("not_found")), "{answer}");
+    let source = json!({"type": "file", "file_id": file});
+    let body = json!({"model": "default", "max_tokens": 4_096, "messages": [
+        {"role": "user", "content": [{"type": "document", "source": source}]}]});
+    let answer = gateway.post("/v1/messages").json(&body).send().await.unwrap();
+    let answer = answer.text().await.unwrap();
+    assert!(answer.contains("not_found_error") && !answer.contains("the model"), "{answer}");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn the_apis_of_files_say_where_files_go() {
+    let gateway = Gateway::start().await;
+    for (path, is_anthropic) in [
+        ("/v1/files", false),
+        ("/v1/files/file-1/content", false),
+        ("/v1/uploads", false),
+        ("/v1/files", true),
+    ] {
+        // More than a socket holds: a client that is cut off while it sends reads no answer.
+        let mut request = gateway.post(path).body(vec![b'x'; 8 << 20]);
+        if is_anthropic {
+            request = request.header("anthropic-version", "2023-06-01");
+        }
+        let answer = request.send().await.unwrap();
+        let (status, answer) = (answer.status().as_u16(), answer.json::<Value>().await.unwrap());
+        let message = answer["error"]["message"].as_str().unwrap();
+        assert_eq!((status, answer.get("type").is_some()), (404, is_anthropic), "{path}: {answer}");
+        assert!(
+            message.contains("`POST /v1/sessions/AGENT:openai:default:USER/files`"),
+            "{answer}"
+        );
+    }
     gateway.stop().await;
 }
 

@@ -30,7 +30,7 @@ use super::{
             route::{QueryKind, query},
         },
         approval::{self, Heard, PersonWait},
-        handlers::{Received, of_model, session_of},
+        handlers::{Received, of_model, session_of, unknown},
         id::ResponseId,
         parts::about,
         request::{Ask, Wanted},
@@ -210,7 +210,8 @@ async fn made(
     };
     let known =
         previous.as_ref().map(|response| session_to_go_on_with(response, &create)).transpose()?;
-    let ask = create.ask(known, received.key(), trace)?;
+    let ask = create.ask(known, received.key(), trace);
+    let ask = ask.map_err(|error| unknown(&gateway, error))?;
     if let (Some(record), Wanted::Send(send)) = (&previous, &ask.wanted) {
         let own = TurnId::from(InputId::derive(send.session.entity(), &send.key));
         if record.next.is_some_and(|next| next != own) && !received.is_sent_elsewhere() {
@@ -231,7 +232,7 @@ async fn made(
         Err(error) if has_schema && error.code == ErrorCode::InvalidParams => {
             return Err(about("text.format", error));
         }
-        Err(error) => return Err(create.in_own_words(of_model(error, &model))),
+        Err(error) => return Err(create.in_own_words(of_model(&gateway, error, &model))),
     };
     let (session, turn) = (session_of(&following), following.accepted.turn);
     let id = ResponseId { session, turn, after, is_held };

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::{
     super::error::OpenAiError,
+    parts::check_detail,
     tools::{call_of, short},
 };
 
@@ -190,11 +191,11 @@ fn part(place: &str, part: Value) -> Result<Value, OpenAiError> {
         }
         "input_image" => {
             let mut part = read(&["type", "image_url", "file_id", "detail"])?;
+            check_detail(&format!("{place}.detail"), "detail", part.get("detail"))?;
             if let Some(file) = part.remove("file_id") {
                 json!({"type": "file", "file": {"file_id": file}})
             } else {
-                let (url, detail) = (part.remove("image_url"), part.remove("detail"));
-                json!({"type": "image_url", "image_url": {"url": url, "detail": detail}})
+                json!({"type": "image_url", "image_url": {"url": part.remove("image_url")}})
             }
         }
         "input_file" => {

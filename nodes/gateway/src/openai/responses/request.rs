@@ -11,7 +11,9 @@ use super::{
         super::error::OpenAiError,
         id::ResponseId,
         metadata,
-        request::{Ask, RefusedParameter, given, is_empty_list, refuse, text},
+        request::{
+            Ask, NO_TIER, NO_VERBOSITY, RefusedParameter, given, is_empty_list, refuse, text,
+        },
         settings::flag_or,
         tools::short,
     },
@@ -58,23 +60,26 @@ const USED: [&str; 18] = [
     "metadata",
 ];
 
+/// Why settings of caching are refused.
+const NO_CACHE_SETTING: &str = "prompts are cached as the provider can; leave it out";
+
 /// Parameters of which only these values mean what is done here anyway.
 const REFUSED: [RefusedParameter; 13] = [
     ("conversation", |_| false, "it is not offered, send `previous_response_id`"),
     ("prompt", |_| false, "stored prompts are not offered, send `instructions`"),
-    ("include", is_empty_list, "nothing can be included beside what a response has"),
+    ("include", is_empty_list, "nothing can be included beside what a response has; leave it out"),
     (
         "truncation",
         |value| value == "auto",
-        "the oldest turns are left out when the window is full",
+        "the oldest turns are left out when the window is full; send `auto`",
     ),
-    ("max_tool_calls", |_| false, "the limits of the agent hold"),
-    ("top_logprobs", |value| value == 0, "log probabilities are not offered"),
-    ("service_tier", |value| value == "auto" || value == "default", "it is not passed on"),
-    ("context_management", is_empty_list, "the agent manages its window itself"),
-    ("moderation", |_| false, "it is not offered"),
-    ("prompt_cache_options", |_| false, "prompts are cached as the provider can"),
-    ("prompt_cache_retention", |_| false, "prompts are cached as the provider can"),
+    ("max_tool_calls", |_| false, "the limits of the agent hold; leave it out"),
+    ("top_logprobs", |value| value == 0, "log probabilities are not offered; leave it out"),
+    ("service_tier", |value| value == "auto" || value == "default", NO_TIER),
+    ("context_management", is_empty_list, "the agent manages its window itself; leave it out"),
+    ("moderation", |_| false, "it is not offered; leave it out"),
+    ("prompt_cache_options", |_| false, NO_CACHE_SETTING),
+    ("prompt_cache_retention", |_| false, NO_CACHE_SETTING),
     // Labels, which change no answer.
     ("safety_identifier", Value::is_string, "it is not a text"),
     ("prompt_cache_key", Value::is_string, "it is not a text"),
@@ -243,8 +248,8 @@ fn effort(reasoning: Option<Value>) -> Result<Option<Value>, OpenAiError> {
 /// The name, the schema and the rest are one object less deep here.
 fn format(text: Option<Value>) -> Result<Option<Value>, OpenAiError> {
     let mut fields = object("text", text, &["format", "verbosity"])?;
-    if fields.get("verbosity").is_some_and(|verbosity| verbosity != "medium") {
-        let what = "`text.verbosity`: it is not passed on";
+    if fields.get("verbosity").is_some_and(|value| value != "medium") {
+        let what = format!("`text.verbosity`: {NO_VERBOSITY}");
         return Err(OpenAiError::unsupported("text.verbosity", what));
     }
     Ok(fields.remove("format").map(|format| match format {
@@ -454,6 +459,18 @@ mod tests {
                 json!({"input": [{"role": "user", "content": [
             {"type": "input_image", "image_url": "http://x/y.png"}]}]}),
                 "input[0].content",
+                unsupported,
+            ),
+            (
+                json!({"input": [{"role": "user", "content": [
+                    {"type": "input_image", "image_url": "https://x/y.png", "detail": "high"}]}]}),
+                "input[0].content[0].detail",
+                unsupported,
+            ),
+            (
+                json!({"input": [{"role": "user", "content": [
+                    {"type": "input_image", "file_id": "file_1", "detail": "low"}]}]}),
+                "input[0].content[0].detail",
                 unsupported,
             ),
             (
