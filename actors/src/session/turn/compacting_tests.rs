@@ -17,11 +17,13 @@ use proptest::prelude::*;
 
 use super::{
     bounded_tests::{are_tools_paired, cases},
+    compacting::{is_surely_small, lacks_room},
     compaction::HistorySummary,
     context::{Assembled, PartOf, assemble, draft},
     effect::Effect,
     model_tests::replayed,
     prepare::CallJob,
+    rough,
     state::SessionState,
 };
 use crate::{
@@ -338,6 +340,26 @@ fn a_turn_that_is_cancelled_over_it_leaves_no_summary() {
     assert_eq!((state.summary, state.open.len()), (None, 0));
 }
 
+/// Whether a summary is due is asked with each input: a conversation is not copied for the answer while it is short.
+#[test]
+fn a_short_conversation_is_known_to_be_small_without_its_request() {
+    let mut run = session(Some("sim/small"), &[]);
+    let small: Vec<bool> = (1..=FULL)
+        .map(|turn| {
+            hears(&mut run, turn);
+            let state = state(&run);
+            let mut turn = state.running().unwrap().clone();
+            turn.steps.clear();
+            let is_small = is_surely_small(&state, state.profile.as_ref().unwrap(), &turn);
+            run.replies(&[]);
+            is_small
+        })
+        .collect();
+    let known = small.iter().take_while(|is_small| **is_small).count();
+    assert!(known >= 6, "seven turns fill it: {small:?}");
+    assert!(!small[FULL - 1], "{small:?}");
+}
+
 #[test]
 fn no_summary_is_asked_for_without_need() {
     // Hooks judge what models are sent.
@@ -406,6 +428,37 @@ fn a_summary_is_of_what_was_asked() {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..Default::default() })]
+
+    /// The quick answer is never another one than that of the whole request, and never below its size.
+    #[test]
+    fn what_is_surely_small_lacks_no_room(
+        case in cases(),
+        upto in prop::option::of(any::<prop::sample::Index>()),
+        is_bounded in any::<bool>(),
+        has_seed in any::<bool>(),
+    ) {
+        let (mut state, mut profile) = (case.state(), case.profile());
+        if !has_seed {
+            state.seed.clear();
+        }
+        if !is_bounded {
+            profile.context = None;
+        }
+        if let Some(upto) = upto.filter(|_| !state.closed.is_empty()) {
+            let upto = state.closed[upto.index(state.closed.len())].id;
+            let (turns, by) = (1, profile.model.clone());
+            let summary = HistorySummary { upto, turns, text: "s".repeat(3_000), by };
+            state.summary = Some(Box::new(summary));
+        }
+        let mut turn = state.running().unwrap().clone();
+        turn.steps.clear();
+        let older = state.closed.iter();
+        if let Some(most) = rough::most_tokens(&state, &profile, &turn, older) {
+            prop_assert!(most >= assemble(&state, &profile, &turn).estimate());
+        }
+        let is_small = is_surely_small(&state, &profile, &turn);
+        prop_assert!(!(is_small && lacks_room(&state, &profile, &turn)));
+    }
 
     /// CTX-2 and pairs of calls and results, for a summary of any turns and any size.
     #[test]
