@@ -209,7 +209,7 @@ impl World {
             }
             let holder = usize::try_from(number % HOLDERS)?;
             let cost = CallCost { fixed: 700 + number % 100, per_million: 15_000_000 };
-            let need = Need { account: AccountKey::Cluster, limit: USD, cost };
+            let need = Need { account: AccountKey::Cluster, limit: USD, cost, beside: 0 };
             let needs = CallNeeds { needs: vec![need], least_output: 256, most_output: 4_096 };
             self.holder_takes(holder, HolderInput::Reserve(Reservation(number), needs))?;
             if let Some(before) = number.checked_sub(RUNNING * HOLDERS).filter(|it| *it > 0) {

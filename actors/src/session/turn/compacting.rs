@@ -27,7 +27,7 @@ use super::{
     context::{Assembled, FullContext, ReplyRoom, assemble, in_words, shown_later, tokens},
     effect::{Effect, Outcome, Want},
     prepare::{CallJob, EffectJob, SessionJob},
-    rough,
+    room_beside, rough,
     routing::Routed,
     state::{SessionState, Turn},
     terms::{self, BudgetVerdict, NextCall},
@@ -254,11 +254,14 @@ fn next(state: &SessionState, turn: &Turn, grant: &Grant) -> Result<NextSummary,
         CompactionAsked { upto, model: model.clone(), max_tokens }
     };
     let call = call_of(turn);
+    let leaves = room_beside::left_for_turn(state, turn, grant, (asked.upto, &asked.model));
     let profile = Profile {
         model: asked.model.clone(),
         system: SYSTEM.to_owned(),
         tools: Vec::new(),
         window_tokens,
+        // Those of the call that follows: the configuration may have changed since the last turn.
+        limits: grant.profile.limits,
         ..profile.clone()
     };
     let next = NextCall {
@@ -268,6 +271,7 @@ fn next(state: &SessionState, turn: &Turn, grant: &Grant) -> Result<NextSummary,
         profile: Arc::new(profile),
         request: request(state, &asked),
         waits_for_hooks: false,
+        leaves,
     };
     Ok(NextSummary { next, upto: asked.upto })
 }
