@@ -101,7 +101,7 @@ impl Two {
     /// A call that costs so much wants to be made; its window and what it has reserved, if it may be.
     fn reserves(&mut self, id: u128, number: u64, usd: u64) -> Option<(WindowNumber, u64)> {
         let cost = CallCost { fixed: usd, per_million: 0 };
-        let needs = vec![Need { account: AccountKey::Cluster, limit: USD, cost }];
+        let needs = vec![Need { account: AccountKey::Cluster, limit: USD, cost, beside: 0 }];
         let needs = CallNeeds { needs, least_output: 1, most_output: 1 };
         self.does(id, HolderInput::Reserve(Reservation(number), needs));
         self.hold(number)

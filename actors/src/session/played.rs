@@ -113,7 +113,7 @@ impl PlayedActivation {
     }
 
     /// Another activation on the same journal, with the same configuration and budgets.
-    pub(in crate::session) fn resumed(before: Self) -> Self {
+    pub(crate) fn resumed(before: Self) -> Self {
         let loaded = LoadedJournal { records: before.journal, snapshot: None };
         Self::made(before.grant, before.budgets, loaded, MachineOptions::default(), false)
     }

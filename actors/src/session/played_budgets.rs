@@ -79,7 +79,7 @@ impl PlayedBudgets {
     }
 
     /// Answers what the holder asks.
-    fn answer(&mut self) {
+    pub(in crate::session) fn answer(&mut self) {
         let mut answers = Vec::new();
         for (account, input) in self.holder.asked() {
             self.holder.happens(HolderInput::Stored(account, true));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use clawnode_cluster::{Record, SystemClock};
 use clawnode_proto::{
-    Attempt, Digest, Grammar, Head, ProcessId, Sealed, Seq, Timestamp,
+    Attempt, CallId, Digest, Grammar, Head, ProcessId, Sealed, Seq, Timestamp,
     budget::BudgetHeld,
     codec,
     event::{decode_record, encode_record},
@@ -13,7 +13,7 @@ use clawnode_proto::{
     llm::{FailureClass, ModelFailure, Usage},
     model::ModelPrice,
     money::MicroUsd,
-    session::{ModelBegun, SessionEvent},
+    session::SessionEvent,
     usage::{CallEnd, Calls, Day, UsageDay},
 };
 
@@ -26,8 +26,8 @@ const PRICE: ModelPrice = ModelPrice {
     cache_read: 300_000,
     cache_write: 3_750_000,
 };
-const DAY: &str = "usage.day.1970-01-01";
-const USED: Usage = Usage {
+pub(super) const DAY: &str = "usage.day.1970-01-01";
+pub(super) const USED: Usage = Usage {
     input_tokens: 1_000,
     output_tokens: 50,
     cache_read_tokens: 600,
@@ -36,13 +36,13 @@ const USED: Usage = Usage {
     estimated: false,
 };
 /// 300 tokens at $3, 600 at $0.30, 100 at $3.75 and 50 at $15 for a million.
-const COST: MicroUsd = MicroUsd(900 + 180 + 375 + 750);
+pub(super) const COST: MicroUsd = MicroUsd(900 + 180 + 375 + 750);
 
-/// What an attempt has reserved that is begun so.
-fn held(begun: &ModelBegun) -> BudgetHeld {
+/// What this attempt has reserved.
+fn held(call: CallId, attempt: Attempt) -> BudgetHeld {
     BudgetHeld {
-        call: begun.call,
-        attempt: begun.attempt,
+        call,
+        attempt,
         process: ProcessId::from_u128(7),
         model: "sim/model".parse().unwrap(),
         price: PRICE,
@@ -53,7 +53,7 @@ fn held(begun: &ModelBegun) -> BudgetHeld {
 }
 
 /// The same journal, in which the attempts of which `is_held` says so have reserved what they can cost.
-fn with_holds(records: &[Record], is_held: impl Fn(usize) -> bool) -> Vec<Record> {
+pub(super) fn with_holds(records: &[Record], is_held: impl Fn(usize) -> bool) -> Vec<Record> {
     let (mut n, mut attempts) = (0, 0);
     let mut numbered = |head: &Head| {
         n += 1;
@@ -63,9 +63,14 @@ fn with_holds(records: &[Record], is_held: impl Fn(usize) -> bool) -> Vec<Record
         let mut events = Vec::new();
         for sealed in decode_record(&record.bytes).unwrap() {
             let session = sealed.event::<SessionEvent>().unwrap();
-            if let Some(SessionEvent::ModelBegun(begun)) = &session {
+            let begun = match &session {
+                Some(SessionEvent::ModelBegun(begun)) => Some((begun.call, begun.attempt)),
+                Some(SessionEvent::CompactionBegun(begun)) => Some((begun.call, begun.attempt)),
+                _ => None,
+            };
+            if let Some((call, attempt)) = begun {
                 if is_held(attempts) {
-                    let event = SessionEvent::BudgetHeld(held(begun));
+                    let event = SessionEvent::BudgetHeld(held(call, attempt));
                     let mut head = numbered(&sealed.head);
                     event.kind().clone_into(&mut head.kind);
                     events.push(Sealed::seal(head, &event, Digest::ZERO).unwrap());

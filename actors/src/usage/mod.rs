@@ -30,6 +30,8 @@ mod show;
 mod state;
 mod stopped;
 #[cfg(test)]
+mod summary_tests;
+#[cfg(test)]
 mod tests;
 
 pub use actor::run;

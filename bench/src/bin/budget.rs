@@ -1,10 +1,12 @@
-//! `budget::admit/holders=3` and `budget::turn`: what budgets cost.
+//! `budget::admit/holders=3`, `budget::turn` and `budget::cold`: what budgets cost.
 //!
 //! The first: calls of three processes reserve and settle under one account, whose machine and holders are
 //! those of nodes, with no bus and no disk between them. The second, with `--turns`: turns of a node whose
 //! calls are under three accounts beside those of a node without limits, one after the other on one core; with
-//! `--new-users` every tenth turn begins an account of a user, else all are of one user, and slices are warm. Run
-//! with `cargo run --release -p clawnode-bench --bin budget`.
+//! `--new-users` every tenth turn begins an account of a user, else all are of one user, and slices are warm. The
+//! third, with `--turns` too: each turn is the first one of a new user, so its call waits until their account is there and
+//! has granted a slice; what that takes is the difference of the two nodes. Run with `cargo run --release -p
+//! clawnode-bench --bin budget`.
 
 use std::{
     collections::VecDeque,
@@ -43,6 +45,8 @@ const PINNED: &str = "CLAWNODE_BENCH_PINNED";
 const ADMISSIONS: f64 = 10_000.0;
 /// How much longer a turn under three accounts may take than one under none.
 const TURN_MOST: f64 = 1.03;
+/// How much longer the first call of a cold account may take, in milliseconds: embedded, and on NATS.
+const COLD_MOST_MS: (f64, f64) = (4.0, 8.0);
 /// Runs before the first round are not counted.
 const WARM_UP: Duration = Duration::from_millis(1_500);
 /// The processes whose calls reserve.
@@ -146,7 +150,9 @@ async fn bench(args: &Args) -> Result<(), Error> {
     let mut table = Table::default();
     table.add(admissions(args)?);
     if args.turns {
-        table.add(turns(args).await?);
+        for row in turns(args).await? {
+            table.add(row);
+        }
     }
     table.json()?;
     Ok(())
@@ -210,7 +216,7 @@ impl World {
             }
             let holder = usize::try_from(number % HOLDERS)?;
             let cost = CallCost { fixed: 700 + number % 100, per_million: 15_000_000 };
-            let need = Need { account: AccountKey::Cluster, limit: USD, cost };
+            let need = Need { account: AccountKey::Cluster, limit: USD, cost, beside: 0 };
             let needs = CallNeeds { needs: vec![need], least_output: 256, most_output: 4_096 };
             self.holder_takes(holder, HolderInput::Reserve(Reservation(number), needs))?;
             if let Some(before) = number.checked_sub(RUNNING * HOLDERS).filter(|before| *before > 0)
@@ -290,8 +296,15 @@ fn at(millis: u64) -> Now {
 
 // === turns ===
 
-/// Turns under three accounts beside turns under none.
-async fn turns(args: &Args) -> Result<Row, Error> {
+/// A node, what its turns took, and the processor time of that.
+struct Side {
+    node: Node,
+    reports: Vec<Report>,
+    cpu: Duration,
+}
+
+/// Turns under three accounts beside turns under none: with warm slices, and each with a cold account.
+async fn turns(args: &Args) -> Result<[Row; 2], Error> {
     let (binary, parent) = (args.place.binary()?, args.place.dir());
     let dir = tempfile::tempdir_in(parent)?;
     let (_model, model) = model(Pin(None), 16).await?;
@@ -299,33 +312,54 @@ async fn turns(args: &Args) -> Result<Row, Error> {
     for (name, config) in [("limited", LIMITED), ("unlimited", UNLIMITED)] {
         let home: PathBuf = dir.path().join(name);
         std::fs::create_dir_all(&home)?;
-        sides.push((
-            node(args, &binary, &home, (&model, config)).await?,
-            Vec::<Report>::new(),
-            Duration::ZERO,
-        ));
+        let node = node(args, &binary, &home, (&model, config)).await?;
+        sides.push(Side { node, reports: Vec::new(), cpu: Duration::ZERO });
     }
-    for round in 0..=args.rounds {
-        for (node, reports, cpu) in &mut sides {
-            let before = node.process().cpu().await?;
-            let report = load(&plan(args, &node.addr, round)).await?;
-            if round > 0 {
-                *cpu += node.process().cpu().await?.saturating_sub(before);
-                reports.push(report);
-            }
-        }
-    }
-    let mut figures = sides.iter().map(|(_, reports, cpu)| figures(reports, *cpu));
-    let ((p50, cpu), (free_p50, free_cpu)) =
-        figures.next().zip(figures.next()).ok_or("two nodes")?;
-    Ok(Row::new(format!("budget::turn/accounts=3,new_users={}", args.new_users))
+    rounds(args, &mut sides, false).await?;
+    let ((p50, cpu), (free_p50, free_cpu)) = both(&sides)?;
+    let warm = Row::new(format!("budget::turn/accounts=3,new_users={}", args.new_users))
         .figure("p50_ms", p50)
         .figure("free_p50_ms", free_p50)
         .figure("ratio", p50 / free_p50)
         .figure("node_cpu_us_per_turn", cpu)
         .figure("free_cpu_us_per_turn", free_cpu)
         .at_most("p50 / free", p50 / free_p50, TURN_MOST)
-        .at_most("cpu / free", cpu / free_cpu, TURN_MOST))
+        .at_most("cpu / free", cpu / free_cpu, TURN_MOST);
+    rounds(args, &mut sides, true).await?;
+    let ((p50, cpu), (free_p50, free_cpu)) = both(&sides)?;
+    let most = if args.nats.is_some() { COLD_MOST_MS.1 } else { COLD_MOST_MS.0 };
+    let cold = Row::new("budget::cold/accounts=3")
+        .figure("p50_ms", p50)
+        .figure("free_p50_ms", free_p50)
+        .figure("more_ms", p50 - free_p50)
+        .figure("node_cpu_us_per_turn", cpu)
+        .figure("free_cpu_us_per_turn", free_cpu)
+        .at_most("more ms", p50 - free_p50, most);
+    Ok([warm, cold])
+}
+
+/// Rounds of turns at both nodes; the first one is not counted.
+async fn rounds(args: &Args, sides: &mut [Side], is_cold: bool) -> Result<(), Error> {
+    for side in sides.iter_mut() {
+        (side.reports, side.cpu) = (Vec::new(), Duration::ZERO);
+    }
+    for round in 0..=args.rounds {
+        for Side { node, reports, cpu } in sides.iter_mut() {
+            let before = node.process().cpu().await?;
+            let report = load(&plan(args, &node.addr, round, is_cold)).await?;
+            if round > 0 {
+                *cpu += node.process().cpu().await?.saturating_sub(before);
+                reports.push(report);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The figures of the node with limits, and of the one without.
+fn both(sides: &[Side]) -> Result<((f64, f64), (f64, f64)), Error> {
+    let mut figures = sides.iter().map(|side| figures(&side.reports, side.cpu));
+    Ok(figures.next().zip(figures.next()).ok_or("two nodes")?)
 }
 
 /// p50 in milliseconds, and microseconds of processor time for a turn.
@@ -352,15 +386,15 @@ async fn node(
 }
 
 /// The first round only warms up: it asks for the first slices.
-fn plan(args: &Args, addr: &str, round: usize) -> Load {
+fn plan(args: &Args, addr: &str, round: usize, is_cold: bool) -> Load {
     Load {
         addr: addr.to_owned(),
         concurrency: 1,
-        turns_per_session: 10,
-        one_user: !args.new_users,
+        turns_per_session: if is_cold { 1 } else { 10 },
+        one_user: !is_cold && !args.new_users,
         time: if round == 0 { WARM_UP } else { Duration::from_secs(args.seconds) },
         turns: usize::MAX,
-        run: format!("{}-r{round}", std::process::id()),
+        run: format!("{}-{}{round}", std::process::id(), if is_cold { 'c' } else { 'r' }),
         ends_with: " 16".to_owned(),
     }
 }

@@ -131,7 +131,7 @@ impl Embedder {
                 BudgetUnit::Loops => return None,
             };
             let cost = CallCost { fixed, per_million: 0 };
-            Some(Need { account: AccountKey::Cluster, limit, cost })
+            Some(Need { account: AccountKey::Cluster, limit, cost, beside: 0 })
         };
         let needs: Vec<Need> = limits.of_lane(Lane::Interactive).filter_map(need).collect();
         if needs.is_empty() {

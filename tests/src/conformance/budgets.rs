@@ -58,7 +58,7 @@ struct WaitingCall(mpsc::Receiver<Heard>);
 impl WaitingCall {
     fn of(holder: &HolderHandle, usd: u64) -> Self {
         let cost = CallCost { fixed: usd, per_million: 0 };
-        let needs = vec![Need { account: AccountKey::Cluster, limit: USD, cost }];
+        let needs = vec![Need { account: AccountKey::Cluster, limit: USD, cost, beside: 0 }];
         let (tell, heard) = mpsc::channel(8);
         let port = CasePort(tell.clone());
         let needs = CallNeeds { needs, least_output: 1, most_output: 1 };

@@ -21,6 +21,8 @@ pub struct Need {
     pub limit: LimitKey,
     /// How much.
     pub cost: CallCost,
+    /// What has to be left beside that, in the unit of the limit, for another call that follows. It is not reserved.
+    pub beside: u64,
 }
 
 /// What an account must be able to give before a call begins.
@@ -46,6 +48,16 @@ pub enum CallUsage {
     },
     /// The usage is unknown. All that the call reserved counts as used.
     Unknown,
+}
+
+// === impl Need ===
+
+impl Need {
+    /// What there has to be for the call to begin.
+    pub(super) const fn room(&self) -> CallCost {
+        let CallCost { fixed, per_million } = self.cost;
+        CallCost { fixed: fixed.saturating_add(self.beside), per_million }
+    }
 }
 
 // === impl CallNeeds ===

@@ -509,7 +509,7 @@ mod tests {
     /// A call that needs 100 tokens.
     fn needs() -> CallNeeds {
         let cost = CallCost { fixed: 100, per_million: 0 };
-        let needs = vec![Need { account: AccountKey::Cluster, limit: LIMIT, cost }];
+        let needs = vec![Need { account: AccountKey::Cluster, limit: LIMIT, cost, beside: 0 }];
         CallNeeds { needs, least_output: 1, most_output: 1 }
     }
 

@@ -291,7 +291,7 @@ impl Holder {
         let left = most.saturating_sub(used);
         let needed = |waiter: &Waiter| {
             let need = waiter.needs.of(&key.0, key.1)?;
-            let needed = need.cost.at(waiter.needs.least_output).max(1);
+            let needed = need.room().at(waiter.needs.least_output).max(1);
             (waiter.at.as_ref() == Some(key) && needed > left).then_some(needed)
         };
         self.refuse(|waiter| {
@@ -421,26 +421,26 @@ impl Holder {
             let key = (need.account.clone(), need.limit);
             let waits = look.blocked.get_mut(&key);
             let open = self.pool(&key).open.as_ref().filter(|_| waits.is_none());
-            let fits = open.and_then(|open| open.fits(need.cost, output, needs.least_output));
+            let fits = open.and_then(|open| open.fits(need.room(), output, needs.least_output));
             if let Some(fits) = fits {
                 output = fits;
                 continue;
             }
-            let most = need.cost.at(needs.most_output).max(1);
+            let most = need.room().at(needs.most_output).max(1);
             let past = needs.needs.get(..at).unwrap_or_default();
             if let Some(wants) = waits {
                 wants.waits = wants.waits.saturating_add(most);
                 for past in past {
                     let kept = look.kept.entry((past.account.clone(), past.limit)).or_default();
-                    *kept = (*kept).max(past.cost.at(needs.most_output));
+                    *kept = (*kept).max(past.room().at(needs.most_output));
                 }
                 return Err(key);
             }
-            let least = need.cost.at(needs.least_output).max(1);
+            let least = need.room().at(needs.least_output).max(1);
             look.blocked.insert(key.clone(), PoolWants { call: most, least, waits: most });
             for past in past {
                 let kept = look.kept.entry((past.account.clone(), past.limit)).or_default();
-                *kept = kept.saturating_add(past.cost.at(needs.most_output));
+                *kept = kept.saturating_add(past.room().at(needs.most_output));
             }
             return Err(key);
         }

@@ -197,7 +197,7 @@ mod tests {
 
     fn call(usd: u64) -> CallNeeds {
         let cost = CallCost { fixed: usd, per_million: 0 };
-        let needs = vec![Need { account: AccountKey::Cluster, limit: USD, cost }];
+        let needs = vec![Need { account: AccountKey::Cluster, limit: USD, cost, beside: 0 }];
         CallNeeds { needs, least_output: 1, most_output: 1 }
     }
 

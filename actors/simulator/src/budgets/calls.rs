@@ -109,12 +109,12 @@ impl Sim {
         let usd = Self::usd_of(input);
         let one = CallCost { fixed: 1, per_million: 0 };
         let mut needs = vec![
-            Need { account: AccountKey::Cluster, limit: USD, cost: usd },
-            Need { account: AccountKey::Cluster, limit: LOOPS, cost: one },
+            Need { account: AccountKey::Cluster, limit: USD, cost: usd, beside: 0 },
+            Need { account: AccountKey::Cluster, limit: LOOPS, cost: one, beside: 0 },
         ];
         let others = accounts(&self.plan).into_iter().skip(1).map(|(account, _)| account);
         if let Some(account) = others.choose(&mut self.world.rng) {
-            needs.push(Need { account, limit: USD, cost: usd });
+            needs.push(Need { account, limit: USD, cost: usd, beside: 0 });
         }
         let most_output = self.world.rng.random_range(256..1_500);
         CallNeeds { needs, least_output: 256.min(most_output), most_output }

@@ -36,7 +36,8 @@ use crate::{
     },
 };
 
-const DAILY_USD: LimitKey = LimitKey { unit: BudgetUnit::Usd, window: WindowLength::Day };
+pub(super) const DAILY_USD: LimitKey =
+    LimitKey { unit: BudgetUnit::Usd, window: WindowLength::Day };
 const PRICE: ModelPrice = ModelPrice {
     input: 3_000_000,
     output: 15_000_000,
@@ -46,9 +47,9 @@ const PRICE: ModelPrice = ModelPrice {
 
 /// Says these pieces. Then it is silent, and cancels its own call.
 #[derive(Clone, Debug)]
-struct Scripted {
-    pieces: Vec<ModelEvent>,
-    cancelled: CancellationToken,
+pub(super) struct Scripted {
+    pub(super) pieces: Vec<ModelEvent>,
+    pub(super) cancelled: CancellationToken,
 }
 
 impl ResolveModel for Scripted {
@@ -87,7 +88,9 @@ impl Model for Scripted {
     }
 }
 
-async fn runner(model: Scripted) -> (tempfile::TempDir, SessionRunner, PlayedActivation) {
+pub(super) async fn runner(
+    model: Scripted,
+) -> (tempfile::TempDir, SessionRunner, PlayedActivation) {
     let mut run = PlayedActivation::new(&[], Vec::new());
     let price = ModelOverride { price: Some(PRICE), ..ModelOverride::default() };
     let profiles = ModelProfiles::new([("sim/*".to_owned(), price)].into());

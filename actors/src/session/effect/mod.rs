@@ -20,6 +20,8 @@ pub(in crate::session) mod perform;
 pub(in crate::session) mod recall;
 pub(in crate::session) mod request;
 pub mod reserve;
+#[cfg(test)]
+mod reserve_tests;
 pub mod run;
 pub(in crate::session) mod tokens;
 pub(in crate::session) mod tool_calls;

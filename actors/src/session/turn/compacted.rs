@@ -121,7 +121,12 @@ impl SessionState {
         Ok(compaction.asked.clone())
     }
 
-    fn summarize(&mut self, upto: TurnId, text: String, by: ModelRef) -> Result<(), Violation> {
+    pub(super) fn summarize(
+        &mut self,
+        upto: TurnId,
+        text: String,
+        by: ModelRef,
+    ) -> Result<(), Violation> {
         let Some(at) = self.closed.iter().position(|one| one.id == upto) else {
             return Err(Violation(format!("a summary up to `{upto}`, which is not there")));
         };

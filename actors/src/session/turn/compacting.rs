@@ -24,9 +24,10 @@ use clawnode_proto::{
 
 use super::{
     compaction::CompactionAsked,
-    context::{Assembled, FullContext, assemble, in_words, shown_later, tokens},
+    context::{Assembled, FullContext, ReplyRoom, assemble, in_words, shown_later, tokens},
     effect::{Effect, Outcome, Want},
     prepare::{CallJob, EffectJob, SessionJob},
+    room_beside, rough,
     routing::Routed,
     state::{SessionState, Turn},
     terms::{self, BudgetVerdict, NextCall},
@@ -103,6 +104,11 @@ fn is_due(state: &SessionState, turn: &Turn) -> bool {
     if profile.compact_model.is_none() || terms::asks_hooks(profile) || state.closed.is_empty() {
         return false;
     }
+    !is_surely_small(state, profile, turn) && lacks_room(state, profile, turn)
+}
+
+/// The same, by the whole request.
+pub(super) fn lacks_room(state: &SessionState, profile: &Profile, turn: &Turn) -> bool {
     let window = window(state, profile);
     let request = assemble(state, profile, turn);
     let is_full = request.full == Some(FullContext::Window)
@@ -110,12 +116,36 @@ fn is_due(state: &SessionState, turn: &Turn) -> bool {
     is_full && covered(state, turn, window, u64::MAX).is_some()
 }
 
+/// Whether the next request has none of that for certain: most have not, and a whole request is not made to see it.
+pub(super) fn is_surely_small(state: &SessionState, profile: &Profile, turn: &Turn) -> bool {
+    let older = || fresh(state).filter(|one| one.id != turn.id);
+    if older().next().is_none() {
+        return true;
+    }
+    let most = rough::most_tokens(state, profile, turn, older());
+    let full = window(state, profile).saturating_mul(FULL_PERCENT) / 100;
+    let Some(most) = most.filter(|most| *most < full) else { return false };
+    if profile.context.is_some() {
+        // What its budget leaves out is no sign of a full window.
+        return true;
+    }
+    let left_out = state.left_out.as_ref().map_or(0, |it| it.under(profile));
+    let left = u32::try_from(state.earlier.left_out()).unwrap_or(u32::MAX);
+    let ReplyRoom { window, reply, .. } = ReplyRoom::of(state, profile, turn);
+    left_out.max(left) <= state.summarized()
+        && most <= seeming(state, profile, window.saturating_sub(reply))
+}
+
 /// Tokens that the session's model reads, as requests seem to have them.
 fn window(state: &SessionState, profile: &Profile) -> u64 {
     let real = state.real_window(&profile.model).unwrap_or(profile.window_tokens);
-    let window = u64::from(real.min(profile.window_tokens));
+    seeming(state, profile, u64::from(real.min(profile.window_tokens)))
+}
+
+/// Tokens as requests to the session's model seem to have them, by what its provider reported.
+fn seeming(state: &SessionState, profile: &Profile, tokens: u64) -> u64 {
     let measured = state.measured.as_ref().filter(|measured| measured.model == profile.model);
-    measured.map_or(window, |measured| measured.estimate_of(window))
+    measured.map_or(tokens, |measured| measured.estimate_of(tokens))
 }
 
 /// The last one of the turns to summarize: all but the newest ones, and of them, oldest first, as many as have so many
@@ -224,11 +254,14 @@ fn next(state: &SessionState, turn: &Turn, grant: &Grant) -> Result<NextSummary,
         CompactionAsked { upto, model: model.clone(), max_tokens }
     };
     let call = call_of(turn);
+    let leaves = room_beside::left_for_turn(state, turn, grant, (asked.upto, &asked.model));
     let profile = Profile {
         model: asked.model.clone(),
         system: SYSTEM.to_owned(),
         tools: Vec::new(),
         window_tokens,
+        // Those of the call that follows: the configuration may have changed since the last turn.
+        limits: grant.profile.limits,
         ..profile.clone()
     };
     let next = NextCall {
@@ -238,6 +271,7 @@ fn next(state: &SessionState, turn: &Turn, grant: &Grant) -> Result<NextSummary,
         profile: Arc::new(profile),
         request: request(state, &asked),
         waits_for_hooks: false,
+        leaves,
     };
     Ok(NextSummary { next, upto: asked.upto })
 }

@@ -3,7 +3,7 @@
 use clawnode_kernel::{LoadedJournal, MachineInput, MachineOptions};
 use clawnode_proto::{
     Attempt, TurnId,
-    budget::{BudgetUnit, LimitKey, WindowLength},
+    budget::{BudgetUnit, LimitKey, SpendLimits, WindowLength},
     event::decode_record,
     hook::{HookPoint, HookTrail},
     lane::Lane,
@@ -17,11 +17,13 @@ use proptest::prelude::*;
 
 use super::{
     bounded_tests::{are_tools_paired, cases},
+    compacting::{is_surely_small, lacks_room},
     compaction::HistorySummary,
     context::{Assembled, PartOf, assemble, draft},
     effect::Effect,
     model_tests::replayed,
     prepare::CallJob,
+    rough,
     state::SessionState,
 };
 use crate::{
@@ -327,6 +329,92 @@ fn a_summary_reserves_what_it_can_cost_and_a_turn_goes_on_without() {
     }
 }
 
+/// What limits the calls of the first turn that a summary is asked for in, in tokens.
+#[derive(Clone, Copy, Debug)]
+enum Limited {
+    Turn,
+    Session,
+    Account,
+}
+
+/// The same session, whose last turn has so many tokens.
+fn limited(compact_model: Option<&str>, of: Limited, tokens: u64) -> PlayedActivation {
+    let mut run = session(compact_model, &[]);
+    for turn in 1..FULL {
+        hears(&mut run, turn);
+        run.replies(&[]);
+    }
+    let options = (*run.grant.options).clone();
+    let (turn_tokens, session_tokens) = match of {
+        Limited::Turn => (Some(tokens), None),
+        Limited::Session => (None, Some(tokens)),
+        Limited::Account => (None, None),
+    };
+    let spend = SpendLimits { turn_tokens, session_tokens, ..options.spend };
+    run.grant = Grant::free(AgentOptions { spend, ..options });
+    if let Limited::Account = of {
+        let daily = LimitKey { unit: BudgetUnit::Tokens, window: WindowLength::Day };
+        run.budgets = Some(PlayedBudgets::new(daily, tokens, false));
+    }
+    hears(&mut run, FULL);
+    run
+}
+
+fn is_calling(run: &PlayedActivation) -> bool {
+    matches!(run.started.last(), Some((Effect::Call { .. }, _)))
+}
+
+/// COMP-1: a turn that can be paid for without a summary can be paid for, however the call of one ends, and if that uses
+/// all that it had reserved.
+#[test]
+fn comp_1_a_summary_never_makes_its_own_turn_bankrupt() {
+    let longest = "\u{1d11e}".repeat(SUMMARY_CHARS);
+    for of in [Limited::Turn, Limited::Session, Limited::Account] {
+        let (mut without_room, mut made) = (0, 0);
+        for tokens in (16_000..96_000).step_by(4_000) {
+            if !is_calling(&limited(None, of, tokens)) {
+                continue;
+            }
+            let mut run = limited(Some("sim/small"), of, tokens);
+            if !is_compacting(&run) {
+                without_room += 1;
+                assert_eq!(last_events(&run)[0], "compaction_failed");
+                assert!(is_calling(&run), "{of:?} {tokens}");
+                let notice = job(&run).notice.clone().unwrap();
+                assert!(notice.message.contains("has no room for it"), "{notice:?}");
+                assert_eq!(replayed(&run), calls_of(&run), "CTX-1");
+                continue;
+            }
+            made += 1;
+            // No usage is reported, so all of it counts.
+            summarizes(&mut run, &longest);
+            assert!(is_calling(&run), "{of:?} {tokens}: {:?}", last_events(&run));
+            let mut run = limited(Some("sim/small"), of, tokens);
+            run.fails(FailureClass::BrokenStream);
+            assert!(is_calling(&run), "{of:?} {tokens}: {:?}", last_events(&run));
+        }
+        assert!(without_room > 2 && made > 2, "{of:?}: {without_room} and {made}");
+    }
+}
+
+/// What the call of its turn needs is only to be there, and is not reserved with the summary.
+#[test]
+fn a_summary_reserves_only_what_it_can_cost_itself() {
+    let run = limited(Some("sim/small"), Limited::Account, 1_000_000);
+    let held = state(&run).running().unwrap().compaction.clone().unwrap().held.unwrap();
+    let needs = run.budgets.as_ref().unwrap().needs.clone();
+    let need = &needs[0].needs[0];
+    assert_eq!(need.cost.fixed, held.input);
+    assert!(need.beside > 32_000, "the longest summary is read: {need:?}");
+    let sealed = run.journal.iter().flat_map(|record| decode_record(&record.bytes).unwrap());
+    let journaled = sealed.filter_map(|sealed| match sealed.event().unwrap() {
+        Some(SessionEvent::BudgetHeld(held)) => Some(held),
+        _ => None,
+    });
+    let journaled = journaled.last().unwrap();
+    assert_eq!(journaled.holds[0].amount, held.input + held.max_output);
+}
+
 #[test]
 fn a_turn_that_is_cancelled_over_it_leaves_no_summary() {
     let mut run = filled(Some("sim/small"));
@@ -336,6 +424,26 @@ fn a_turn_that_is_cancelled_over_it_leaves_no_summary() {
     let state = state(&run);
     assert_eq!(state.closed.last().unwrap().outcome, Some(TurnOutcome::Cancelled));
     assert_eq!((state.summary, state.open.len()), (None, 0));
+}
+
+/// Whether a summary is due is asked with each input: a conversation is not copied for the answer while it is short.
+#[test]
+fn a_short_conversation_is_known_to_be_small_without_its_request() {
+    let mut run = session(Some("sim/small"), &[]);
+    let small: Vec<bool> = (1..=FULL)
+        .map(|turn| {
+            hears(&mut run, turn);
+            let state = state(&run);
+            let mut turn = state.running().unwrap().clone();
+            turn.steps.clear();
+            let is_small = is_surely_small(&state, state.profile.as_ref().unwrap(), &turn);
+            run.replies(&[]);
+            is_small
+        })
+        .collect();
+    let known = small.iter().take_while(|is_small| **is_small).count();
+    assert!(known >= 6, "seven turns fill it: {small:?}");
+    assert!(!small[FULL - 1], "{small:?}");
 }
 
 #[test]
@@ -406,6 +514,35 @@ fn a_summary_is_of_what_was_asked() {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..Default::default() })]
+
+    /// The quick answer is never another one than that of the whole request, and never below its size.
+    #[test]
+    fn what_is_surely_small_lacks_no_room(
+        case in cases(),
+        upto in prop::option::of(any::<prop::sample::Index>()),
+        is_bounded in any::<bool>(),
+        has_seed in any::<bool>(),
+    ) {
+        let (mut state, mut profile) = (case.state(), case.profile());
+        if !has_seed {
+            state.seed.clear();
+        }
+        if !is_bounded {
+            profile.context = None;
+        }
+        if let Some(upto) = upto.filter(|_| !state.closed.is_empty()) {
+            let upto = state.closed[upto.index(state.closed.len())].id;
+            state.summarize(upto, "s".repeat(3_000), profile.model.clone()).unwrap();
+        }
+        let mut turn = state.running().unwrap().clone();
+        turn.steps.clear();
+        let older = state.closed.iter();
+        if let Some(most) = rough::most_tokens(&state, &profile, &turn, older) {
+            prop_assert!(most >= assemble(&state, &profile, &turn).estimate());
+        }
+        let is_small = is_surely_small(&state, &profile, &turn);
+        prop_assert!(!(is_small && lacks_room(&state, &profile, &turn)));
+    }
 
     /// CTX-2 and pairs of calls and results, for a summary of any turns and any size.
     #[test]

@@ -25,9 +25,9 @@ use super::{
 
 /// Bytes of text that make about one token. English prose has about four; erring low drops a turn
 /// too early, erring high makes the provider refuse.
-const BYTES_PER_TOKEN: u64 = 3;
+pub(super) const BYTES_PER_TOKEN: u64 = 3;
 /// Tokens that a message costs beside its text.
-const MESSAGE_TOKENS: u64 = 8;
+pub(super) const MESSAGE_TOKENS: u64 = 8;
 /// Tokens of a picture, whatever its size: what vendors count for one that they scaled down.
 const IMAGE_TOKENS: u64 = 1_600;
 /// Bytes of a document that make about one token: a page has some 2,000 tokens, and 200 kB if it is
@@ -70,6 +70,23 @@ pub struct Assembled {
     /// Words are in the places of older attachments.
     #[serde(skip)]
     pub left_out_attachments: bool,
+}
+
+// === impl ReplyRoom ===
+
+impl ReplyRoom {
+    pub(super) fn of(state: &SessionState, profile: &Profile, turn: &Turn) -> Self {
+        let at = turn.steps.len() - usize::from(!turn.begins_call());
+        let real = state.real_window(&profile.model).filter(|real| *real < profile.window_tokens);
+        let window = real.unwrap_or(profile.window_tokens);
+        // The limit of a reply was made for a larger window.
+        let reply_tokens = profile.reply_tokens.map(|it| real.map_or(it, |real| it.min(real / 4)));
+        let sampling = sampling_of(profile, turn, reply_tokens, at);
+        // However much it may think: the conversation needs room too.
+        let thoughts = sampling.reasoning.map_or(0, Reasoning::budget).min(window / 4);
+        let reply = sampling.max_tokens.map_or(REPLY_TOKENS, u64::from) + u64::from(thoughts);
+        Self { window: u64::from(window), sampling, reply }
+    }
 }
 
 impl Assembled {
@@ -119,6 +136,15 @@ pub(super) enum PartOf {
     Running,
 }
 
+/// What the next call of a turn is asked with, and what is kept free for its reply.
+pub(super) struct ReplyRoom {
+    /// Tokens that the model reads.
+    pub(super) window: u64,
+    sampling: Sampling,
+    /// Tokens that are kept for the reply.
+    pub(super) reply: u64,
+}
+
 /// What the beginning of a request takes of a window, and how much is left.
 struct RequestSizes {
     /// Tokens that the model reads.
@@ -164,13 +190,7 @@ pub(super) fn draft(
     turn: &Turn,
     recorded: Option<Recorded>,
 ) -> Draft {
-    let at = turn.steps.len() - usize::from(!turn.begins_call());
-    let real = state.real_window(&profile.model).filter(|real| *real < profile.window_tokens);
-    let window_tokens = real.unwrap_or(profile.window_tokens);
-    // The limit of a reply was made for a larger window.
-    let reply_tokens =
-        profile.reply_tokens.map(|tokens| real.map_or(tokens, |real| tokens.min(real / 4)));
-    let sampling = sampling_of(profile, turn, reply_tokens, at);
+    let ReplyRoom { window, sampling, reply } = ReplyRoom::of(state, profile, turn);
     let system = system_of(profile, turn);
     let mut current = turn.messages();
     let before = state.closed.iter().rev().find(|one| one.id != turn.id);
@@ -183,15 +203,12 @@ pub(super) fn draft(
     current.splice(..0, turn.told_skills());
     current.extend(turn.joining().iter().map(|(_, steer)| joining(steer)));
     current.extend(turn.nudge(&profile.tools));
-    // However much it may think: the conversation needs room too.
-    let thoughts = sampling.reasoning.map_or(0, Reasoning::budget).min(window_tokens / 4);
-    let reply = sampling.max_tokens.map_or(REPLY_TOKENS, u64::from) + u64::from(thoughts);
     let of_client = turn.offer.beside(profile).map(ClientTool::spec);
     let tools: Vec<ToolSpec> = profile.tools.iter().cloned().chain(of_client).collect();
     let summary = state.summary.as_ref().map_or(0, |summary| tokens(&[summary.message()]));
     let fixed = fixed_tokens(&system, &tools, turn.response_schema(profile)) + summary;
     let recalled: Vec<Message> = turn.told_recalled().into_iter().collect();
-    let (window, recalled_tokens) = (u64::from(window_tokens), tokens(&recalled));
+    let recalled_tokens = tokens(&recalled);
     let current_tokens = tokens(&current) + recalled_tokens;
     let sizes =
         RequestSizes { window, reply, fixed, current: current_tokens, recalled: recalled_tokens };

@@ -425,7 +425,8 @@ pub(super) fn next_call(
         }
     }
     let attempt = terms::attempt(turn, call);
-    NextCall { call, attempt, routed, profile, request, waits_for_hooks }
+    let leaves = Vec::new();
+    NextCall { call, attempt, routed, profile, request, waits_for_hooks, leaves }
 }
 
 /// The timer that ends the running turn or step, while jobs of it may outlast its session's stay in

@@ -9,7 +9,8 @@
 //! `kept` which ones a state keeps, `skills` which skills they have, and `recall` what they are reminded of. `ledger` has what an agent wrote down of its work, and
 //! `blocks` what a model is shown of that. `recorded` tells who looks at a journal from outside what it says, and `explain`
 //! what a model was shown, and why. `compacting` has summaries made of older turns, `compacted` takes
-//! them into the state, and `compaction` is what that keeps of them.
+//! them into the state, and `compaction` is what that keeps of them. `room_beside` says what a summary leaves of limits for
+//! its own turn, and `rough` how large a request is at most, without making it.
 
 pub mod approval;
 mod attachments;
@@ -53,6 +54,8 @@ mod recorded;
 pub(in crate::session) mod response;
 #[cfg(test)]
 mod response_tests;
+mod room_beside;
+mod rough;
 pub(in crate::session) mod routing;
 pub mod settle;
 mod skills;

@@ -66,6 +66,8 @@ pub(super) struct NextCall {
     pub(super) request: Assembled,
     /// Hooks have to judge it first.
     pub(super) waits_for_hooks: bool,
+    /// What has to be left for its turn when it has ended: what the call that follows it can need.
+    pub(super) leaves: Vec<CallTerms>,
 }
 
 /// What follows from limits for the next attempt at a call.
@@ -120,7 +122,7 @@ pub(super) fn want(
     // Those for which something else was reserved are over.
     let grant = Grant { terms: None, hold: None, ..grant.clone() };
     let BudgetVerdict::Held(terms) = verdict(state, turn, next, &grant) else { return None };
-    let needs = needs(&accounts(state, &grant), &terms, grant.permit.lane());
+    let needs = needs(&accounts(state, &grant), &terms, &next.leaves, grant.permit.lane());
     let grant = Grant { terms: Some(Arc::new(terms)), ..grant.clone() };
     Some(Want::Hold(Box::new(WantedHold { turn: turn.id, call: next.call, grant, needs })))
 }
@@ -132,10 +134,35 @@ pub(super) fn expected(
     next: &NextCall,
     grant: &Grant,
 ) -> (u64, CallNeeds) {
+    let terms = unlimited(state, turn, next, grant);
+    let terms = within(state, turn, next, terms.clone()).unwrap_or(terms);
+    (terms.input, needs(&accounts(state, grant), &terms, &next.leaves, grant.permit.lane()))
+}
+
+/// The most that the next attempt at a call can use, whatever limits say.
+fn unlimited(state: &SessionState, turn: &Turn, next: &NextCall, grant: &Grant) -> CallTerms {
     let price = grant.options.profiles.call_price(&next.request.model);
-    let terms = terms(state, turn, next, grant, price.held());
-    let terms = within(state, turn, next.profile.limits, terms.clone()).unwrap_or(terms);
-    (terms.input, needs(&accounts(state, grant), &terms, grant.permit.lane()))
+    terms(state, turn, next, grant, price.held())
+}
+
+/// What a call before this one has to leave for it, if `text` more bytes may join its request. With `is_sure`, also if
+/// limits of the turn and the session do not allow it by now.
+pub(super) fn left_for(
+    state: &SessionState,
+    turn: &Turn,
+    next: &NextCall,
+    grant: &Grant,
+    (text, is_sure): (u64, bool),
+) -> Option<CallTerms> {
+    let terms = unlimited(state, turn, next, grant);
+    let is_allowed = is_sure || within(state, turn, next, terms.clone()).is_ok();
+    let input = terms.input.saturating_add(text);
+    is_allowed.then_some(CallTerms { input, ..terms })
+}
+
+/// Whether anything limits the calls of a session.
+pub(super) fn is_limited(state: &SessionState, grant: &Grant) -> bool {
+    !grant.profile.limits.is_none() || !accounts(state, grant).is_empty()
 }
 
 /// What limits make of the next attempt at a call.
@@ -163,7 +190,7 @@ pub(super) fn verdict(
         }
     }
     let terms = terms(state, turn, next, grant, price.held());
-    match within(state, turn, limits, terms) {
+    match within(state, turn, next, terms) {
         Ok(terms) => BudgetVerdict::Held(terms),
         Err(outcome) => BudgetVerdict::Refused(outcome),
     }
@@ -216,16 +243,27 @@ fn accounts<'a>(state: &SessionState, grant: &'a Grant) -> Vec<(AccountKey, &'a 
     view.of_call(&key.agent, &AccountKey::of_user(key), grant.permit.lane())
 }
 
-fn needs(accounts: &[(AccountKey, &AccountLimits)], terms: &CallTerms, lane: Lane) -> CallNeeds {
+fn needs(
+    accounts: &[(AccountKey, &AccountLimits)],
+    terms: &CallTerms,
+    leaves: &[CallTerms],
+    lane: Lane,
+) -> CallNeeds {
     let limits = accounts.iter().flat_map(|(account, limits)| {
         limits.of_lane(lane).map(move |limit| Need {
             account: account.clone(),
             limit,
             cost: cost(terms, limit.unit),
+            beside: most_left(leaves, limit.unit),
         })
     });
     let needs = limits.collect();
     CallNeeds { needs, least_output: terms.least_output, most_output: terms.output }
+}
+
+/// What has to be left in a unit for one of these calls to be of use.
+fn most_left(leaves: &[CallTerms], unit: BudgetUnit) -> u64 {
+    leaves.iter().map(|it| cost(it, unit).at(it.least_output)).max().unwrap_or_default()
 }
 
 /// The most that a call costs in a unit.
@@ -406,9 +444,10 @@ fn is_document(media: &Media) -> bool {
 fn within(
     state: &SessionState,
     turn: &Turn,
-    limits: SpendLimits,
+    next: &NextCall,
     mut terms: CallTerms,
 ) -> Result<CallTerms, TurnOutcome> {
+    let limits = next.profile.limits;
     if limits.is_none() {
         return Ok(terms);
     }
@@ -426,10 +465,13 @@ fn within(
     ] {
         let Some(limit) = limit else { continue };
         let cost = cost(&terms, unit);
+        let beside = most_left(&next.leaves, unit);
+        let room = limit.saturating_sub(used).checked_sub(beside);
         let output =
-            cost.output_for(limit.saturating_sub(used)).map(|tokens| tokens.min(terms.output));
+            room.and_then(|room| cost.output_for(room)).map(|tokens| tokens.min(terms.output));
         let Some(output) = output.filter(|output| *output >= terms.least_output) else {
-            let (account, needed) = (account.to_owned(), cost.at(terms.least_output));
+            let needed = cost.at(terms.least_output).saturating_add(beside);
+            let account = account.to_owned();
             let window = None;
             return Err(TurnOutcome::Bankrupt { account, unit, used, limit, needed, window });
         };

@@ -212,9 +212,10 @@ impl UsedSlices {
 #[cfg(test)]
 mod tests {
     use clawnode_proto::{
+        TurnId,
         llm::{ModelFailure, StopReason, Text},
         model::ModelPrice,
-        session::{ModelDone, ModelGaveWay},
+        session::{Compacted, CompactionFailed, ModelDone, ModelGaveWay},
     };
 
     use super::{super::test_account::*, *};
@@ -263,6 +264,36 @@ mod tests {
         let why = ModelFailure::new(class, "no".to_owned());
         let (call, attempt, usage) = (CallId::from_u128(call), Attempt(1), Usage::default());
         ModelGaveWay { call, attempt, why, usage, wait_ms: 0 }.into()
+    }
+
+    /// A summary that used so much.
+    fn compacted(call: u128, attempt: u32, usage: Usage) -> SessionEvent {
+        let compacted = Compacted {
+            turn: TurnId::from_u128(1),
+            call: CallId::from_u128(call),
+            attempt: Attempt(attempt),
+            upto: TurnId::from_u128(2),
+            text: "Ada likes tea".to_owned(),
+            by: "p/m".parse().unwrap(),
+            usage,
+        };
+        compacted.into()
+    }
+
+    /// A summary that there is not, whose last attempt used so much.
+    fn compaction_failed(
+        (call, attempt): (u128, u32),
+        class: FailureClass,
+        usage: Usage,
+    ) -> SessionEvent {
+        let failed = CompactionFailed {
+            turn: TurnId::from_u128(1),
+            call: CallId::from_u128(call),
+            attempt: Attempt(attempt),
+            failure: ModelFailure::new(class, "no".to_owned()),
+            usage,
+        };
+        failed.into()
     }
 
     fn used(events: Vec<SessionEvent>) -> UsedSlices {
@@ -342,6 +373,32 @@ mod tests {
         assert_eq!(ends(done(1, 1, 0, 0)), 70);
         assert_eq!(ends(gave_way(1, FailureClass::BrokenStream)), 70);
         assert_eq!(ends(gave_way(1, FailureClass::RateLimited)), 0);
+    }
+
+    #[test]
+    fn calls_of_summaries_count_once_as_journals_have_them() {
+        let account = reported(0, 0);
+        let ends = |ends: Vec<SessionEvent>| {
+            let held = [held(1, 1, PROCESS, 100)];
+            spent(&account, held.into_iter().chain(ends).collect(), false)
+        };
+        let usage = Usage { input_tokens: 10, output_tokens: 10, ..Usage::default() };
+        let (none, broken) = (Usage::default(), FailureClass::BrokenStream);
+        assert_eq!(ends(vec![compacted(1, 1, usage)]), 30);
+        assert_eq!(ends(vec![compaction_failed((1, 1), broken, usage)]), 30);
+        // No usage is not a usage of 0, unless the provider refused it.
+        assert_eq!(ends(vec![compacted(1, 1, none)]), 100);
+        assert_eq!(ends(vec![compaction_failed((1, 1), broken, none)]), 100);
+        assert_eq!(ends(vec![compaction_failed((1, 1), FailureClass::RateLimited, none)]), 0);
+        // It was interrupted, and not made again: what it used is unknown.
+        assert_eq!(ends(vec![compaction_failed((1, 0), FailureClass::Rejected, none)]), 100);
+        assert_eq!(ends(vec![compaction_failed((1, 0), FailureClass::Rejected, usage)]), 100);
+        // Its turn goes on with a call of its own.
+        let turn = vec![compacted(1, 1, usage), held(2, 1, PROCESS, 70), done(2, 1, 10, 10)];
+        assert_eq!(ends(turn), 60);
+        // Another process made it again.
+        let again = vec![held(1, 2, OTHER, 100), compacted(1, 2, usage)];
+        assert_eq!(ends(again), 100);
     }
 
     #[test]

@@ -197,6 +197,7 @@ mod tests {
             account: key("cluster"),
             limit,
             cost: CallCost { fixed, per_million },
+            beside: 0,
         };
         let (usd, tokens) =
             (limit(0, &[]), LimitView { unit: BudgetUnit::Tokens, ..limit(0, &[]) });

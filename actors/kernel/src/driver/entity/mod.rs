@@ -11,6 +11,8 @@
 mod actor;
 mod erase;
 mod handle;
+#[cfg(feature = "test-util")]
+mod heard;
 mod purge;
 mod state;
 mod store;
