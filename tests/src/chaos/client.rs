@@ -96,7 +96,7 @@ impl Client {
                 Ok(()) => return true,
                 Err(Broken::Refused(body)) => {
                     told.with(|transcript| {
-                        transcript.refusals.push(format!("{}: {}", body.code, body.message))
+                        transcript.refusals.push(format!("{}: {}", body.code, body.message));
                     });
                     // No other gateway knows better.
                     if body.code == ErrorCode::Quarantined {

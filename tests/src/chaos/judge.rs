@@ -510,7 +510,7 @@ mod tests {
             stored(evidence).history.turns.push(stranger);
         }),
         ("another order", Breach::Invariant, "SES-2", |evidence| {
-            stored(evidence).history.turns.reverse()
+            stored(evidence).history.turns.reverse();
         }),
         ("a message accepted as two turns", Breach::Duplicated, "was accepted as", |evidence| {
             evidence.transcripts[0].turns.push(turn_of(7));

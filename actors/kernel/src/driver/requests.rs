@@ -131,14 +131,11 @@ async fn answer_one(
             Some(NodeReply::Ok)
         }
         NodeRequest::Ask { entity, input, asker } => {
-            of_dispatcher(dispatcher(entity), |handle, reply| {
-                handle.asked(entity, input, asker, reply)
-            })
-            .await
+            of_dispatcher(dispatcher(entity), |to, reply| to.asked(entity, input, asker, reply))
+                .await
         }
         NodeRequest::Ring { entity, input } => {
-            of_dispatcher(dispatcher(entity), |handle, reply| handle.rung(entity, input, reply))
-                .await
+            of_dispatcher(dispatcher(entity), |to, reply| to.rung(entity, input, reply)).await
         }
         NodeRequest::Cordon { on: is_cordoned } => {
             if let Some(worker) = worker {

@@ -330,7 +330,7 @@ fn the_time_of_a_person_is_no_time_of_the_turn() {
     bench.feed(MachineInput::Deliver(vec![input("yes", &SessionInput::ApprovalDecided(decided))]));
     assert_eq!((running(&bench), turn(&bench).outcome), ((1, 0), None));
     let mut bench = begun(|profile| {
-        (profile.time, profile.step_limit, profile.step_wait_ms) = (time, 1, 600_000)
+        (profile.time, profile.step_limit, profile.step_wait_ms) = (time, 1, 600_000);
     });
     round(&mut bench, 0);
     bench.now.wall = Timestamp(60_000);

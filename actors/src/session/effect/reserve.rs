@@ -268,7 +268,7 @@ impl ReservePort for ReserveAnswer {
 
     fn refused(self: Box<Self>, refusal: Refusal) {
         self.answer(|reserving, _| {
-            reserving.port.refused(reserving.effect, Outcome::Refused(outcome(refusal)))
+            reserving.port.refused(reserving.effect, Outcome::Refused(outcome(refusal)));
         });
     }
 

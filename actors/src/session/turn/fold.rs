@@ -68,7 +68,7 @@ impl SessionState {
             SessionEvent::CompactionBegun(begun) => self.compaction_begun(begun),
             SessionEvent::Compacted(compacted) => self.compacted(compacted),
             SessionEvent::CompactionFailed(failed) => self.compaction_failed(failed),
-            SessionEvent::BudgetHeld(held) => self.held(held),
+            SessionEvent::BudgetHeld(reserved) => self.held(reserved),
             SessionEvent::ModelGaveWay(gave_way) => self.gave_way(gave_way, head.ts),
             SessionEvent::StepLimitReached(reached) => {
                 let (limit, at) = (reached.limit, head.ts);
