@@ -13,6 +13,15 @@ use crate::{
     name::{CONVERSATION, SessionKey},
 };
 
+/// The tool that writes a point into a memory.
+pub const REMEMBER: &str = "remember";
+/// The tool that searches memories and conversations.
+pub const RECALL: &str = "recall";
+/// The tool that masks a point.
+pub const FORGET: &str = "forget";
+/// The scope of these tools that is `AGENT/all`; another one is the NAME of `shared/NAME`.
+pub const SCOPE_ALL: &str = "all";
+
 /// Which memory it is. Its text is the memory's readable key.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]

@@ -87,18 +87,8 @@ async fn look(
 ) -> Recalled {
     let searching = async {
         let text = text.await?;
-        let (memories, sessions) = (ask.scopes.memories(), ask.scopes.sessions());
-        let (points, passages) = (ask.points(&text), ask.passages(&text));
-        let found = tokio::try_join!(
-            search(at, &memories, &points, ask.memory.top_facts),
-            // One more: the message itself may be there.
-            search(at, &sessions, &passages, RECALL_PASSAGES + 1),
-        );
-        let (points, passages) = found.map_err(|failure| failure.to_string())?;
-        let is_damaged = !points.damaged.is_empty() || !passages.damaged.is_empty();
-        let degraded = is_damaged.then_some(RecallFault::Damaged);
-        let (points, passages) = (points.found, passages.found);
-        Ok::<_, String>((text, RecallFinds { points, passages, degraded }))
+        let finds = finds(at, ask, &text).await.map_err(|failure| failure.to_string())?;
+        Ok::<_, String>((text, finds))
     };
     let degraded = match tokio::time::timeout(WITHIN, searching).await {
         Ok(Ok((text, finds))) => return ask.recalled(&text, at.name, finds),
@@ -110,6 +100,24 @@ async fn look(
     };
     let finds = RecallFinds { degraded: Some(degraded), ..RecallFinds::default() };
     ask.recalled("", at.name, finds)
+}
+
+/// What a store has of this text.
+pub(super) async fn finds(
+    at: &RecallStore,
+    ask: &RecallAsk,
+    text: &str,
+) -> Result<RecallFinds, StoreError> {
+    let (memories, sessions) = (ask.scopes.memories(), ask.scopes.sessions());
+    let (points, passages) = (ask.points(text), ask.passages(text));
+    let (points, passages) = tokio::try_join!(
+        search(at, &memories, &points, ask.memory.top_facts),
+        // One more: the message itself may be there.
+        search(at, &sessions, &passages, RECALL_PASSAGES + 1),
+    )?;
+    let is_damaged = !points.damaged.is_empty() || !passages.damaged.is_empty();
+    let degraded = is_damaged.then_some(RecallFault::Damaged);
+    Ok(RecallFinds { points: points.found, passages: passages.found, degraded })
 }
 
 async fn search(

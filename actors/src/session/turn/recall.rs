@@ -78,10 +78,7 @@ pub(super) fn ask(
         return None;
     }
     let (_, text) = turn.said.first().filter(|(_, text)| text.bytes() > 0)?;
-    let mut scopes = RecallScopes::of(state.key.as_ref()?, &memory.shared);
-    if !memory.layers.contains(&MemoryLayer::Episode) {
-        scopes.sessions.clear();
-    }
+    let mut scopes = RecallScopes::shown(state.key.as_ref()?, memory);
     if state.earlier.left_out() == 0 && state.left_out.is_none() {
         // Its model reads all of it anyway.
         let own = StoreScope::of_session(state.key.as_ref()?);
@@ -120,6 +117,15 @@ impl RecallScopes {
         it.memories.extend([own(peer)]);
         let sessions = base.into_iter().chain([session.clone()]);
         it.sessions.extend(sessions.map(|key| (StoreScope::of_session(&key), key)));
+        it
+    }
+
+    /// The same for an agent with this memory: if it is shown no episodes, no conversations.
+    pub fn shown(session: &SessionKey, memory: &AgentMemory) -> Self {
+        let mut it = Self::of(session, &memory.shared);
+        if !memory.layers.contains(&MemoryLayer::Episode) {
+            it.sessions.clear();
+        }
         it
     }
 
@@ -273,9 +279,14 @@ impl Turn {
 // Journals do not have these words, so none of them may ever change.
 
 pub(super) fn told(it: &Recalled) -> String {
+    format!("{INTRODUCTION}\n\n{}", labelled(it))
+}
+
+/// What was found, with labels, without an introduction.
+pub(in crate::session) fn labelled(it: &Recalled) -> String {
     let points = it.points.iter().map(point_line);
     let lines: String = points.chain(it.passages.iter().map(passage_line)).collect();
-    format!("{INTRODUCTION}\n\n<recalled>\n{lines}</recalled>")
+    format!("<recalled>\n{lines}</recalled>")
 }
 
 fn point_line(point: &RecalledPoint) -> String {
