@@ -23,7 +23,7 @@ const CONFIG: &str = "[agents.default]\ntools = [\"remember\", \"recall\", \"for
 const OF_ADA: &str = "Ada takes her tea at four.";
 const OF_TEAM: &str = "The tea of the team is green.";
 
-/// An agent whose model does what it is told.
+/// An agent with a model that calls what the test wants.
 struct TaughtAgent {
     server: ModelServer,
     client: Client,

@@ -119,8 +119,7 @@ impl MemoryRun {
         match answer.added.iter().chain(&answer.known).next() {
             Some(id) => Ok(format!("remembered as `{id}`")),
             None => {
-                let why =
-                    "the memory is full of what persons and operators said; forget some of it";
+                let why = "the memory is full: persons and operators said all that it has; forget some of it";
                 Err(ToolOutcome::failed(ToolFailure::Failed, why))
             }
         }

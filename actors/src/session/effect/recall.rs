@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use clawnode_kernel::driver::Port;
 use clawnode_memory::store::{MemoryStore, RecallAnswer, RecallQuery, StoreError, StoreScope};
 use clawnode_proto::{
-    limits::RECALL_PASSAGES,
+    limits::{RECALL_PASSAGES, RECALL_STANDING},
     recall::{RecallFault, Recalled},
 };
 use tracing::warn;
@@ -87,8 +87,12 @@ async fn look(
 ) -> Recalled {
     let searching = async {
         let text = text.await?;
-        let finds = finds(at, ask, &text).await.map_err(|failure| failure.to_string())?;
-        Ok::<_, String>((text, finds))
+        let memories = ask.scopes.memories();
+        let found = tokio::try_join!(finds(at, ask, &text), at.store.standing(&memories));
+        let (finds, standing) = found.map_err(|failure| failure.to_string())?;
+        let is_damaged = (!standing.damaged.is_empty()).then_some(RecallFault::Damaged);
+        let (standing, degraded) = (standing.found, finds.degraded.or(is_damaged));
+        Ok::<_, String>((text, RecallFinds { standing, degraded, ..finds }))
     };
     let degraded = match tokio::time::timeout(WITHIN, searching).await {
         Ok(Ok((text, finds))) => return ask.recalled(&text, at.name, finds),
@@ -110,14 +114,20 @@ pub(super) async fn finds(
 ) -> Result<RecallFinds, StoreError> {
     let (memories, sessions) = (ask.scopes.memories(), ask.scopes.sessions());
     let (points, passages) = (ask.points(text), ask.passages(text));
+    // Standing instructions are shown beside what was found.
+    let most = match ask.memory.top_facts {
+        0 => 0,
+        most => most.saturating_add(RECALL_STANDING),
+    };
     let (points, passages) = tokio::try_join!(
-        search(at, &memories, &points, ask.memory.top_facts),
+        search(at, &memories, &points, most),
         // One more: the message itself may be there.
         search(at, &sessions, &passages, RECALL_PASSAGES + 1),
     )?;
     let is_damaged = !points.damaged.is_empty() || !passages.damaged.is_empty();
     let degraded = is_damaged.then_some(RecallFault::Damaged);
-    Ok(RecallFinds { points: points.found, passages: passages.found, degraded })
+    let (standing, points, passages) = (Vec::new(), points.found, passages.found);
+    Ok(RecallFinds { standing, points, passages, degraded })
 }
 
 async fn search(

@@ -133,7 +133,7 @@ fn read<T: DeserializeOwned>(arguments: Map<String, Value>) -> Result<T, String>
 // === impl BegunToolCall ===
 
 impl BegunToolCall {
-    /// The source of what memories learn from it: the same each time that it is run (MEM-3).
+    /// The source that memories keep: the same each time that it is run (MEM-3).
     pub(in crate::session) fn source(&self, session: EntityId) -> Option<MemorySource> {
         let event = self.event?;
         Some(MemorySource { entity: session, event, part: 0, at: self.at })

@@ -57,6 +57,8 @@ mod response_tests;
 pub(in crate::session) mod routing;
 pub mod settle;
 mod skills;
+#[cfg(test)]
+mod standing_tests;
 pub mod state;
 mod terms;
 #[cfg(test)]
