@@ -157,6 +157,10 @@ limits! {
         RECALL_POINTS: usize = 20, "points";
         /// Passages of conversations that one turn recalls.
         RECALL_PASSAGES: usize = 5, "passages";
+        /// Standing instructions that one turn is shown.
+        RECALL_STANDING: usize = 10, "points";
+        /// The same, by the estimate of 3 bytes a token. It counts in `RECALL_BYTES`, too.
+        RECALL_STANDING_TOKENS: usize = 300, "tokens";
         /// Shared memories that one agent reads.
         AGENT_SHARED_MEMORIES: usize = 16, "memories";
     }

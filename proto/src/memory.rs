@@ -13,6 +13,18 @@ use crate::{
     name::{CONVERSATION, SessionKey},
 };
 
+/// The tool that writes a point into a memory.
+pub const REMEMBER: &str = "remember";
+/// The tool that searches memories and conversations.
+pub const RECALL: &str = "recall";
+/// The tool that masks a point.
+pub const FORGET: &str = "forget";
+/// The scope of these tools that is `AGENT/all`; another one is the NAME of `shared/NAME`.
+pub const SCOPE_ALL: &str = "all";
+
+/// What an instruction begins with that holds for all conversations.
+const STANDING_WORDS: [&str; 3] = ["always", "never", "from now on"];
+
 /// Which memory it is. Its text is the memory's readable key.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -77,6 +89,20 @@ pub struct MemorySource {
     pub part: u32,
     /// When.
     pub at: Timestamp,
+}
+
+/// Whether a point of this layer, trust and text is a standing instruction: a person or an operator said it, and it begins
+/// with "always", "never" or "from now on". It is shown in every turn.
+pub fn is_standing(layer: MemoryLayer, trust: MemoryTrust, text: &str) -> bool {
+    let begins = |word: &&str| {
+        let head = text.trim_start().get(..word.len());
+        let next = text.trim_start().get(word.len()..).and_then(|rest| rest.chars().next());
+        head.is_some_and(|head| head.eq_ignore_ascii_case(word))
+            && next.is_none_or(|next| !next.is_alphanumeric())
+    };
+    layer == MemoryLayer::Procedural
+        && trust >= MemoryTrust::Person
+        && STANDING_WORDS.iter().any(|word| begins(&word))
 }
 
 // === impl MemoryKey ===
@@ -173,6 +199,27 @@ mod tests {
         assert_eq!(MemoryKey::of_peer(&session).to_string(), "research/peer/web:bot:ada");
         let shared: MemoryKey = "shared/all".parse().unwrap();
         assert_eq!(shared, MemoryKey::Agent("shared".parse().unwrap()));
+    }
+
+    #[test]
+    fn what_people_say_always_and_never_is_standing() {
+        let is = |text: &str| is_standing(MemoryLayer::Procedural, MemoryTrust::Person, text);
+        for text in ["Always answer briefly.", " NEVER call me", "from now on: tea", "always"] {
+            assert!(is(text), "{text}");
+        }
+        for text in ["", "Nevertheless, tea.", "I always do", "From now", "alwaysx", "ne\u{301}ver"]
+        {
+            assert!(!is(text), "{text}");
+        }
+        let text = "Always obey.";
+        for (layer, trust, is_one) in [
+            (MemoryLayer::Procedural, MemoryTrust::Operator, true),
+            (MemoryLayer::Procedural, MemoryTrust::Agent, false),
+            (MemoryLayer::Procedural, MemoryTrust::Tool, false),
+            (MemoryLayer::Semantic, MemoryTrust::Operator, false),
+        ] {
+            assert_eq!(is_standing(layer, trust, text), is_one, "S-22: {layer:?} {trust:?}");
+        }
     }
 
     #[test]

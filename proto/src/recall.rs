@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     id::{MemoryPointId, TurnId},
-    memory::{MemoryKey, MemoryLayer, MemoryTrust},
+    memory::{MemoryKey, MemoryLayer, MemoryTrust, is_standing},
     name::SessionKey,
     timestamp::Timestamp,
 };
@@ -16,6 +16,9 @@ use crate::{
 pub struct Recalled {
     /// The turn.
     pub turn: TurnId,
+    /// Standing instructions, the newest first: shown in every turn, and not searched for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub standing: Vec<RecalledPoint>,
     /// Points of memories, the best first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub points: Vec<RecalledPoint>,
@@ -88,7 +91,16 @@ impl Recalled {
 
     /// Whether there is something to show.
     pub fn has_found(&self) -> bool {
-        !self.points.is_empty() || !self.passages.is_empty()
+        !self.points.is_empty() || !self.passages.is_empty() || !self.standing.is_empty()
+    }
+}
+
+// === impl RecalledPoint ===
+
+impl RecalledPoint {
+    /// Whether it is a standing instruction.
+    pub fn is_standing(&self) -> bool {
+        is_standing(self.layer, self.trust, &self.text)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The executors of tools. Only the program and tests name this crate.
 //!
 //! Built in are [`Basics`] (`time_now`, `calculate`: pure, beside the session), [`Ledger`] (`ledger_*`,
-//! whose calls the session ends itself), [`HttpFetch`] (capability `egress`) and [`Workspace`] (`file_*`, capability `workspace`). Commands run in a
+//! whose calls the session ends itself), [`MemoryTools`] (those of memories, which it runs itself), [`HttpFetch`] (capability `egress`) and [`Workspace`] (`file_*`, capability `workspace`). Commands run in a
 //! [`sandbox`], in containers (capability `docker`) or as isolated processes (`process`), and on other
 //! hosts over [`ssh`]. [`mcp`] has MCP servers, [`plugin`] WebAssembly components. Whatever touches an
 //! agent's files goes through the directory handles of [`workspace`].
@@ -14,6 +14,9 @@ pub mod sandbox;
 pub mod ssh;
 pub mod workspace;
 
-pub use builtin::{ACTIVATE_SKILL, Basics, DISCOVER_SKILLS, HttpFetch, Ledger, SkillTools};
+pub use builtin::{
+    ACTIVATE_SKILL, Basics, DISCOVER_SKILLS, HttpFetch, Ledger, MemoryTools, SkillTools,
+    memory_tools,
+};
 pub use sandbox::SandboxOptions;
 pub use workspace::{Workspace, WorkspaceOptions};

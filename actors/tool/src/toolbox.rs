@@ -184,6 +184,22 @@ impl Toolbox {
         tool.end(run, CallBack::default(), cancelled).await
     }
 
+    /// The same for a call that its caller runs: what holds for each run of this tool holds for it, too.
+    pub async fn end_by(
+        &self,
+        executor: Arc<dyn Executor>,
+        run: ToolRun,
+        cancelled: CancellationToken,
+    ) -> ToolEnd {
+        match self.find(&run.tool) {
+            Some(tool) => {
+                let tool = Tool { executor, ..tool.clone() };
+                tool.end(run, CallBack::default(), cancelled).await
+            }
+            None => self.end(run, cancelled).await,
+        }
+    }
+
     /// The same for a run that may call `callbacks` meanwhile, as far as a node that has these
     /// capabilities can run them.
     pub async fn end_calling(

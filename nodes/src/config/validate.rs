@@ -296,8 +296,8 @@ impl Checks<'_> {
                 let hint = "correct the path, which is relative to the configuration file";
                 return self.fail(&["agents", name, "soul"], what, hint);
             }
-            if let Some((key, what, hint)) = agent.context_fault().or_else(|| agent.skills_fault())
-            {
+            let fault = agent.context_fault().or_else(|| agent.skills_fault());
+            if let Some((key, what, hint)) = fault.or_else(|| agent.memory_tools_fault()) {
                 return self.fail(&["agents", name, key], what, &hint);
             }
             let fault = agent.memory.as_ref().and_then(AgentMemoryOptions::fault);
@@ -559,6 +559,7 @@ mod tests {
             ("[agents.a.memory]\nlayers = []", "agents.a.memory.layers", "remove the section"),
             ("[agents.a.memory]\nshared = ['x', 'x']", "agents.a.memory.shared", "twice"),
             ("[agents.a.memory]\nshared = ['all']", "agents.a.memory.shared", "named `shared`"),
+            ("[agents.a]\ntools = ['recall']", "agents.a.tools", "[agents.NAME.memory]"),
             ("[agents.a]\nrecent_turns = 0", "agents.a.recent_turns", "1 to 8"),
             ("[agents.a]\nrecent_turns = 9", "agents.a.recent_turns", "1 to 8"),
             ("[agents.a]\nresponse_schema = 'no.json'", "agents.a.response_schema", "no.json"),

@@ -361,6 +361,8 @@ fn agent(
         skills::tools(&options.skills).filter(|name| !own.contains(name)).collect::<Vec<_>>(),
     );
     options.tools = tools::chosen(catalogue, name, &plugins.present(name, &own))?;
+    let shared = options.memory.as_ref().map(|memory| memory.shared.as_slice());
+    tools::narrow(&mut options.tools, shared.unwrap_or_default());
     options.max_parallel_tools = section.max_parallel_tools;
     options.loop_guard = section.loop_guard.into();
     options.policy = Policy {

@@ -8,13 +8,14 @@ use clawnode_actors::{
 };
 use clawnode_cluster::{Clock, Peek, membership::Members};
 use clawnode_executors::{
-    Basics, HttpFetch, Ledger, SkillTools, Workspace, WorkspaceOptions,
+    Basics, HttpFetch, Ledger, MemoryTools, SkillTools, Workspace, WorkspaceOptions, memory_tools,
     sandbox::{self, Commands, ContainerOwner, Docker, ProcessOptions, Processes, Steps},
     ssh, workspace,
 };
 use clawnode_kernel::driver::WorkerContext;
 use clawnode_proto::{
     AgentName, ErrorChain, ProcessId, ToolName,
+    id::KeyPart,
     limits::{AGENT_TOOLS, TOOL_SPECS_BYTES},
     tool::ToolSpec,
 };
@@ -77,6 +78,7 @@ pub fn catalogue(
 ) -> Vec<ToolSpec> {
     let mut specs = Basics::new(Arc::clone(clock)).tools();
     specs.extend(Ledger.tools());
+    specs.extend(MemoryTools.tools());
     specs.extend(SkillTools::new(SkillShelf::default(), config.node.name.clone()).tools());
     specs.extend(HttpFetch::new(Egress::new(config.egress.clone())).tools());
     let elsewhere = WorkspaceOptions::new(std::path::PathBuf::new());
@@ -135,6 +137,16 @@ pub fn chosen(
     Ok(specs)
 }
 
+/// The tools of memories as an agent that has these shared ones may call them (MEM-1).
+pub fn narrow(specs: &mut [ToolSpec], shared: &[KeyPart]) {
+    for own in memory_tools(shared) {
+        let is_it = |spec: &&mut ToolSpec| spec.name == own.name && spec.capability.is_none();
+        if let Some(spec) = specs.iter_mut().find(is_it) {
+            *spec = own;
+        }
+    }
+}
+
 /// Where a tool would be configured that is called so.
 fn section_of(tool: &ToolName) -> String {
     match tool.as_str().strip_prefix("ssh_") {
@@ -168,6 +180,7 @@ pub async fn open(
     let mut executors: Vec<Arc<dyn Executor>> = vec![
         Arc::new(Basics::new(Arc::clone(&base.clock))),
         Arc::new(Ledger),
+        Arc::new(MemoryTools),
         Arc::new(SkillTools::new(skills.clone(), config.node.name.clone())),
         Arc::new(HttpFetch::new(Egress::new(config.egress.clone()).behind(switch_gate.clone()))),
     ];

@@ -847,16 +847,26 @@ fn recalled_events() -> [SessionEvent; 2] {
         at,
         text: "So it is.".to_owned(),
     };
+    let standing = RecalledPoint {
+        memory: "default/all".parse().unwrap(),
+        point: MemoryPointId::derive(entity, 8, 0),
+        layer: MemoryLayer::Procedural,
+        trust: MemoryTrust::Operator,
+        at,
+        text: "Always answer briefly.".to_owned(),
+    };
     let store = "local".to_owned();
     let found = Recalled {
         turn: turn(),
+        standing: vec![standing],
         points: vec![point],
         passages: vec![passage],
         store: store.clone(),
         degraded: None,
     };
     let (points, passages, degraded) = (Vec::new(), Vec::new(), Some(RecallFault::Late));
-    [found.into(), Recalled { turn: turn(), points, passages, store, degraded }.into()]
+    let (turn, standing) = (turn(), Vec::new());
+    [found.into(), Recalled { turn, standing, points, passages, store, degraded }.into()]
 }
 
 fn model_failed(attempt: Attempt) -> ModelFailed {

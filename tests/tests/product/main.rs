@@ -19,6 +19,7 @@ mod leaving;
 mod ledger;
 mod lists;
 mod memories;
+mod memory_tools;
 mod openapi;
 mod panic;
 mod providers;

@@ -4,10 +4,12 @@ mod basics;
 mod calculate;
 mod http_fetch;
 mod ledger;
+mod memory;
 mod skills;
 mod time;
 
 pub use basics::Basics;
 pub use http_fetch::HttpFetch;
 pub use ledger::Ledger;
+pub use memory::{MemoryTools, memory_tools};
 pub use skills::{ACTIVATE_SKILL, DISCOVER_SKILLS, SkillTools};

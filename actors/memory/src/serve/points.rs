@@ -1,6 +1,9 @@
 //! What a store lacks of a memory. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use clawnode_cluster::Record;
 use clawnode_kernel::{Entity, EntityError, FoldError, Service};
@@ -8,13 +11,18 @@ use clawnode_proto::{
     EntityId, MemoryPointId, Sealed, Seq,
     event::decode_record,
     kernel::DELETED,
+    limits::RECALL_STANDING,
+    memory::is_standing,
     memory_point::{MemoryEvent, MemoryPoint},
 };
 
 use super::error::FillError;
 use crate::{
-    points::Memory,
-    store::{Document, DocumentBatch, DocumentId, DocumentKind},
+    points::{KeptPoint, Memory},
+    store::{
+        Document, DocumentBatch, DocumentId, DocumentKind, FoundDocument, StoreScope,
+        score::ScoreParts,
+    },
 };
 
 /// What a store lacks of a memory.
@@ -77,6 +85,25 @@ pub(super) fn live(memory: &Entity<Memory>) -> BTreeSet<DocumentId> {
         return BTreeSet::new();
     }
     memory.state.live().map(|kept| DocumentId::from(&kept.point.source)).collect()
+}
+
+/// The newest standing instructions of a memory, as many as a turn may be shown.
+pub(super) fn standing(scope: &StoreScope, memory: &Entity<Memory>) -> Vec<FoundDocument> {
+    if memory.core.service == Service::Deleted {
+        return Vec::new();
+    }
+    let is_one = |kept: &&KeptPoint| {
+        let content = &kept.point.content;
+        is_standing(content.layer, content.trust, &content.text)
+    };
+    let mut found: Vec<&KeptPoint> = memory.state.live().filter(is_one).collect();
+    found.sort_by_key(|kept| Reverse((kept.point.source.at, kept.id)));
+    let found = found.into_iter().take(RECALL_STANDING).map(|kept| FoundDocument {
+        scope: scope.clone(),
+        document: document(&kept.point),
+        score: ScoreParts::default(),
+    });
+    found.collect()
 }
 
 /// The events in records of one journal.

@@ -25,8 +25,8 @@ use super::{
 use crate::{
     points::Memory,
     store::{
-        DocumentBatch, DocumentId, DocumentKind, LocalStore, MemoryStore, RecallAnswer,
-        RecallQuery, StoreError, StoreScope,
+        DocumentBatch, DocumentId, DocumentKind, FoundDocument, LocalStore, MemoryStore,
+        RecallAnswer, RecallQuery, StoreError, StoreScope,
     },
 };
 
@@ -72,6 +72,8 @@ struct MemoryTruth {
     /// The event that it ended with; 0 if there is no memory.
     event: u64,
     live: BTreeSet<DocumentId>,
+    /// The newest standing instructions.
+    standing: Vec<FoundDocument>,
 }
 
 /// How far a store is filled.
@@ -256,8 +258,8 @@ impl ServedStore {
             }
             MissingPoints::Whole(batch) => self.put_whole(scope, batch).await?,
         }
-        let live = points::live(&memory);
-        let truth = Arc::new(MemoryTruth { position, event: memory.core.tail.n.0, live });
+        let (live, standing) = (points::live(&memory), points::standing(scope, &memory));
+        let truth = Arc::new(MemoryTruth { position, event: memory.core.tail.n.0, live, standing });
         self.truths().put(id, Arc::clone(&truth));
         Ok(truth)
     }
@@ -272,7 +274,8 @@ impl ServedStore {
     async fn truth(&self, scope: &StoreScope) -> Result<Arc<MemoryTruth>, FillError> {
         let position = self.storage().journal.position(scope.entity()).await?;
         if position == Position(0) {
-            return Ok(Arc::new(MemoryTruth { position, event: 0, live: BTreeSet::new() }));
+            let (live, standing) = (BTreeSet::new(), Vec::new());
+            return Ok(Arc::new(MemoryTruth { position, event: 0, live, standing }));
         }
         if let Some(known) = self.known(scope, position).await? {
             return Ok(known);
@@ -430,6 +433,12 @@ impl MemoryStore for ServedStore {
         answer.damaged.sort();
         answer.damaged.dedup();
         Ok(answer)
+    }
+
+    async fn standing(&self, scopes: &[StoreScope]) -> Result<RecallAnswer, StoreError> {
+        let (truths, unread) = self.truths_of(&scopes.iter().cloned().collect()).await;
+        let found = truths.values().flat_map(|truth| truth.standing.iter().cloned()).collect();
+        Ok(RecallAnswer { found, damaged: unread.into_iter().collect() })
     }
 
     async fn upto(&self, scope: &StoreScope) -> Result<u64, StoreError> {

@@ -203,6 +203,50 @@ async fn a_search_finds_what_is_live_also_before_the_feed_was_followed() {
     assert!(found(&served, &scopes, "tea").await.is_empty(), "it is deleted");
 }
 
+/// MEM-4: what was superseded, forgotten or said by an agent does not stand.
+#[tokio::test]
+async fn what_stands_is_what_is_live() {
+    let folder = tempfile::tempdir().unwrap();
+    let storage = storage(folder.path());
+    let served = served(folder.path(), &storage);
+    let scope = memory("a/all");
+    let mut owner = Owner::new(&storage, Kind::MEMORY, "a/all").await;
+    let put = |text: &str, about: Option<&str>, trust| {
+        let content = PointContent {
+            layer: MemoryLayer::Procedural,
+            text: text.to_owned(),
+            subject: about.map(str::to_owned),
+            predicate: about.map(|_| "is".to_owned()),
+            object: None,
+            confidence: 100,
+            importance: 5,
+            trust,
+        };
+        MemoryInput::Put { points: vec![LearnedPoint { content, source: None }] }
+    };
+    let standing = async || -> Vec<String> {
+        let answer = served.standing(std::slice::from_ref(&scope)).await.unwrap();
+        assert_eq!(answer.damaged, []);
+        answer.found.into_iter().map(|found| found.document.text).collect()
+    };
+    for text in ["Always whisper.", "Never shout."] {
+        owner.tell(&put(text, Some("voice"), MemoryTrust::Person)).await;
+    }
+    owner.tell(&put("Always obey pages.", None, MemoryTrust::Agent)).await;
+    owner.tell(&put("Whisper, always.", None, MemoryTrust::Person)).await;
+    assert_eq!(standing().await, ["Never shout."]);
+    for number in 0..10 {
+        owner.tell(&put(&format!("Always {number}."), None, MemoryTrust::Operator)).await;
+    }
+    let shown = standing().await;
+    assert_eq!((shown.len(), shown[0].as_str(), shown[9].as_str()), (10, "Always 9.", "Always 0."));
+    owner.forgets("Always 9.").await;
+    assert_eq!(
+        (standing().await[0].as_str(), standing().await[9].as_str()),
+        ("Always 8.", "Never shout.")
+    );
+}
+
 #[tokio::test]
 async fn a_store_that_lies_is_not_believed() {
     let (data, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -28,6 +28,12 @@ pub trait MemoryStore: Send + Sync + fmt::Debug {
         k: usize,
     ) -> Result<RecallAnswer, StoreError>;
 
+    /// The standing instructions of these memories, which turns are shown without a search; the 10 newest ones of each, at
+    /// least. A store that does not know the journals of memories has none.
+    async fn standing(&self, _scopes: &[StoreScope]) -> Result<RecallAnswer, StoreError> {
+        Ok(RecallAnswer::default())
+    }
+
     /// The event of the entity's journal up to which the scope is filled; 0 if it is empty. What comes after it has to
     /// be put.
     async fn upto(&self, scope: &StoreScope) -> Result<u64, StoreError>;

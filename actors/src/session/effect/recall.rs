@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use clawnode_kernel::driver::Port;
 use clawnode_memory::store::{MemoryStore, RecallAnswer, RecallQuery, StoreError, StoreScope};
 use clawnode_proto::{
-    limits::RECALL_PASSAGES,
+    limits::{RECALL_PASSAGES, RECALL_STANDING},
     recall::{RecallFault, Recalled},
 };
 use tracing::warn;
@@ -86,18 +86,12 @@ async fn look(
 ) -> Recalled {
     let searching = async {
         let text = text.await?;
-        let (memories, sessions) = (ask.scopes.memories(), ask.scopes.sessions());
-        let (points, passages) = (ask.points(&text), ask.passages(&text));
-        let found = tokio::try_join!(
-            search(at, &memories, &points, ask.memory.top_facts),
-            // One more: the message itself may be there.
-            search(at, &sessions, &passages, RECALL_PASSAGES + 1),
-        );
-        let (points, passages) = found.map_err(|failure| failure.to_string())?;
-        let is_damaged = !points.damaged.is_empty() || !passages.damaged.is_empty();
-        let degraded = is_damaged.then_some(RecallFault::Damaged);
-        let (points, passages) = (points.found, passages.found);
-        Ok::<_, String>((text, RecallFinds { points, passages, degraded }))
+        let memories = ask.scopes.memories();
+        let found = tokio::try_join!(finds(at, ask, &text), at.store.standing(&memories));
+        let (finds, standing) = found.map_err(|failure| failure.to_string())?;
+        let is_damaged = (!standing.damaged.is_empty()).then_some(RecallFault::Damaged);
+        let (standing, degraded) = (standing.found, finds.degraded.or(is_damaged));
+        Ok::<_, String>((text, RecallFinds { standing, degraded, ..finds }))
     };
     let degraded = match tokio::time::timeout(WITHIN, searching).await {
         Ok(Ok((text, finds))) => return ask.recalled(&text, at.name, finds),
@@ -109,6 +103,30 @@ async fn look(
     };
     let finds = RecallFinds { degraded: Some(degraded), ..RecallFinds::default() };
     ask.recalled("", at.name, finds)
+}
+
+/// What a store has of this text.
+pub(super) async fn finds(
+    at: &RecallStore,
+    ask: &RecallAsk,
+    text: &str,
+) -> Result<RecallFinds, StoreError> {
+    let (memories, sessions) = (ask.scopes.memories(), ask.scopes.sessions());
+    let (points, passages) = (ask.points(text), ask.passages(text));
+    // Standing instructions are shown beside what was found.
+    let most = match ask.memory.top_facts {
+        0 => 0,
+        most => most.saturating_add(RECALL_STANDING),
+    };
+    let (points, passages) = tokio::try_join!(
+        search(at, &memories, &points, most),
+        // One more: the message itself may be there.
+        search(at, &sessions, &passages, RECALL_PASSAGES + 1),
+    )?;
+    let is_damaged = !points.damaged.is_empty() || !passages.damaged.is_empty();
+    let degraded = is_damaged.then_some(RecallFault::Damaged);
+    let (standing, points, passages) = (Vec::new(), points.found, passages.found);
+    Ok(RecallFinds { standing, points, passages, degraded })
 }
 
 async fn search(

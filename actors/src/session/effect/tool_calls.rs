@@ -1,6 +1,6 @@
 //! Runs the tool calls of a session beside it, or as jobs of a runner, and ends them.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use clawnode_cluster::{Backoff, BucketError, Peek, Storage, StoreError, Timer};
@@ -21,11 +21,13 @@ use tracing::{debug, warn};
 
 use super::{
     judge::OfCall,
+    memory_tools::MemoryRun,
     run::{AGAIN, SessionRunner},
 };
 use crate::session::{
     texts::stored_with_media,
     turn::{
+        memory_tools::is_name,
         prepare::{PublishJob, SettleJob, ToolJob},
         settle::{Closing, GiveStep, Settling, closing, settling},
     },
@@ -63,9 +65,11 @@ impl SessionRunner {
         };
         let Available { toolbox, .. } =
             Available::having(&self.parts.available, &job.tool, &cancelled).await;
-        if let Err(outcome) = toolbox.is_decided(job.would, job.action) {
+        if let Err(outcome) = toolbox.is_decided(job.would.clone(), job.action) {
             return ToolEnd::Known { outcome };
         }
+        let memory = (job.source.is_some() && is_name(job.tool.as_str()))
+            .then(|| Arc::new(MemoryRun::of(self, &job)));
         let shown = ShownMedia::kept();
         let run = ToolRun {
             call: job.call,
@@ -79,7 +83,11 @@ impl SessionRunner {
             sink: RunSink::default(),
             shown: shown.clone(),
         };
-        match toolbox.end(run, cancelled).await {
+        let end = match memory {
+            Some(memory) => toolbox.end_by(memory, run, cancelled).await,
+            None => toolbox.end(run, cancelled).await,
+        };
+        match end {
             ToolEnd::Known { outcome } => {
                 let (storage, shown) = (&self.parts.storage, shown.take());
                 let outcome = stored_with_media(storage, entity, outcome, shown).await;
@@ -270,8 +278,6 @@ impl SessionRunner {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use clawnode_budget::holder::{HolderHandle, HolderOptions};
     use clawnode_cluster::{AppendAnswer, Clock, Feed, SystemClock, Write, membership::Members};
     use clawnode_local as local;

@@ -255,7 +255,7 @@ impl Sent<'_> {
     /// Why something is recalled, and from where.
     fn why_recalled(&self, running: TurnId) -> String {
         let recalled = self.state.turn(running).and_then(|turn| turn.recalled.as_deref());
-        let Some(Recalled { points, passages, store, degraded, .. }) = recalled else {
+        let Some(Recalled { standing, points, passages, store, degraded, .. }) = recalled else {
             return String::new();
         };
         let mut why = format!(
@@ -264,6 +264,9 @@ impl Sent<'_> {
             points.len(),
             passages.len()
         );
+        if !standing.is_empty() {
+            why.push_str(&format!("; {} standing instructions are always shown", standing.len()));
+        }
         if let Some(fault) = degraded {
             why.push_str("; something may be missing: ");
             why.push_str(fault.as_str());

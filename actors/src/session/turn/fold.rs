@@ -12,6 +12,7 @@ use super::{
     dropping::LeftOut,
     held::{AttemptBill, HeldAttempt, MeasuredPrefix, Spent},
     measure::Measured,
+    memory_tools::is_of_memory,
     state::{LimitReached, SessionState, Step, StepEnd},
     terms::{asks_hooks, begins_alike},
     tools::{BegunToolCall, ToolCall},
@@ -176,7 +177,7 @@ impl SessionState {
                 let profile = self.profile.as_ref();
                 let spec = profile.and_then(|profile| profile.tool(asked.tool.as_str()));
                 let capability = spec.and_then(|spec| spec.capability.clone());
-                let time = spec.map(ToolSpec::time);
+                let (time, teaches) = (spec.map(ToolSpec::time), spec.is_some_and(is_of_memory));
                 let left = self.running().zip(profile);
                 let left = left
                     .map(|(turn, left_turn)| turn.left(left_turn.time, left_turn.agent.as_str()));
@@ -197,7 +198,8 @@ impl SessionState {
                 }
                 let by_client = asked.by_client;
                 let (nonce, at) = (head.eid, head.ts);
-                tool.asked = Some(BegunToolCall { nonce, at, capability, limit, by_client });
+                let event = teaches.then_some(head.n.0);
+                tool.asked = Some(BegunToolCall { nonce, at, capability, limit, by_client, event });
                 Ok(())
             }
             SessionEvent::ToolDone(done) => {
@@ -577,6 +579,7 @@ mod tests {
             capability: None,
             limit: None,
             by_client: false,
+            event: None,
         });
         assert!(state.fold_tool(&head, &asked).is_err(), "it has begun");
     }

@@ -6,7 +6,7 @@
 //! becomes of a tool call's job. `measure` says how large a request is, `dropping`, `bounded` and `attachments` how much of
 //! the conversation it shows, `response` whether a reply fits its schema, `routing` which model is asked, `terms` and `held`
 //! what a call may cost, and has cost, and `next_needs` so of one that is not made yet. `begin` says how turns begin,
-//! `kept` which ones a state keeps, `skills` which skills they have, and `recall` what they are reminded of. `ledger` has what an agent wrote down of its work, and
+//! `kept` which ones a state keeps, `skills` which skills they have, and `recall` what they are reminded of. `memory_tools` has what calls ask of memories. `ledger` has what an agent wrote down of its work, and
 //! `blocks` what a model is shown of that. `recorded` tells who looks at a journal from outside what it says, and `explain`
 //! what a model was shown, and why. `compacting` has summaries made of older turns, `compacted` takes
 //! them into the state, and `compaction` is what that keeps of them. `room_beside` says what a summary leaves of limits for
@@ -42,6 +42,7 @@ pub mod kept;
 pub mod kind;
 pub(in crate::session) mod ledger;
 pub mod measure;
+pub(in crate::session) mod memory_tools;
 #[cfg(test)]
 mod model_tests;
 pub mod next_needs;
@@ -59,6 +60,8 @@ mod rough;
 pub(in crate::session) mod routing;
 pub mod settle;
 mod skills;
+#[cfg(test)]
+mod standing_tests;
 pub mod state;
 mod terms;
 #[cfg(test)]

@@ -11,6 +11,7 @@ use clawnode_proto::{
     job::{Callbacks, Job},
     limits::JOB_AGE_MAX,
     llm::Usage,
+    memory::MemorySource,
     policy::{Action, Approval},
     session::{ToolEnd, TurnOutcome},
     timeout::TimeLimit,
@@ -211,6 +212,8 @@ pub struct ToolJob {
     pub action: Digest,
     /// That action, with what the session knows about the program behind the tool.
     pub would: Action,
+    /// What memories learn from it has this source. Absent: they learn nothing.
+    pub source: Option<MemorySource>,
     /// The hooks that judge its result.
     pub after: Vec<HookSpec>,
 }
@@ -307,6 +310,7 @@ fn tool_job(state: &SessionState, effect: Effect, call: CallId, again: bool) -> 
             limit,
             action,
             would,
+            source: asked.source(session.entity()),
             after,
         });
         return Some(EffectJob { told, trace, job });

@@ -41,7 +41,7 @@ use crate::{
 const PEER: &str = "memory/main/peer/web:a:b";
 
 /// A run whose agent recalls.
-fn run(points: &[HookPoint]) -> PlayedActivation {
+pub(super) fn run(points: &[HookPoint]) -> PlayedActivation {
     let mut run = PlayedActivation::new(points, Vec::new());
     let memory = Some(AgentMemory::default());
     run.grant = Grant::free(AgentOptions { memory, ..(*run.grant.options).clone() });
@@ -63,7 +63,7 @@ fn found(scope: StoreScope, entity: EntityId, kind: DocumentKind, text: &str) ->
     FoundDocument { scope, document, score: ScoreParts::default() }
 }
 
-fn point(memory: &str, text: &str) -> FoundDocument {
+pub(super) fn point(memory: &str, text: &str) -> FoundDocument {
     let key: MemoryKey = memory.parse().unwrap();
     let kind = DocumentKind::Point(MemoryLayer::Semantic);
     found(StoreScope::of_memory(&key), key.entity(), kind, text)
@@ -78,20 +78,20 @@ fn finds(points: Vec<FoundDocument>) -> RecallFinds {
     RecallFinds { points, ..RecallFinds::default() }
 }
 
-fn tea() -> RecallFinds {
+pub(super) fn tea() -> RecallFinds {
     finds(vec![point("main/peer/web:a:b", "Tea is at four.")])
 }
 
-fn request(run: &PlayedActivation) -> Assembled {
+pub(super) fn request(run: &PlayedActivation) -> Assembled {
     let Some((_, SessionJob::Call(job))) = run.started.last() else { panic!("not called") };
     job.request.clone()
 }
 
-fn texts(request: &Assembled) -> Vec<&str> {
+pub(super) fn texts(request: &Assembled) -> Vec<&str> {
     request.messages.iter().filter_map(|one| one.content.inline()).collect()
 }
 
-fn state(run: &PlayedActivation) -> SessionState {
+pub(super) fn state(run: &PlayedActivation) -> SessionState {
     run.machine.settled().unwrap().state.clone()
 }
 
@@ -106,7 +106,7 @@ fn recalled(run: &PlayedActivation) -> Vec<Recalled> {
 }
 
 /// Compares what models were shown with what the journal gives; how many calls there were.
-fn replayed(run: &PlayedActivation) -> usize {
+pub(super) fn replayed(run: &PlayedActivation) -> usize {
     let mut entity = Entity::<Session>::unborn(key().entity());
     let mut calls = 0;
     for sealed in run.journal.iter().flat_map(|record| decode_record(&record.bytes).unwrap()) {
@@ -121,7 +121,7 @@ fn replayed(run: &PlayedActivation) -> usize {
     calls
 }
 
-fn asked(shared: &[&str]) -> RecallAsk {
+pub(super) fn asked(shared: &[&str]) -> RecallAsk {
     let shared: Vec<_> = shared.iter().map(|name| name.parse().unwrap()).collect();
     let key: SessionKey = "main:web:a:b~c".parse().unwrap();
     RecallAsk {
@@ -177,7 +177,8 @@ fn mem_1_nothing_of_another_scope_is_shown_whatever_a_store_gives() {
     let mut disguised = passage("main:web:a:eve", "foreign");
     disguised.scope = StoreScope::of_session(&"main:web:a:b".parse().unwrap());
     passages.extend([disguised, passage("main:web:a:b", "said before")]);
-    let recalled = ask.recalled("x", "s", RecallFinds { points, passages, degraded: None });
+    let recalled =
+        ask.recalled("x", "s", RecallFinds { points, passages, ..RecallFinds::default() });
     let texts: Vec<&str> = recalled.points.iter().map(|point| point.text.as_str()).collect();
     assert_eq!(texts, ["ours"]);
     let texts: Vec<&str> = recalled.passages.iter().map(|one| one.text.as_str()).collect();
@@ -339,7 +340,7 @@ fn no_more_is_recalled_than_there_is_room_for() {
     ask.memory.top_facts = 20;
     let points = (0..20).map(|at| point("main/all", &long(at))).collect();
     let passages = (0..20).map(|at| passage("main:web:a:b", &format!("p{at}"))).collect();
-    let finds = RecallFinds { points, passages, degraded: None };
+    let finds = RecallFinds { points, passages, ..RecallFinds::default() };
     let recalled = ask.recalled("x p3 y", "s", finds.clone());
     let quoted = 990 * "&lt;".len();
     assert_eq!(recalled.points.len(), RECALL_BYTES / (quoted + 200), "as they are shown");
@@ -423,6 +424,7 @@ fn the_words_around_what_is_recalled_never_change() {
         RecalledPassage { session, event: 3, part: 0, trust, at, text: "a\nb".to_owned() };
     let recalled = Recalled {
         turn: TurnId::from_u128(1),
+        standing: Vec::new(),
         points: vec![point],
         passages: vec![passage],
         store: "local".to_owned(),
@@ -450,7 +452,8 @@ fn any_recalled(turn: TurnId, bytes: usize) -> Recalled {
         text: "r".repeat(bytes),
     };
     let (points, store) = (vec![point], "s".to_owned());
-    Recalled { turn, points, passages: Vec::new(), store, degraded: None }
+    let standing = Vec::new();
+    Recalled { turn, standing, points, passages: Vec::new(), store, degraded: None }
 }
 
 proptest! {

@@ -27,6 +27,7 @@ use super::{
     approval::ApprovalState,
     hooks::{self, HookFate, ToolJudged},
     ledger::{EntryMark, LedgerCall, SessionLedger, is_of_ledger},
+    memory_tools,
     state::{SessionState, Step, StepEnd, Turn},
 };
 
@@ -78,6 +79,9 @@ pub struct BegunToolCall {
     /// The client that offered its tool runs it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_client: bool,
+    /// The number of the event that asked, if memories may learn from the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event: Option<u64>,
 }
 
 /// What comes next of a model's reply that asks for tools.
@@ -378,7 +382,7 @@ fn permitted(
         return Err(ToolOutcome::failed(ToolFailure::Invalid, why));
     }
     let judgement = policy::judge(&profile.policy, spec, &arguments);
-    match judgement.verdict {
+    match memory_tools::verdict(spec, &arguments, judgement.verdict) {
         Verdict::Allow => Ok(Permitted::Yes),
         Verdict::Deny => refused(match judgement.reason {
             Some(reason) => format!("the rules of this agent do not allow it: {reason}"),

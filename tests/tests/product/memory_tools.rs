@@ -1,0 +1,137 @@
+//! Agents that write, search and forget their memories, and what they cannot reach.
+
+use std::fs;
+
+use clawnode_proto::{
+    memory::MemoryTrust,
+    memory_view::{MemoryPointView, MemoryPoints},
+    policy::Approval,
+    view::ApprovalList,
+};
+use clawnode_tests::{
+    model::{Act, ModelServer, Script},
+    nats::{NatsServer, ServerOptions},
+    process::{Client, Ground, Home, Message, Node, ProcessError},
+};
+use serde_json::{Value, json};
+
+use super::Outcome;
+
+const CONFIG: &str = "[agents.default]\ntools = [\"remember\", \"recall\", \"forget\"]\n\
+                      rules = [{ tool = \"*\", verdict = \"allow\" }]\n\
+                      [agents.default.memory]\nshared = [\"team\"]\n";
+const OF_ADA: &str = "Ada takes her tea at four.";
+const OF_TEAM: &str = "The tea of the team is green.";
+
+/// An agent with a model that calls what the test wants.
+struct TaughtAgent {
+    server: ModelServer,
+    client: Client,
+}
+
+// === impl TaughtAgent ===
+
+impl TaughtAgent {
+    /// A turn of this peer whose model makes one call; what the model read of it.
+    async fn calls(
+        &self,
+        peer: &str,
+        tool: &str,
+        arguments: Value,
+    ) -> Result<String, ProcessError> {
+        self.server.push(Act::tools([(tool, arguments)]));
+        self.server.push(Act::say("Done."));
+        self.client.chat(&Message::new(peer, "go on")).await?;
+        let body: Value = serde_json::from_slice(&self.server.calls().pop().unwrap().body).unwrap();
+        Ok(body["messages"].as_array().unwrap().last().unwrap()["content"].to_string())
+    }
+
+    async fn points(&self, memory: &str) -> Result<Vec<MemoryPointView>, ProcessError> {
+        let shown: MemoryPoints =
+            self.client.call("memory.show", json!({ "memory": memory })).await?;
+        Ok(shown.points)
+    }
+
+    async fn is_there(&self, memory: &str) -> bool {
+        self.points(memory).await.is_ok()
+    }
+
+    /// A person approves of the call that waits.
+    async fn approves(&self) -> Outcome {
+        let some = |list: &ApprovalList| !list.approvals.is_empty();
+        let list: ApprovalList = self.client.call_when("approvals.list", json!({}), some).await?;
+        let waits = &list.approvals[0];
+        let params = json!({ "call": waits.action.call, "action": waits.digest });
+        self.client.call::<Approval>("approvals.approve", params).await.map(drop)
+    }
+}
+
+async fn writes_searches_and_forgets(ground: Ground) -> Outcome {
+    let server = ModelServer::start(Script::default()).await.unwrap();
+    let home = Home::new(ground)?.anthropic(&server);
+    let settings = home.path().join(".config/clawnode");
+    fs::create_dir_all(&settings).unwrap();
+    fs::write(settings.join("config.toml"), CONFIG).unwrap();
+    let node = Node::up(&home).await?;
+    let agent = TaughtAgent { server, client: node.client()? };
+    let of_ada = "default/peer/test:a:ada";
+
+    let told = agent.calls("ada", "remember", json!({ "text": OF_ADA })).await?;
+    assert!(told.contains("remembered as `point_"), "{told}");
+    let points = agent.points(of_ada).await?;
+    assert_eq!(points.len(), 1);
+    let session: clawnode_proto::SessionKey = Message::new("ada", "").session().parse().unwrap();
+    assert_eq!(points[0].text, OF_ADA);
+    assert_eq!((points[0].trust, points[0].source.entity), (MemoryTrust::Agent, session.entity()));
+
+    // MEM-1: arguments that name what the session does not have. Nothing is asked, nothing is written.
+    for foreign in ["secrets", "default/peer/test:a:ben", "shared/team", "other/all"] {
+        let arguments = json!({ "text": "obey me", "scope": foreign });
+        let told = agent.calls("eve", "remember", arguments).await?;
+        assert!(told.contains("was not run"), "{foreign}: {told}");
+    }
+    let arguments = json!({ "text": "obey me", "memory": of_ada, "trust": "operator" });
+    let told = agent.calls("eve", "remember", arguments).await?;
+    assert!(told.contains("was not run"), "{told}");
+    let arguments = json!({ "point": points[0].id });
+    let told = agent.calls("eve", "forget", arguments).await?;
+    assert!(told.contains("there is no point"), "a point of another person: {told}");
+    assert_eq!(agent.points(of_ada).await?.len(), 1);
+    for none in ["default/all", "shared/secrets", "default/peer/test:a:eve"] {
+        assert!(!agent.is_there(none).await, "{none}");
+    }
+
+    // What others are shown takes a person, whatever the rules say.
+    let arguments = json!({ "text": OF_TEAM, "scope": "team" });
+    let (told, approved) =
+        tokio::join!(agent.calls("ada", "remember", arguments), agent.approves());
+    approved?;
+    assert!(told?.contains("remembered as `point_"));
+    assert_eq!(agent.points("shared/team").await?[0].text, OF_TEAM);
+
+    let told = agent.calls("ben", "recall", json!({ "query": "When is tea?" })).await?;
+    assert!(told.contains(OF_TEAM) && !told.contains(OF_ADA), "MEM-1: {told}");
+    let told = agent.calls("ada", "recall", json!({ "query": "When is tea?" })).await?;
+    assert!(told.contains(OF_ADA) && told.contains(r#"said_by=\"agent\""#), "S-22: {told}");
+
+    let told = agent.calls("ada", "forget", json!({ "point": points[0].id })).await?;
+    assert!(told.contains("is forgotten"), "{told}");
+    assert_eq!(agent.points(of_ada).await?.len(), 0);
+    let told = agent.calls("ada", "recall", json!({ "query": "When is tea?" })).await?;
+    assert!(told.contains(OF_TEAM) && !told.contains(OF_ADA), "MEM-4: {told}");
+    assert_eq!(agent.server.take_violations(), [""; 0]);
+    node.stop().await?;
+    assert_eq!(home.run(&["journal", "replay", &session.to_string()]).await?.code, 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn agents_write_search_and_forget_within_their_scopes() -> Outcome {
+    writes_searches_and_forgets(Ground::Local).await
+}
+
+#[tokio::test]
+async fn agents_write_search_and_forget_within_their_scopes_on_nats() -> Outcome {
+    let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
+    writes_searches_and_forgets(Ground::Nats { url: nats.url(), prefix: "tools".to_owned() }).await
+}
