@@ -71,9 +71,15 @@ pub(super) enum ErrorDialect {
 pub(super) struct OpenAiError {
     pub(super) body: ErrorBody,
     pub(super) param: Option<String>,
-    code: Option<&'static str>,
-    /// The model that there is not, if it is about one.
-    unknown_model: Option<String>,
+    word: Option<OpenAiWord>,
+}
+
+/// `OpenAI`'s own word for an error.
+#[derive(Clone, Debug)]
+enum OpenAiWord {
+    Code(&'static str),
+    /// `model_not_found`, of this model. Boxed, because functions answer with the whole refusal.
+    NoModel(Box<str>),
 }
 
 /// A refusal in Anthropic's terms.
@@ -81,7 +87,7 @@ pub(super) struct OpenAiError {
 pub(super) struct AnthropicError {
     body: ErrorBody,
     /// The model that there is not, if it is about one.
-    unknown_model: Option<String>,
+    unknown_model: Option<Box<str>>,
 }
 
 /// A problem of RFC 9457. Its `type` is left out, which means `about:blank`: `code` tells kinds of
@@ -288,23 +294,31 @@ impl OpenAiError {
     pub(super) fn no_model(model: &str) -> Self {
         let model: String = model.chars().take(MODEL_CHARS).collect();
         let body = ErrorBody::new(ErrorCode::NotFound, no_model(&model)).hint(MODELS_HINT);
-        let param = Some("model".to_owned());
-        Self { body, param, code: Some("model_not_found"), unknown_model: Some(model) }
+        let word = Some(OpenAiWord::NoModel(model.into()));
+        Self { body, param: Some("model".to_owned()), word }
     }
 
     /// The same with the names nearest to the model that there is not, if it is about one.
     pub(super) fn near(mut self, nearest: impl FnOnce(&str) -> Vec<AgentName>) -> Self {
-        let hint = self.unknown_model.as_deref().map(|model| models_hint(&nearest(model)));
+        let hint = self.unknown_model().map(|model| models_hint(&nearest(&model)));
         self.body.hint = hint.or(self.body.hint);
         self
+    }
+
+    fn unknown_model(&self) -> Option<Box<str>> {
+        match &self.word {
+            Some(OpenAiWord::NoModel(model)) => Some(model.clone()),
+            Some(OpenAiWord::Code(_)) | None => None,
+        }
     }
 
     /// The refusal of a response or a chat completion that there is not.
     pub(super) fn no_response(id: &str, param: &str) -> Self {
         let message = format!("`{id}` does not exist, or was deleted with its session");
         let body = ErrorBody::new(ErrorCode::NotFound, message);
-        let code = (param == "previous_response_id").then_some("previous_response_not_found");
-        Self { code, ..Self::from(body).about(param) }
+        let is_previous = param == "previous_response_id";
+        let word = is_previous.then_some(OpenAiWord::Code("previous_response_not_found"));
+        Self { body, param: Some(param.to_owned()), word }
     }
 
     /// The JSON of it.
@@ -317,7 +331,11 @@ impl OpenAiError {
         let code = match code {
             ErrorCode::Unauthorized => "invalid_api_key",
             ErrorCode::Bankrupt => NO_QUOTA,
-            code => self.code.unwrap_or(code.as_str()),
+            code => match self.word {
+                Some(OpenAiWord::Code(word)) => word,
+                Some(OpenAiWord::NoModel(_)) => "model_not_found",
+                None => code.as_str(),
+            },
         };
         let kind = self.kind();
         let error = OpenAiBody { message, r#type: kind, param: self.param.as_deref(), code };
@@ -349,7 +367,7 @@ impl OpenAiError {
 
 impl From<ErrorBody> for OpenAiError {
     fn from(body: ErrorBody) -> Self {
-        Self { body, param: None, code: None, unknown_model: None }
+        Self { body, param: None, word: None }
     }
 }
 
@@ -369,7 +387,7 @@ impl AnthropicError {
     /// The refusal of a model that there is not.
     pub(super) fn no_model(model: &str) -> Self {
         let error = OpenAiError::no_model(model);
-        Self { unknown_model: error.unknown_model, ..Self::about("model", error.body) }
+        Self { unknown_model: error.unknown_model(), ..Self::about("model", error.body) }
     }
 
     /// The same with the names nearest to the model that there is not, if it is about one.
@@ -435,7 +453,7 @@ impl From<ErrorBody> for AnthropicError {
 /// What both APIs judge alike. Its message says what it is about; parameters have other names here.
 impl From<OpenAiError> for AnthropicError {
     fn from(error: OpenAiError) -> Self {
-        Self { body: error.body, unknown_model: error.unknown_model }
+        Self { unknown_model: error.unknown_model(), ..error.body.into() }
     }
 }
 
