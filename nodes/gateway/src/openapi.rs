@@ -521,7 +521,7 @@ mod tests {
             }
             let meaning = one["description"].as_str().map(|text| (named, text));
             about.extend(
-                meaning.map(|(names, text)| format!("`{}`: {text}", names[0].as_str().unwrap())),
+                meaning.map(|(group, text)| format!("`{}`: {text}", group[0].as_str().unwrap())),
             );
             texts.extend_from_slice(named);
         }

@@ -102,19 +102,24 @@ pub(super) fn card(out: Output, view: &JobView) -> String {
     lines.join("\n")
 }
 
-pub(super) fn sums(out: Output, stats: &ArchiveStats) -> String {
+pub(super) fn sums(out: Output, archive: &ArchiveStats) -> String {
     let mut rows = vec![
-        vec!["jobs".to_owned(), stats.jobs.to_string()],
-        vec!["runs".to_owned(), stats.runs.to_string()],
-        vec!["logs".to_owned(), size(stats.log_bytes)],
-        vec!["files".to_owned(), format!("{} ({})", stats.artifacts, size(stats.artifact_bytes))],
+        vec!["jobs".to_owned(), archive.jobs.to_string()],
+        vec!["runs".to_owned(), archive.runs.to_string()],
+        vec!["logs".to_owned(), size(archive.log_bytes)],
+        vec![
+            "files".to_owned(),
+            format!("{} ({})", archive.artifacts, size(archive.artifact_bytes)),
+        ],
     ];
-    if let Some(oldest) = stats.oldest {
+    if let Some(oldest) = archive.oldest {
         rows.push(vec!["oldest".to_owned(), time(oldest)]);
     }
-    let states = stats.by_status.iter();
+    let states = archive.by_status.iter();
     rows.extend(states.map(|(state, jobs)| vec![state.as_str().to_owned(), jobs.to_string()]));
-    rows.extend(stats.by_tool.iter().map(|(tool, jobs)| vec![tool.to_string(), jobs.to_string()]));
+    rows.extend(
+        archive.by_tool.iter().map(|(tool, jobs)| vec![tool.to_string(), jobs.to_string()]),
+    );
     out.table(&["what", "kept"], rows)
 }
 

@@ -103,9 +103,9 @@ async fn answer(stores: &PluginStores, ask: StoreAsk) -> Result<StoreAnswer, Sto
     let store = &ask.store;
     let done = match ask.what {
         StoreCall::Get(key) => stores.get(store, &key).await.map(|found| {
-            let entry = |stored: super::StoredValue| Entry {
-                value: stored.value.into(),
-                revision: stored.revision,
+            let entry = |kept: super::StoredValue| Entry {
+                value: kept.value.into(),
+                revision: kept.revision,
             };
             StoreAnswer::Got(found.map(entry))
         }),

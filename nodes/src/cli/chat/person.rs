@@ -178,10 +178,8 @@ impl Chat<'_> {
         }
         match said {
             TurnResult::Later => {
-                let (key, turn) = (
-                    self.conversation.key().cloned(),
-                    turn.accepted().map(|accepted| accepted.turn),
-                );
+                let key = self.conversation.key().cloned();
+                let turn = turn.accepted().map(|accepted| accepted.turn);
                 if let (Some(desk), Some(session), Some(turn)) = (&mut self.desk, key, turn) {
                     let said = text.to_owned();
                     desk.undecided = vec![super::conversation::OpenTurn { session, turn, said }];

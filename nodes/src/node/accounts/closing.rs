@@ -144,7 +144,7 @@ impl<'a> SessionHolds<'a> {
                 );
             }
             SessionEvent::Compacted(compacted) => {
-                self.ended(compacted.call, compacted.attempt, compacted.usage, None)
+                self.ended(compacted.call, compacted.attempt, compacted.usage, None);
             }
             SessionEvent::CompactionFailed(failed) => {
                 self.ended(failed.call, failed.attempt, failed.usage, Some(failed.failure.class));
