@@ -41,7 +41,9 @@ impl TaughtAgent {
     ) -> Result<String, ProcessError> {
         self.server.push(Act::tools([(tool, arguments)]));
         self.server.push(Act::say("Done."));
-        self.client.chat(&Message::new(peer, "go on")).await?;
+        // The same text again would be the same message.
+        let said = format!("go on after {} calls", self.server.count());
+        self.client.chat(&Message::new(peer, &said)).await?;
         let body: Value = serde_json::from_slice(&self.server.calls().pop().unwrap().body).unwrap();
         Ok(body["messages"].as_array().unwrap().last().unwrap()["content"].to_string())
     }
