@@ -41,7 +41,9 @@ impl TaughtAgent {
     ) -> Result<String, ProcessError> {
         self.server.push(Act::tools([(tool, arguments)]));
         self.server.push(Act::say("Done."));
-        self.client.chat(&Message::new(peer, "go on")).await?;
+        // The same text again would be the same message.
+        let said = format!("go on after {} calls", self.server.count());
+        self.client.chat(&Message::new(peer, &said)).await?;
         let body: Value = serde_json::from_slice(&self.server.calls().pop().unwrap().body).unwrap();
         Ok(body["messages"].as_array().unwrap().last().unwrap()["content"].to_string())
     }
@@ -68,6 +70,7 @@ impl TaughtAgent {
 
 async fn writes_searches_and_forgets(ground: Ground) -> Outcome {
     let server = ModelServer::start(Script::default()).await.unwrap();
+    let is_local = matches!(ground, Ground::Local);
     let home = Home::new(ground)?.anthropic(&server);
     let settings = home.path().join(".config/clawnode");
     fs::create_dir_all(&settings).unwrap();
@@ -121,7 +124,10 @@ async fn writes_searches_and_forgets(ground: Ground) -> Outcome {
     assert!(told.contains(OF_TEAM) && !told.contains(OF_ADA), "MEM-4: {told}");
     assert_eq!(agent.server.take_violations(), [""; 0]);
     node.stop().await?;
-    assert_eq!(home.run(&["journal", "replay", &session.to_string()]).await?.code, 0);
+    // Without a node, only a local journal can be read.
+    if is_local {
+        assert_eq!(home.run(&["journal", "replay", &session.to_string()]).await?.code, 0);
+    }
     Ok(())
 }
 
