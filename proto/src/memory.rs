@@ -94,7 +94,7 @@ pub struct MemorySource {
 /// Whether a point of this layer, trust and text is a standing instruction: a person or an operator said it, and it begins
 /// with "always", "never" or "from now on". It is shown in every turn.
 pub fn is_standing(layer: MemoryLayer, trust: MemoryTrust, text: &str) -> bool {
-    let begins = |word: &&str| {
+    let begins = |word: &str| {
         let head = text.trim_start().get(..word.len());
         let next = text.trim_start().get(word.len()..).and_then(|rest| rest.chars().next());
         head.is_some_and(|head| head.eq_ignore_ascii_case(word))
@@ -102,7 +102,7 @@ pub fn is_standing(layer: MemoryLayer, trust: MemoryTrust, text: &str) -> bool {
     };
     layer == MemoryLayer::Procedural
         && trust >= MemoryTrust::Person
-        && STANDING_WORDS.iter().any(|word| begins(&word))
+        && STANDING_WORDS.iter().any(|word| begins(word))
 }
 
 // === impl MemoryKey ===

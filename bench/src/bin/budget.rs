@@ -356,15 +356,18 @@ async fn rounds(args: &Args, sides: &mut [Side], is_cold: bool) -> Result<(), Er
     Ok(())
 }
 
+/// p50 in milliseconds, and microseconds of processor time for a turn.
+type Figures = (f64, f64);
+
 /// The figures of the node with limits, and of the one without.
-fn both(sides: &[Side]) -> Result<((f64, f64), (f64, f64)), Error> {
+fn both(sides: &[Side]) -> Result<(Figures, Figures), Error> {
     let mut figures = sides.iter().map(|side| figures(&side.reports, side.cpu));
     Ok(figures.next().zip(figures.next()).ok_or("two nodes")?)
 }
 
 /// p50 in milliseconds, and microseconds of processor time for a turn.
 #[expect(clippy::cast_precision_loss, reason = "counts of turns are far below 2^52")]
-fn figures(reports: &[Report], cpu: Duration) -> (f64, f64) {
+fn figures(reports: &[Report], cpu: Duration) -> Figures {
     let all = reports.iter().flat_map(|report| report.latencies.iter().copied());
     let mut all: Vec<Duration> = all.collect();
     all.sort_unstable();

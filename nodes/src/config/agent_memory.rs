@@ -82,7 +82,7 @@ impl AgentMemoryOptions {
 impl AgentSection {
     /// What its tools of memories lack.
     pub(super) fn memory_tools_fault(&self) -> Option<ContextFault> {
-        let names = self.tools.iter().filter_map(|tool| tool.name());
+        let names = self.tools.iter().filter_map(ToolChoice::name);
         let mut names = names.map(|name| name.as_str());
         let tool = names.find(|name| matches!(*name, REMEMBER | RECALL | FORGET));
         let tool = tool.filter(|_| self.memory.is_none())?;

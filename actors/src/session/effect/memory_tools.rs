@@ -116,13 +116,12 @@ impl MemoryRun {
         let Some(answer) = memory.state.answer(input) else {
             return Ok("remembered".to_owned());
         };
-        match answer.added.iter().chain(&answer.known).next() {
-            Some(id) => Ok(format!("remembered as `{id}`")),
-            None => {
-                let why = "the memory is full: persons and operators said all that it has; forget some of it";
-                Err(ToolOutcome::failed(ToolFailure::Failed, why))
-            }
+        if let Some(id) = answer.added.iter().chain(&answer.known).next() {
+            return Ok(format!("remembered as `{id}`"));
         }
+        let why =
+            "the memory is full: persons and operators said all that it has; forget some of it";
+        Err(ToolOutcome::failed(ToolFailure::Failed, why))
     }
 
     /// `is_approved`: a person was asked.

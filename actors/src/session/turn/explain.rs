@@ -265,7 +265,8 @@ impl Sent<'_> {
             passages.len()
         );
         if !standing.is_empty() {
-            why.push_str(&format!("; {} standing instructions are always shown", standing.len()));
+            why.push_str("; standing instructions, which are always shown: ");
+            why.push_str(&standing.len().to_string());
         }
         if let Some(fault) = degraded {
             why.push_str("; something may be missing: ");
