@@ -10,7 +10,7 @@ use clawnode_proto::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{AgentSection, context::ContextFault};
+use super::{AgentSection, context::ContextFault, tools::ToolChoice};
 
 /// `[agents.NAME.memory]`: what a turn is reminded of before its first model call (nothing, without this section).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
