@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use clawnode_actors::agent::AgentMemory;
 use clawnode_proto::{
+    ToolName,
     id::KeyPart,
     limits::{AGENT_SHARED_MEMORIES, RECALL_POINTS},
     memory::{FORGET, MemoryLayer, RECALL, REMEMBER},
@@ -83,7 +84,7 @@ impl AgentSection {
     /// What its tools of memories lack.
     pub(super) fn memory_tools_fault(&self) -> Option<ContextFault> {
         let names = self.tools.iter().filter_map(ToolChoice::name);
-        let mut names = names.map(|name| name.as_str());
+        let mut names = names.map(ToolName::as_str);
         let tool = names.find(|name| matches!(*name, REMEMBER | RECALL | FORGET));
         let tool = tool.filter(|_| self.memory.is_none())?;
         let what = format!("`{tool}` needs a memory, and the agent has none");

@@ -58,7 +58,7 @@ impl Account {
         for (key, errands) in &sessions {
             match evidence.sessions.get(*key) {
                 Some(stored) => {
-                    account.session((key, errands), stored, &evidence.effects, &mut known)
+                    account.session((key, errands), stored, &evidence.effects, &mut known);
                 }
                 None => account.blame(Breach::Lost, format!("`{key}` is gone, with its errands")),
             }
