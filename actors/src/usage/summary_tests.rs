@@ -189,6 +189,6 @@ fn the_price_of_a_summary_is_found_before_a_snapshot() {
     assert!(meter.find_hold(&with_holds(&journal, |_| true)) && !meter.lacks_hold());
     run.replies_for(USED, &[]);
     let counted = take(&mut meter, &run.journal[journal.len()..]);
-    let counted: Vec<_> = counted.iter().map(|it| (it.attempt, it.cost)).collect();
+    let counted: Vec<_> = counted.iter().map(|found| (found.attempt, found.cost)).collect();
     assert_eq!(counted, [(Attempt(1), Some(COST))]);
 }

@@ -126,7 +126,7 @@ async fn sets(
     let known = async {
         for (number, holder) in followers {
             let knows = async {
-                while !holder.set_by_person(&account).is_some_and(|it| it.iter().any(is_it)) {
+                while !holder.set_by_person(&account).is_some_and(|found| found.iter().any(is_it)) {
                     tokio::time::sleep(LOOK).await;
                 }
             };
@@ -141,18 +141,18 @@ async fn sets(
 
 #[expect(clippy::cast_precision_loss, reason = "a few hundred")]
 fn row(args: &Args, all: &[Spread]) -> Row {
-    let ms = |of: fn(&Spread) -> Duration, of_1000| {
-        let mut all: Vec<Duration> = all.iter().map(of).collect();
+    let ms = |part: fn(&Spread) -> Duration, of_1000| {
+        let mut all: Vec<Duration> = all.iter().map(part).collect();
         all.sort_unstable();
         percentile(&all, of_1000).as_secs_f64() * 1e3
     };
-    let since_set = |of_1000| ms(|it| it.since_set, of_1000);
+    let since_set = |of_1000| ms(|found| found.since_set, of_1000);
     Row::new(format!("budget::limits/followers={}", args.followers))
         .figure("runs", all.len() as f64)
         .figure("p50_ms", since_set(500))
         .figure("p99_ms", since_set(990))
         .figure("worst_ms", since_set(1_000))
-        .figure("after_answer_p99_ms", ms(|it| it.since_answer, 990))
+        .figure("after_answer_p99_ms", ms(|found| found.since_answer, 990))
         .at_most("p99 ms", since_set(990), TARGET_MS)
 }
 

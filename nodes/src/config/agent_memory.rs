@@ -4,14 +4,11 @@ use std::collections::BTreeSet;
 
 use clawnode_actors::agent::AgentMemory;
 use clawnode_proto::{
-    ToolName,
     id::KeyPart,
     limits::{AGENT_SHARED_MEMORIES, RECALL_POINTS},
-    memory::{FORGET, MemoryLayer, RECALL, REMEMBER},
+    memory::MemoryLayer,
 };
 use serde::{Deserialize, Serialize};
-
-use super::{AgentSection, context::ContextFault, tools::ToolChoice};
 
 /// `[agents.NAME.memory]`: what a turn is reminded of before its first model call (nothing, without this section).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,18 +74,5 @@ impl AgentMemoryOptions {
             let what = "`shared/all` is what an agent named `shared` knows".to_owned();
             ("shared", what, "name another memory".to_owned())
         })
-    }
-}
-
-impl AgentSection {
-    /// What its tools of memories lack.
-    pub(super) fn memory_tools_fault(&self) -> Option<ContextFault> {
-        let names = self.tools.iter().filter_map(ToolChoice::name);
-        let mut names = names.map(ToolName::as_str);
-        let tool = names.find(|name| matches!(*name, REMEMBER | RECALL | FORGET));
-        let tool = tool.filter(|_| self.memory.is_none())?;
-        let what = format!("`{tool}` needs a memory, and the agent has none");
-        let hint = "add a section `[agents.NAME.memory]`, which may be empty, or remove the tool";
-        Some(("tools", what, hint.to_owned()))
     }
 }

@@ -2,10 +2,14 @@
 
 use std::path::PathBuf;
 
-use clawnode_proto::limits::SKILLS;
+use clawnode_proto::{
+    ToolName,
+    limits::SKILLS,
+    memory::{FORGET, RECALL, REMEMBER},
+};
 use serde::{Deserialize, Serialize};
 
-use super::{AgentSection, context::ContextFault};
+use super::{AgentSection, context::ContextFault, tools::ToolChoice};
 
 /// Folders of skills of one node: each is looked at every few seconds.
 pub(super) const SKILL_FOLDERS: usize = 16;
@@ -21,6 +25,17 @@ pub struct SkillsSection {
 }
 
 impl AgentSection {
+    /// What its tools of memories lack.
+    pub(super) fn memory_tools_fault(&self) -> Option<ContextFault> {
+        let names = self.tools.iter().filter_map(ToolChoice::name);
+        let mut names = names.map(ToolName::as_str);
+        let tool = names.find(|name| matches!(*name, REMEMBER | RECALL | FORGET));
+        let tool = tool.filter(|_| self.memory.is_none())?;
+        let what = format!("`{tool}` needs a memory, and the agent has none");
+        let hint = "add a section `[agents.NAME.memory]`, which may be empty, or remove the tool";
+        Some(("tools", what, hint.to_owned()))
+    }
+
     /// What is wrong with the names of its skills.
     pub(super) fn skills_fault(&self) -> Option<ContextFault> {
         (self.skills.len() > SKILLS).then(|| {

@@ -221,12 +221,12 @@ fn chosen(allowed: &[String], name: &str) -> Result<ModelRef, ErrorBody> {
 
 /// The listed model that was meant, with its provider or without.
 fn nearest_listed<'a>(allowed: &'a [String], name: &str) -> Option<&'a str> {
-    let listed = || allowed.iter().map(String::as_str).filter(|it| !it.contains(['*', '?']));
+    let listed = || allowed.iter().map(String::as_str).filter(|name| !name.contains(['*', '?']));
     let whole = nearest(name, listed());
     whole.or_else(|| {
-        let after_slash = |it: &'a str| it.split_once('/').map(|(_, model)| model);
+        let after_slash = |name: &'a str| name.split_once('/').map(|(_, model)| model);
         let near = nearest(name, listed().filter_map(after_slash))?;
-        listed().find(|it| after_slash(it) == Some(near))
+        listed().find(|name| after_slash(name) == Some(near))
     })
 }
 

@@ -82,7 +82,10 @@ pub(super) const ACTORS_HAVE_THE_SAME_FILES: Check = Check {
     run: |tree| {
         let mut findings = Findings::default();
         for file in tree.ending("rs").filter(|file| file.is_product()) {
-            if !file.code().any(|(_, line)| without_comment(line).contains(" Actor for ")) {
+            // One that only tests have has no state to recover.
+            if file.path.ends_with("/heard.rs")
+                || !file.code().any(|(_, line)| without_comment(line).contains(" Actor for "))
+            {
                 continue;
             }
             findings.scanned += 1;

@@ -61,9 +61,9 @@ impl WaitingCase {
         let effect = effect(turn, call);
         let wanted = WantedHold { turn, call, grant, needs };
         assert!(runner.reserve(key().entity(), effect, wanted, &port).is_none());
-        let mut it = Self { run, _runner: runner, effect, heard, place, _dir: dir };
-        assert!(matches!(it.next().await, Some(MachineInput::Deferred(of)) if of == effect));
-        it
+        let mut case = Self { run, _runner: runner, effect, heard, place, _dir: dir };
+        assert!(matches!(case.next().await, Some(MachineInput::Deferred(made)) if made == effect));
+        case
     }
 
     async fn next(&mut self) -> Option<MachineInput<Session>> {

@@ -129,7 +129,7 @@ pub(super) fn is_surely_small(state: &SessionState, profile: &Profile, turn: &Tu
         // What its budget leaves out is no sign of a full window.
         return true;
     }
-    let left_out = state.left_out.as_ref().map_or(0, |it| it.under(profile));
+    let left_out = state.left_out.as_ref().map_or(0, |found| found.under(profile));
     let left = u32::try_from(state.earlier.left_out()).unwrap_or(u32::MAX);
     let ReplyRoom { window, reply, .. } = ReplyRoom::of(state, profile, turn);
     left_out.max(left) <= state.summarized()
@@ -254,7 +254,7 @@ fn next(state: &SessionState, turn: &Turn, grant: &Grant) -> Result<NextSummary,
         CompactionAsked { upto, model: model.clone(), max_tokens }
     };
     let call = call_of(turn);
-    let leaves = room_beside::left_for_turn(state, turn, grant, (asked.upto, &asked.model));
+    let leaves = room_beside::left_for_turn(state, turn, grant, asked.upto, &asked.model);
     let profile = Profile {
         model: asked.model.clone(),
         system: SYSTEM.to_owned(),

@@ -338,21 +338,21 @@ enum Limited {
 }
 
 /// The same session, whose last turn has so many tokens.
-fn limited(compact_model: Option<&str>, of: Limited, tokens: u64) -> PlayedActivation {
+fn limited(compact_model: Option<&str>, kind: Limited, tokens: u64) -> PlayedActivation {
     let mut run = session(compact_model, &[]);
     for turn in 1..FULL {
         hears(&mut run, turn);
         run.replies(&[]);
     }
     let options = (*run.grant.options).clone();
-    let (turn_tokens, session_tokens) = match of {
+    let (turn_tokens, session_tokens) = match kind {
         Limited::Turn => (Some(tokens), None),
         Limited::Session => (None, Some(tokens)),
         Limited::Account => (None, None),
     };
     let spend = SpendLimits { turn_tokens, session_tokens, ..options.spend };
     run.grant = Grant::free(AgentOptions { spend, ..options });
-    if let Limited::Account = of {
+    if let Limited::Account = kind {
         let daily = LimitKey { unit: BudgetUnit::Tokens, window: WindowLength::Day };
         run.budgets = Some(PlayedBudgets::new(daily, tokens, false));
     }
@@ -369,13 +369,13 @@ fn is_calling(run: &PlayedActivation) -> bool {
 #[test]
 fn comp_1_a_summary_never_makes_its_own_turn_bankrupt() {
     let longest = "\u{1d11e}".repeat(SUMMARY_CHARS);
-    for of in [Limited::Turn, Limited::Session, Limited::Account] {
+    for kind in [Limited::Turn, Limited::Session, Limited::Account] {
         let (mut without_room, mut made) = (0, 0);
         for tokens in (16_000..96_000).step_by(4_000) {
-            if !is_calling(&limited(None, of, tokens)) {
+            if !is_calling(&limited(None, kind, tokens)) {
                 continue;
             }
-            let mut run = limited(Some("sim/small"), of, tokens);
+            let mut run = limited(Some("sim/small"), kind, tokens);
             if !is_compacting(&run) {
                 without_room += 1;
                 assert_eq!(last_events(&run)[0], "compaction_failed");
@@ -389,7 +389,7 @@ fn comp_1_a_summary_never_makes_its_own_turn_bankrupt() {
             // No usage is reported, so all of it counts.
             summarizes(&mut run, &longest);
             assert!(is_calling(&run), "{of:?} {tokens}: {:?}", last_events(&run));
-            let mut run = limited(Some("sim/small"), of, tokens);
+            let mut run = limited(Some("sim/small"), kind, tokens);
             run.fails(FailureClass::BrokenStream);
             assert!(is_calling(&run), "{of:?} {tokens}: {:?}", last_events(&run));
         }

@@ -72,17 +72,13 @@ pub struct Assembled {
     pub left_out_attachments: bool,
 }
 
-// === impl ReplyRoom ===
-
 impl ReplyRoom {
     pub(super) fn of(state: &SessionState, profile: &Profile, turn: &Turn) -> Self {
         let at = turn.steps.len() - usize::from(!turn.begins_call());
         let real = state.real_window(&profile.model).filter(|real| *real < profile.window_tokens);
         let window = real.unwrap_or(profile.window_tokens);
-        // The limit of a reply was made for a larger window.
-        let reply_tokens = profile.reply_tokens.map(|it| real.map_or(it, |real| it.min(real / 4)));
-        let sampling = sampling_of(profile, turn, reply_tokens, at);
-        // However much it may think: the conversation needs room too.
+        let asked = profile.reply_tokens.map(|cap| real.map_or(cap, |real| cap.min(real / 4)));
+        let sampling = sampling_of(profile, turn, asked, at);
         let thoughts = sampling.reasoning.map_or(0, Reasoning::budget).min(window / 4);
         let reply = sampling.max_tokens.map_or(REPLY_TOKENS, u64::from) + u64::from(thoughts);
         Self { window: u64::from(window), sampling, reply }

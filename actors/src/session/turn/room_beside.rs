@@ -23,18 +23,19 @@ pub(super) fn left_for_turn(
     state: &SessionState,
     turn: &Turn,
     grant: &Grant,
-    (upto, by): (TurnId, &ModelRef),
+    upto: TurnId,
+    by: &ModelRef,
 ) -> Vec<CallTerms> {
     if !terms::is_limited(state, grant) {
         return Vec::new();
     }
     // Without a summary: only if limits of the turn and the session allow that call. Else a summary costs it nothing.
-    let without = first_call(state, turn, grant, (0, false));
+    let without = first_call(state, turn, grant, 0, false);
     let mut summarized = state.clone();
     // The text is not known yet. An empty one leaves room for most turns, and its bytes are counted beside them.
     let text = (SUMMARY_CHARS as u64).saturating_mul(CHAR_BYTES);
     let with = match summarized.summarize(upto, String::new(), by.clone()) {
-        Ok(()) => first_call(&summarized, turn, grant, (text, true)),
+        Ok(()) => first_call(&summarized, turn, grant, text, true),
         // It would not be taken either.
         Err(_) => None,
     };
@@ -45,7 +46,8 @@ fn first_call(
     state: &SessionState,
     turn: &Turn,
     grant: &Grant,
-    (text, is_sure): (u64, bool),
+    text: u64,
+    is_sure: bool,
 ) -> Option<CallTerms> {
     let begun = turn.begun_with(grant);
     let call = turn.next_call();
@@ -54,5 +56,5 @@ fn first_call(
     // A store is searched with the call itself, after the summary.
     let recalled = recall::ask(state, turn, call, grant).map_or(0, |ask| ask.room as u64);
     let more = text.saturating_add(recalled).saturating_add(AROUND_TEXTS);
-    terms::left_for(state, &begun, &next, grant, (more, is_sure))
+    terms::left_for(state, &begun, &next, grant, more, is_sure)
 }

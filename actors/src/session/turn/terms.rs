@@ -152,7 +152,8 @@ pub(super) fn left_for(
     turn: &Turn,
     next: &NextCall,
     grant: &Grant,
-    (text, is_sure): (u64, bool),
+    text: u64,
+    is_sure: bool,
 ) -> Option<CallTerms> {
     let terms = unlimited(state, turn, next, grant);
     let is_allowed = is_sure || within(state, turn, next, terms.clone()).is_ok();
@@ -263,7 +264,7 @@ fn needs(
 
 /// What has to be left in a unit for one of these calls to be of use.
 fn most_left(leaves: &[CallTerms], unit: BudgetUnit) -> u64 {
-    leaves.iter().map(|it| cost(it, unit).at(it.least_output)).max().unwrap_or_default()
+    leaves.iter().map(|tokens| cost(tokens, unit).at(tokens.least_output)).max().unwrap_or_default()
 }
 
 /// The most that a call costs in a unit.

@@ -58,7 +58,7 @@ impl MessageContent {
             }
             "image_url" => {
                 let url = field("image_url", "url").ok_or_else(|| missing("image_url.url"))?;
-                let detail = part.get("image_url").and_then(|it| it.get("detail"));
+                let detail = part.get("image_url").and_then(|value| value.get("detail"));
                 check_detail(path, "image_url.detail", detail)?;
                 attached(path, attachments::at_url(None, url))?
             }

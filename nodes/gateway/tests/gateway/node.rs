@@ -329,7 +329,7 @@ impl Backend for Node {
         if request.session.agent.as_str() == "absent" {
             return Err(not_found("agent `absent`"));
         }
-        if request.attachments.iter().any(|it| matches!(it.source, AttachmentSource::File(_))) {
+        if request.attachments.iter().any(|name| matches!(name.source, AttachmentSource::File(_))) {
             return Err(not_found("file"));
         }
         let content = request.message.content.inline().unwrap().to_owned();
