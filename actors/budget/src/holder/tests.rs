@@ -485,4 +485,5 @@ fn what_a_call_has_kept_goes_back_as_soon_as_it_waits_no_more() {
     assert_eq!(said(&out, 1), Some((0, 0, 60, true)), "at once");
 }
 
-mod beside;
+#[path = "beside_tests.rs"]
+mod beside_tests;

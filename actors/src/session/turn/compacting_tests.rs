@@ -379,7 +379,7 @@ fn comp_1_a_summary_never_makes_its_own_turn_bankrupt() {
             if !is_compacting(&run) {
                 without_room += 1;
                 assert_eq!(last_events(&run)[0], "compaction_failed");
-                assert!(is_calling(&run), "{of:?} {tokens}");
+                assert!(is_calling(&run), "{kind:?} {tokens}");
                 let notice = job(&run).notice.clone().unwrap();
                 assert!(notice.message.contains("has no room for it"), "{notice:?}");
                 assert_eq!(replayed(&run), calls_of(&run), "CTX-1");
@@ -388,12 +388,12 @@ fn comp_1_a_summary_never_makes_its_own_turn_bankrupt() {
             made += 1;
             // No usage is reported, so all of it counts.
             summarizes(&mut run, &longest);
-            assert!(is_calling(&run), "{of:?} {tokens}: {:?}", last_events(&run));
+            assert!(is_calling(&run), "{kind:?} {tokens}: {:?}", last_events(&run));
             let mut run = limited(Some("sim/small"), kind, tokens);
             run.fails(FailureClass::BrokenStream);
-            assert!(is_calling(&run), "{of:?} {tokens}: {:?}", last_events(&run));
+            assert!(is_calling(&run), "{kind:?} {tokens}: {:?}", last_events(&run));
         }
-        assert!(without_room > 2 && made > 2, "{of:?}: {without_room} and {made}");
+        assert!(without_room > 2 && made > 2, "{kind:?}: {without_room} and {made}");
     }
 }
 

@@ -1,5 +1,4 @@
-//! What the model sees: a pure function of folded state, so that any call can be compared with
-//! its replay byte for byte.
+//! What the model sees: a pure function of folded state, so that a replay can be compared byte for byte.
 
 use clawnode_proto::{
     Digest, TurnId,
