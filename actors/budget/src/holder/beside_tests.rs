@@ -1,6 +1,11 @@
 //! What a call has to leave beside it.
 
-use super::*;
+use clawnode_proto::budget::AskVerdict;
+
+use super::{
+    tests::{One, asked, call, granted},
+    *,
+};
 
 #[test]
 fn what_has_to_be_left_beside_a_call_is_asked_for_and_not_reserved() {

@@ -23,6 +23,8 @@
 
 mod accounts;
 mod actor;
+#[cfg(test)]
+mod beside_tests;
 mod configured;
 mod cost;
 mod handle;

@@ -29,20 +29,20 @@ pub(super) fn need(account: AccountKey, limit: LimitKey, fixed: u64, per_million
 }
 
 /// A call that costs 10, and one more for each token of output.
-fn call() -> CallNeeds {
+pub(super) fn call() -> CallNeeds {
     let needs = vec![need(cluster(), USD, 10, 1_000_000)];
     CallNeeds { needs, least_output: 5, most_output: 40 }
 }
 
 /// A holder at a time, with what it did.
-struct One {
-    holder: Holder,
+pub(super) struct One {
+    pub(super) holder: Holder,
     now: u64,
     version: u64,
 }
 
 impl One {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let holder = Holder::new(ProcessId::from_u128(1), HolderOptions::default());
         Self { holder, now: 1_000_000, version: 0 }
     }
@@ -51,7 +51,7 @@ impl One {
         self.holder.handle(Timestamp(self.now), input)
     }
 
-    fn reserve(&mut self, number: u64, needs: CallNeeds) -> Vec<HolderOutput> {
+    pub(super) fn reserve(&mut self, number: u64, needs: CallNeeds) -> Vec<HolderOutput> {
         self.does(HolderInput::Reserve(Reservation(number), needs))
     }
 
@@ -60,11 +60,11 @@ impl One {
         self.does(HolderInput::Tick)
     }
 
-    fn stored(&mut self) -> Vec<HolderOutput> {
+    pub(super) fn stored(&mut self) -> Vec<HolderOutput> {
         self.does(HolderInput::Stored(cluster(), true))
     }
 
-    fn told(
+    pub(super) fn told(
         &mut self,
         slices: &[(u64, u64, bool)],
         answers: &[(u64, AskVerdict)],
@@ -90,7 +90,7 @@ impl One {
 }
 
 /// Which calls were granted, with what cap.
-fn granted(out: &[HolderOutput]) -> Vec<(u64, u64)> {
+pub(super) fn granted(out: &[HolderOutput]) -> Vec<(u64, u64)> {
     let granted = out.iter().filter_map(|one| match one {
         HolderOutput::Granted(granted) => Some((granted.reservation.0, granted.output)),
         _ => None,
@@ -113,7 +113,7 @@ fn said(out: &[HolderOutput], number: u64) -> Option<(u64, u64, u64, bool)> {
     })
 }
 
-fn asked(out: &[HolderOutput]) -> Vec<(u64, u64, u64, u64)> {
+pub(super) fn asked(out: &[HolderOutput]) -> Vec<(u64, u64, u64, u64)> {
     let asks = out.iter().filter_map(|one| match one {
         HolderOutput::Send(_, BudgetInput::Ask { asks, .. }) => Some(asks),
         _ => None,
@@ -484,6 +484,3 @@ fn what_a_call_has_kept_goes_back_as_soon_as_it_waits_no_more() {
     let out = one.does(HolderInput::Release(Reservation(1)));
     assert_eq!(said(&out, 1), Some((0, 0, 60, true)), "at once");
 }
-
-#[path = "beside_tests.rs"]
-mod beside_tests;
