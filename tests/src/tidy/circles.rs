@@ -16,7 +16,7 @@ const ALLOWED: &[(&[&str], usize, &str)] = &[
     (&["actors/kernel/src/supervise/"], 3, SIBLINGS),
     (
         &["actors/src/session/turn/"],
-        15,
+        10,
         "a turn's state is in parts (calls, approvals, clock, tools of clients, models that give way, \
          schemas, routes, older turns), each of which is judged by the whole",
     ),

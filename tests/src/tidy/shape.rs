@@ -83,7 +83,7 @@ pub(super) const ACTORS_HAVE_THE_SAME_FILES: Check = Check {
         let mut findings = Findings::default();
         for file in tree.ending("rs").filter(|file| file.is_product()) {
             // One that only tests have has no state to recover.
-            if file.path.ends_with("/heard.rs")
+            if is_for_tests(tree, file)
                 || !file.code().any(|(_, line)| without_comment(line).contains(" Actor for "))
             {
                 continue;
@@ -103,6 +103,16 @@ pub(super) const ACTORS_HAVE_THE_SAME_FILES: Check = Check {
     },
     bad: &[("actors/src/a/actor.rs", "//! A.\nimpl Actor for A {}\n")],
 };
+
+/// Whether the `mod.rs` beside it compiles it for tests alone.
+fn is_for_tests(tree: &Tree, file: &File) -> bool {
+    let Some((folder, name)) = file.path.strip_suffix(".rs").and_then(|path| path.rsplit_once('/'))
+    else {
+        return false;
+    };
+    let gated = format!("#[cfg(feature = \"test-util\")]\nmod {name};\n");
+    tree.get(&format!("{folder}/mod.rs")).is_some_and(|parent| parent.text.contains(&gated))
+}
 
 /// The lines on which functions with a body begin.
 fn bodies(file: &File) -> Vec<usize> {

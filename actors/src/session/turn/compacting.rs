@@ -24,8 +24,9 @@ use clawnode_proto::{
 
 use super::{
     compaction::CompactionAsked,
-    context::{Assembled, FullContext, ReplyRoom, assemble, in_words, shown_later, tokens},
+    context::{Assembled, FullContext, ReplyRoom, assemble, in_words, shown_later},
     effect::{Effect, Outcome, Want},
+    estimate::tokens,
     prepare::{CallJob, EffectJob, SessionJob},
     room_beside, rough,
     routing::Routed,

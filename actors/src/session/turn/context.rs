@@ -1,13 +1,13 @@
-//! What the model sees: a pure function of folded state, so that a replay can be compared byte for byte.
+//! What the model sees: a pure function of folded state, so that any call can be compared with
+//! its replay byte for byte.
 
 use clawnode_proto::{
     Digest, TurnId,
-    block::{Block, Blocks},
+    block::Block,
     client_tool::ClientTool,
     codec,
-    limits::TOOL_RESULT_CHARS,
     llm::{FailureClass, Message, ModelRef, Role, Sampling},
-    media::{Media, MediaKind},
+    media::Media,
     reasoning::Reasoning,
     response::ResponseSchema,
     session::{Profile, UserMessage},
@@ -19,21 +19,10 @@ use super::{
     attachments::{AttachmentRule, newest_that_fit, within_one_request},
     bounded::{Bounds, CutTurns, whole_history},
     dropping::{BLOCK_SHARE, Cut, Recorded},
+    estimate::{BYTES_PER_TOKEN, fixed_tokens, tokens},
     state::{SessionState, StepEnd, Turn},
 };
 
-/// Bytes of text that make about one token. English prose has about four; erring low drops a turn
-/// too early, erring high makes the provider refuse.
-pub(super) const BYTES_PER_TOKEN: u64 = 3;
-/// Tokens that a message costs beside its text.
-pub(super) const MESSAGE_TOKENS: u64 = 8;
-/// Tokens of a picture, whatever its size: what vendors count for one that they scaled down.
-const IMAGE_TOKENS: u64 = 1_600;
-/// Bytes of a document that make about one token: a page has some 2,000 tokens, and 200 kB if it is
-/// scanned. One of text alone has fewer bytes and is held too small.
-const DOCUMENT_BYTES_PER_TOKEN: u64 = 100;
-/// Bytes of sound that make about one token: 10 tokens a second, and 10 to 30 kB.
-const AUDIO_BYTES_PER_TOKEN: u64 = 1_000;
 /// Tokens kept free for the reply when no setting says how many.
 const REPLY_TOKENS: u64 = 1_024;
 
@@ -71,13 +60,18 @@ pub struct Assembled {
     pub left_out_attachments: bool,
 }
 
+// === impl ReplyRoom ===
+
 impl ReplyRoom {
     pub(super) fn of(state: &SessionState, profile: &Profile, turn: &Turn) -> Self {
         let at = turn.steps.len() - usize::from(!turn.begins_call());
         let real = state.real_window(&profile.model).filter(|real| *real < profile.window_tokens);
         let window = real.unwrap_or(profile.window_tokens);
-        let asked = profile.reply_tokens.map(|cap| real.map_or(cap, |real| cap.min(real / 4)));
-        let sampling = sampling_of(profile, turn, asked, at);
+        // The limit of a reply was made for a larger window.
+        let reply_tokens =
+            profile.reply_tokens.map(|tokens| real.map_or(tokens, |real| tokens.min(real / 4)));
+        let sampling = sampling_of(profile, turn, reply_tokens, at);
+        // However much it may think: the conversation needs room too.
         let thoughts = sampling.reasoning.map_or(0, Reasoning::budget).min(window / 4);
         let reply = sampling.max_tokens.map_or(REPLY_TOKENS, u64::from) + u64::from(thoughts);
         Self { window: u64::from(window), sampling, reply }
@@ -456,51 +450,9 @@ pub(super) fn in_words(message: &mut Message) {
     }
 }
 
-/// The part before the messages.
-pub(super) fn fixed_tokens(
-    system: &str,
-    tools: &[ToolSpec],
-    schema: Option<&ResponseSchema>,
-) -> u64 {
-    let offered = |tool: &ToolSpec| (tool.description.len() + tool.input_schema.len()) as u64;
-    let schema = schema.map_or(0, |schema| schema.schema.len());
-    ((system.len() + schema) as u64 + tools.iter().map(offered).sum::<u64>()) / BYTES_PER_TOKEN
-}
-
-/// About as many tokens as messages have.
-pub(super) fn tokens(messages: &[Message]) -> u64 {
-    let tools = |one: &Message| {
-        let uses = one
-            .tool_uses
-            .iter()
-            .map(|tool_use| (tool_use.name.len() + tool_use.arguments.len()) as u64);
-        let most = TOOL_RESULT_CHARS as u64;
-        uses.chain(one.tool_replies.iter().map(|reply| reply.content.bytes().min(most)))
-            .sum::<u64>()
-    };
-    let media = |one: &Message| {
-        let given = one.tool_replies.iter().flat_map(|reply| &reply.media);
-        one.attachments.iter().chain(given).map(media_tokens).sum::<u64>()
-    };
-    let beside = |one: &Message| one.blocks.as_ref().map_or(0, Blocks::bytes);
-    let size = |one: &Message| {
-        (one.content.bytes() + tools(one) + beside(one)) / BYTES_PER_TOKEN + media(one)
-    };
-    messages.iter().map(|one| size(one) + MESSAGE_TOKENS).sum()
-}
-
-/// About as many tokens as an attachment costs.
-fn media_tokens(media: &Media) -> u64 {
-    match media.media_type.kind() {
-        MediaKind::Image => IMAGE_TOKENS,
-        MediaKind::Document => media.bytes / DOCUMENT_BYTES_PER_TOKEN,
-        MediaKind::Audio => media.bytes / AUDIO_BYTES_PER_TOKEN,
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use clawnode_proto::{media::MediaType, session::SessionInput};
+    use clawnode_proto::{block::Blocks, media::MediaType, session::SessionInput};
 
     use super::*;
     use clawnode_proto::llm::{Text, Usage};
@@ -634,8 +586,6 @@ mod tests {
         };
         let other = assemble(&without, profile, without.running().unwrap());
         assert_ne!(assembled.digest(), other.digest(), "digests see references");
-        let media = picture(1, 1);
-        assert_eq!(media_tokens(&media), IMAGE_TOKENS);
     }
 
     #[test]

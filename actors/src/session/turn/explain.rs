@@ -14,7 +14,8 @@ use clawnode_proto::{
 };
 
 use super::{
-    context::{Assembled, Draft, PartOf, draft, fixed_tokens, tokens},
+    context::{Assembled, Draft, PartOf, draft},
+    estimate::{fixed_tokens, tokens},
     recorded::recorded_request,
     state::{SessionState, Turn},
 };

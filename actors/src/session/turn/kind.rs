@@ -18,14 +18,14 @@ use serde_json::Value;
 
 use super::{
     compacting,
-    context::assemble,
     effect::{Effect, Outcome, Want},
     ending::{after, end},
     give_way::{AfterFailure, ProviderWait},
-    hooks, plan,
+    hooks,
+    next_call::next_call,
+    plan,
     prepare::{CallJob, EffectJob, SessionJob, judge_model_job},
     recall, recorded,
-    routing::Routed,
     state::{SEAM, SessionState, Step, StepEnd, Turn},
     terms::{self, BudgetVerdict, NextCall},
     tool_frames::ToolFrames,
@@ -405,28 +405,6 @@ fn opening(state: &SessionState, turn: &Turn, profile: &Profile) -> Vec<SessionE
     let recalled = turn.recalled.as_deref().filter(|_| !knows_recalled);
     let recalled = recalled.cloned().map(SessionEvent::from);
     configured.into_iter().chain(activated).chain(recalled).collect()
-}
-
-/// The next attempt at a call, as it would be made now.
-pub(super) fn next_call(
-    state: &SessionState,
-    turn: &Turn,
-    call: CallId,
-    routed: Routed,
-    profile: Arc<Profile>,
-) -> NextCall {
-    let mut request = assemble(state, &profile, turn);
-    let mut waits_for_hooks = false;
-    if terms::asks_hooks(&profile) {
-        let is_new = state.profile.as_ref() != Some(&*profile);
-        match turn.judgement(call, request.digest()).filter(|_| !is_new) {
-            Some(judged) => request = hooks::patched(request, &judged.patches),
-            None => waits_for_hooks = true,
-        }
-    }
-    let attempt = terms::attempt(turn, call);
-    let leaves = Vec::new();
-    NextCall { call, attempt, routed, profile, request, waits_for_hooks, leaves }
 }
 
 /// The timer that ends the running turn or step, while jobs of it may outlast its session's stay in

@@ -4,19 +4,15 @@
 //! an argument only chooses among these (MEM-1). What other conversations are shown is written with an approval alone.
 
 use clawnode_proto::{
-    EntityId, MemoryPointId, SessionKey,
+    MemoryPointId, SessionKey,
     id::KeyPart,
-    memory::{
-        FORGET, MemoryKey, MemoryLayer, MemorySource, MemoryTrust, RECALL, REMEMBER, SCOPE_ALL,
-    },
+    memory::{FORGET, MemoryKey, MemoryLayer, MemoryTrust, RECALL, REMEMBER, SCOPE_ALL},
     memory_point::{CONFIDENCE_MOST, IMPORTANCE_DEFAULT, PointContent},
     policy::Verdict,
     tool::ToolSpec,
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
-
-use super::tools::BegunToolCall;
 
 /// The argument that names a memory which others have in common.
 const SCOPE: &str = "scope";
@@ -131,20 +127,11 @@ fn read<T: DeserializeOwned>(arguments: Map<String, Value>) -> Result<T, String>
     serde_json::from_value(Value::Object(arguments)).map_err(|error| error.to_string())
 }
 
-// === impl BegunToolCall ===
-
-impl BegunToolCall {
-    /// The source that memories keep: the same each time that it is run (MEM-3).
-    pub(in crate::session) fn source(&self, session: EntityId) -> Option<MemorySource> {
-        let event = self.event?;
-        Some(MemorySource { entity: session, event, part: 0, at: self.at })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clawnode_proto::{
         hook::HookPoint,
+        memory::MemorySource,
         policy::{Policy, Rule},
         tool::{EffectClass, Risk},
     };

@@ -3,9 +3,9 @@
 //! `fold` takes the journal's events into `state`; `kind` decides what comes next, in `effect`s. `tools`,
 //! `approval`, `client`, `hooks`, `clock`, `plan`, `give_way` and `ending` are parts of that decision. `context` makes what the
 //! model sees of turns as `told` tells them, `tool_frames` what clients see of tools, `prepare` what an effect needs, and `settle` what
-//! becomes of a tool call's job. `measure` says how large a request is, `dropping`, `bounded` and `attachments` how much of
+//! becomes of a tool call's job. `estimate` says how large a request seems, `measure` how large it is by what providers report, `dropping`, `bounded` and `attachments` how much of
 //! the conversation it shows, `response` whether a reply fits its schema, `routing` which model is asked, `terms` and `held`
-//! what a call may cost, and has cost, and `next_needs` so of one that is not made yet. `begin` says how turns begin,
+//! what a call may cost, and has cost, `next_call` makes the next one, and `next_needs` says what that would need. `begin` says how turns begin,
 //! `kept` which ones a state keeps, `skills` which skills they have, and `recall` what they are reminded of. `memory_tools` has what calls ask of memories. `ledger` has what an agent wrote down of its work, and
 //! `blocks` what a model is shown of that. `recorded` tells who looks at a journal from outside what it says, and `explain`
 //! what a model was shown, and why. `compacting` has summaries made of older turns, `compacted` takes
@@ -33,6 +33,7 @@ pub mod count;
 pub mod dropping;
 pub mod effect;
 pub(in crate::session) mod ending;
+mod estimate;
 pub mod explain;
 pub(in crate::session) mod fold;
 pub mod give_way;
@@ -45,6 +46,7 @@ pub mod measure;
 pub(in crate::session) mod memory_tools;
 #[cfg(test)]
 mod model_tests;
+mod next_call;
 pub mod next_needs;
 pub(in crate::session) mod plan;
 pub mod prepare;

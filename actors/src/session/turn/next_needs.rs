@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clawnode_budget::holder::{CallNeeds, HolderHandle};
 use clawnode_proto::{AgentName, SessionKey, TurnId, llm::ModelRef, session::UserMessage};
 
-use super::{kind::next_call, state::SessionState, terms};
+use super::{next_call::next_call, state::SessionState, terms};
 use crate::{
     agent::{AgentOptions, Grant, Permit},
     llm::profile::CallPrice,

@@ -24,7 +24,8 @@ use proptest::prelude::*;
 
 use super::{
     bounded_tests::{are_tools_paired, cases},
-    context::{Assembled, PartOf, assemble, draft, tokens},
+    context::{Assembled, PartOf, assemble, draft},
+    estimate::tokens,
     explain::ContextReader,
     recall::{RecallAsk, RecallFinds, RecallScopes, told},
     state::SessionState,

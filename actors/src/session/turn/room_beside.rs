@@ -6,7 +6,7 @@
 use clawnode_proto::{TurnId, limits::SUMMARY_CHARS, llm::ModelRef};
 
 use super::{
-    kind::next_call,
+    next_call::next_call,
     recall,
     state::{SessionState, Turn},
     terms,

@@ -9,7 +9,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    context::{BYTES_PER_TOKEN, MESSAGE_TOKENS, fixed_tokens},
+    estimate::{BYTES_PER_TOKEN, MESSAGE_TOKENS, fixed_tokens},
     state::{SessionState, Step, StepEnd, Turn},
     tools::ToolCall,
 };

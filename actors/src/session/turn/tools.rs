@@ -5,12 +5,13 @@
 
 use clawnode_guard::policy;
 use clawnode_proto::{
-    CallId, Capability, Digest, EventId, JobId, SessionKey, Timestamp, TurnId,
+    CallId, Capability, Digest, EntityId, EventId, JobId, SessionKey, Timestamp, TurnId,
     hook::HookTrail,
     json,
     limits::{BAD_CALLS, REPLY_TOOLS},
     llm::{StopReason, Text},
     media::Media,
+    memory::MemorySource,
     policy::{Action, Verdict},
     session::{
         ApprovalAsked, ApprovalGiven, Profile, SessionEvent, ToolAsked, ToolDone, ToolEnd,
@@ -82,6 +83,14 @@ pub struct BegunToolCall {
     /// The number of the event that asked, if memories may learn from the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event: Option<u64>,
+}
+
+impl BegunToolCall {
+    /// The source that memories keep: the same each time that it is run (MEM-3).
+    pub(super) fn source(&self, session: EntityId) -> Option<MemorySource> {
+        let event = self.event?;
+        Some(MemorySource { entity: session, event, part: 0, at: self.at })
+    }
 }
 
 /// What comes next of a model's reply that asks for tools.
