@@ -49,6 +49,7 @@ pub const CHECKS: &[Check] = &[
     shape::MOD_FILES_HOLD_NO_CODE,
     shape::ACTORS_HAVE_THE_SAME_FILES,
     shape::EVERY_FILE_IS_REACHED,
+    shape::TESTS_OF_PROGRAMS_ARE_RUN,
     shape::OPTIONS_ARE_DOCUMENTED,
     edges::MANIFESTS_KEEP_THE_EDGES,
     edges::SOURCES_KEEP_THE_EDGES,

@@ -168,6 +168,34 @@ fn declares(tree: &Tree, folder: &str, module: &str) -> bool {
         .any(|file| file.text.lines().any(|other| other.trim().ends_with(&line)))
 }
 
+pub(super) const TESTS_OF_PROGRAMS_ARE_RUN: Check = Check {
+    name: "no program has tests while its manifest says `test = false`",
+    run: |tree| {
+        let mut findings = Findings::default();
+        for file in tree.ending("toml").filter(|file| file.path.ends_with("Cargo.toml")) {
+            let folder = file.path.trim_end_matches("Cargo.toml");
+            for program in file.text.split("[[bin]]").skip(1) {
+                let program = program.split("\n[").next().unwrap_or_default();
+                let name = program.lines().find_map(|line| line.strip_prefix("name = "));
+                let Some(name) = name.filter(|_| program.contains("test = false")) else {
+                    continue;
+                };
+                findings.scanned += 1;
+                let source = format!("{folder}src/bin/{}.rs", name.trim_matches('"'));
+                let has_tests = |file: &File| file.text.contains("#[cfg(test)]");
+                if tree.get(&source).is_some_and(has_tests) {
+                    findings.found.push(format!("{source}: its tests are not run"));
+                }
+            }
+        }
+        findings
+    },
+    bad: &[
+        ("a/Cargo.toml", "[[bin]]\nname = \"b\"\ntest = false\n\n[dependencies]\n"),
+        ("a/src/bin/b.rs", "//! B.\n#[cfg(test)]\nmod tests {}\n"),
+    ],
+};
+
 pub(super) const OPTIONS_ARE_DOCUMENTED: Check = Check {
     name: "every field of an `Options` struct says what it means",
     run: |tree| {
