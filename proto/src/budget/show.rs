@@ -337,7 +337,7 @@ pub struct ReconcileView {
 pub struct ClosedSlice {
     /// The process that had it.
     pub process: ProcessId,
-    /// The unit and the window that it was a part of.
+    /// The unit and the window that it belonged to.
     pub limit: LimitKey,
     /// What it had counted for.
     pub counted: u64,
