@@ -67,7 +67,7 @@ pub struct ExceededLimit {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentCounts {
-    /// The agent.
+    /// The agent whose calls are counted, by its name in the configuration.
     pub agent: AgentName,
     /// Tool calls that began.
     #[serde(default)]
@@ -197,7 +197,7 @@ pub struct MissingToolView {
     pub error: String,
 }
 
-/// A tool of an agent.
+/// A tool as the model of an agent gets it, and whether a node can run it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentToolView {

@@ -36,7 +36,7 @@ pub struct LogLine {
     pub n: u64,
     /// When its first byte arrived, by the clock of the node that ran the job.
     pub at: Timestamp,
-    /// The stream.
+    /// Standard output or standard error of the run.
     pub stream: LogStream,
     /// The text, without the end of line.
     pub text: String,
@@ -158,15 +158,15 @@ pub struct Ended {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobRecord {
-    /// The job.
+    /// Its id, as `jobs.show` takes it.
     pub job: JobId,
-    /// The session.
+    /// Whose turn asked for the call. The record is deleted with it.
     pub session: SessionKey,
-    /// The turn.
+    /// The turn whose model, or plan, asked for the call.
     pub turn: TurnId,
     /// The tool call.
     pub call: CallId,
-    /// The tool.
+    /// As the model called it: `run_command`, or `SERVER__TOOL` of an MCP server.
     pub tool: ToolName,
     /// The capability that a node needs to run it.
     pub capability: Capability,
@@ -183,7 +183,7 @@ pub struct JobRecord {
 pub struct LogPart {
     /// The number of the run; 0 while that is not known yet.
     pub run: u32,
-    /// The lines.
+    /// In order, without a gap but for `cut`.
     pub lines: Vec<LogLine>,
     /// What is missing from the log so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -221,11 +221,11 @@ pub struct JobView {
     pub status: JobStatus,
     /// The key of the session.
     pub session: SessionKey,
-    /// The turn.
+    /// The turn whose model, or plan, asked for the call.
     pub turn: TurnId,
     /// The tool call.
     pub call: CallId,
-    /// The tool.
+    /// As the model called it: `run_command`, or `SERVER__TOOL` of an MCP server.
     pub tool: ToolName,
     /// The capability that a node needs to run it.
     pub capability: Capability,

@@ -90,7 +90,7 @@ impl CircuitFailure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CircuitFailures {
-    /// The kind.
+    /// In which way these attempts failed.
     pub kind: CircuitFailure,
     /// How many attempts failed in this way.
     pub count: u64,
@@ -98,7 +98,7 @@ pub struct CircuitFailures {
     pub last: Timestamp,
 }
 
-/// A change of a circuit.
+/// A circuit opened, closed or became half-open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CircuitChange {
@@ -130,7 +130,7 @@ pub struct ProviderProbe {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LimitedResource {
-    /// Requests.
+    /// How many calls, whatever their size.
     Requests,
     /// All tokens.
     Tokens,

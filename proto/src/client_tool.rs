@@ -30,7 +30,7 @@ pub struct ClientTool {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClientResults {
-    /// The turn.
+    /// The turn that waits for them.
     pub turn: TurnId,
     /// The results. One for a call that does not wait for it is ignored.
     pub results: Vec<ClientResult>,
@@ -52,7 +52,7 @@ pub struct ClientResults {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClientResult {
-    /// The call.
+    /// The id that the client got with the request to run the tool.
     pub call: CallId,
     /// What the tool answered.
     pub content: Text,
@@ -68,7 +68,7 @@ pub struct ClientResult {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClientCalls {
-    /// The calls.
+    /// In the order in which the model made them.
     pub calls: Vec<ClientCall>,
     /// When the turn ends without them, in milliseconds since 1970.
     pub expires: Timestamp,

@@ -29,7 +29,7 @@ pub struct SessionsContext {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(example = "12.1"))]
 #[serde(try_from = "String", into = "String")]
 pub struct ContextPlace {
-    /// The turn.
+    /// By its number or its id.
     pub turn: TurnPlace,
     /// The step; the last one if absent.
     pub step: Option<u32>,
@@ -49,17 +49,17 @@ pub enum TurnPlace {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ContextView {
-    /// The turn.
+    /// The turn whose model call this is.
     pub turn: TurnId,
     /// The number of the turn in its session, from 1.
     pub number: u64,
     /// The number of the call in its turn, from 1.
     pub step: u32,
-    /// The call.
+    /// The call that is explained; `at` of the request chose it.
     pub call: CallId,
     /// The last attempt at the call.
     pub attempt: Attempt,
-    /// The model.
+    /// The model that this call asked, as `PROVIDER/MODEL`.
     pub model: ModelRef,
     /// How many tokens the model reads.
     pub window_tokens: u32,
@@ -104,10 +104,10 @@ pub struct ContextPart {
     /// The text of a system prompt, or of a schema.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// The tools.
+    /// With their descriptions and schemas, in a part of kind `tools`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolSpec>,
-    /// The messages.
+    /// As the model was sent them, oldest first, in a part that shows a conversation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub messages: Vec<Message>,
     /// The model calls of the turn that entries of the work ledger take the place of.
@@ -132,7 +132,7 @@ pub struct ContextStub {
 pub enum ContextPartKind {
     /// The system prompt.
     System,
-    /// The tools.
+    /// What the model may call, with descriptions and schemas.
     Tools,
     /// What the reply has to fit.
     ResponseSchema,
@@ -162,7 +162,7 @@ pub struct ContextGap {
     /// The numbers of the first and the last turn, if turns are left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turns: Option<(u64, u64)>,
-    /// Why.
+    /// The rule that left it out, in a sentence for people.
     pub why: String,
 }
 

@@ -116,7 +116,7 @@ pub enum InputError {
     /// Written for newer readers only.
     #[error("input needs a reader of version `{needs}`, this one reads up to `{reads}`")]
     TooNew {
-        /// The input.
+        /// The input that cannot be read here. A worker of a newer build can read it.
         input: InputId,
         /// The oldest reader that may take it.
         needs: u16,

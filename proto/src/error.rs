@@ -202,7 +202,7 @@ impl fmt::Display for ErrorCode {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ErrorBody {
-    /// The code.
+    /// Stable, so that programs can compare it. `docs/reference/errors.md` lists all of them.
     pub code: ErrorCode,
     /// What happened, where, for people.
     pub message: String,

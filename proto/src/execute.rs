@@ -36,7 +36,7 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PlanStep {
-    /// The tool.
+    /// One that the agent has, by its name in the agent's `tools`.
     pub tool: ToolName,
     /// Its arguments: a JSON object, as text.
     pub arguments: String,
@@ -54,7 +54,7 @@ const fn is_false(flag: &bool) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StepPlanned {
-    /// The turn.
+    /// The turn that runs the plan.
     pub turn: TurnId,
     /// The id that takes the place of a model call.
     pub call: CallId,
@@ -208,7 +208,7 @@ impl StepStatus {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExecutionView {
-    /// The id of the execution.
+    /// As `execute.show` and `execute.cancel` take it.
     pub execution_id: ExecutionId,
     /// The client's name for the request.
     pub request_id: IdempotencyKey,
@@ -235,7 +235,7 @@ pub struct ExecutionView {
     /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorBody>,
-    /// The steps.
+    /// One for each step of the plan, in its order, also those that have not begun.
     pub steps: Vec<ExecutionStep>,
 }
 
@@ -289,7 +289,7 @@ pub struct StepApproval {
     pub action: Digest,
     /// When the request expires.
     pub expires: Timestamp,
-    /// Who decided.
+    /// The person who approved or denied, as the node knows them. Absent if no person has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<String>,
 }

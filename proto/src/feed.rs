@@ -61,32 +61,32 @@ pub enum EventBody {
     },
     /// The first call of a turn has begun.
     TurnStarted {
-        /// The session.
+        /// Whose message began it.
         session: EntityId,
-        /// The turn.
+        /// The turn that is running from now on.
         turn: TurnId,
     },
     /// A tool call waits for a person.
     ApprovalAsked {
-        /// The session.
+        /// The session whose agent asks.
         session: EntityId,
-        /// The call.
+        /// As `approvals.show` takes it.
         call: CallId,
-        /// The tool.
+        /// What would run.
         tool: ToolName,
     },
     /// A turn has ended and is in the journal. The event may repeat after a crash.
     TurnEnded {
-        /// The session.
+        /// Whose message began it.
         session: EntityId,
-        /// The turn.
+        /// The turn that is over.
         turn: TurnId,
         /// How it ended, for example `completed`.
         outcome: String,
     },
     /// A node has taken over an entity from another.
     Claimed {
-        /// The session.
+        /// The entity, of any kind. The name is older than other kinds.
         session: EntityId,
         /// The process that had it.
         from: ProcessId,
@@ -95,19 +95,19 @@ pub enum EventBody {
     },
     /// A node has lost an entity to another, and no longer writes its journal.
     Fenced {
-        /// The session.
+        /// The entity, of any kind. The name is older than other kinds.
         session: EntityId,
     },
     /// An entity is out of service until a person decides.
     Quarantined {
-        /// The session.
+        /// The entity, of any kind. The name is older than other kinds.
         session: EntityId,
-        /// The reason.
+        /// A short text for people; the journal has it whole.
         reason: String,
     },
     /// An operator deleted an entity that was out of service, with what waited for it.
     Discarded {
-        /// The session.
+        /// The entity, of any kind. The name is older than other kinds.
         session: EntityId,
         /// Who deleted it.
         by: String,
@@ -126,45 +126,45 @@ pub enum EventBody {
     },
     /// An agent was paused on every node.
     AgentPaused {
-        /// The agent.
+        /// By its name in the configuration. It starts no new turns.
         agent: AgentName,
         /// Who paused it, and why.
         pause: AgentPause,
     },
     /// A paused agent was resumed on every node.
     AgentResumed {
-        /// The agent.
+        /// By its name in the configuration.
         agent: AgentName,
         /// Who resumed it.
         by: String,
     },
     /// The warning share of a limit of spending is spent. The event may repeat after a crash.
     BudgetWarned {
-        /// The account.
+        /// `cluster`, `agent:NAME` or `user:CHANNEL:ACCOUNT:PEER`.
         account: AccountKey,
         /// Which limit.
         of: LimitKey,
         /// What is spent: micro-dollars, tokens or model calls.
         spent: u64,
-        /// The limit.
+        /// The most that may be spent, in the same unit.
         limit: u64,
     },
     /// Nothing more of a limit of spending is granted until a person allows it, or its window ends. The event
     /// may repeat after a crash.
     BudgetAsked {
-        /// The account.
+        /// `cluster`, `agent:NAME` or `user:CHANNEL:ACCOUNT:PEER`.
         account: AccountKey,
         /// Which limit.
         of: LimitKey,
         /// What is spent: micro-dollars, tokens or model calls.
         spent: u64,
-        /// The limit.
+        /// The most that may be spent, in the same unit.
         limit: u64,
     },
     /// Calls have cost more than they had reserved: nothing more of this limit is granted until a person
     /// allows it. The event may repeat after a crash.
     BudgetOver {
-        /// The account.
+        /// `cluster`, `agent:NAME` or `user:CHANNEL:ACCOUNT:PEER`.
         account: AccountKey,
         /// Which limit.
         of: LimitKey,

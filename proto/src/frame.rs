@@ -21,7 +21,7 @@ use crate::{
 /// A frame's place in its turn; as text, the cursor that a client resumes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FrameKey {
-    /// The turn.
+    /// The turn that clients see a piece of.
     pub turn: TurnId,
     /// The model call. A turn's last frames belong to its last call.
     pub call: CallId,

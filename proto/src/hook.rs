@@ -144,7 +144,7 @@ impl HookTrail {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HookBlock {
-    /// The hook.
+    /// The first that blocked; those after it were not asked.
     pub hook: HookName,
     /// Why, for people and for the model.
     pub reason: String,
@@ -154,7 +154,7 @@ pub struct HookBlock {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PassedOver {
-    /// The hook.
+    /// The hook that hung, died or wrote invalid output.
     pub hook: HookName,
     /// The reason.
     pub fault: HookFault,
@@ -204,9 +204,9 @@ impl HookSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ModelHooked {
-    /// The turn.
+    /// The turn that makes the model call.
     pub turn: TurnId,
-    /// The call.
+    /// The model call that is not sent before this event.
     pub call: CallId,
     /// The digest of the request that the hooks judged.
     pub request: Digest,
@@ -222,9 +222,9 @@ pub struct ModelHooked {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolHooked {
-    /// The turn.
+    /// The turn whose model asked for the tool.
     pub turn: TurnId,
-    /// The call.
+    /// The tool call that does not begin before this event.
     pub call: CallId,
     /// The arguments, if a hook changed them.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -30,13 +30,13 @@ pub struct Job {
     pub capability: Capability,
     /// Whose session's inbox takes the result.
     pub session: SessionKey,
-    /// Of which turn.
+    /// The turn that asked for it, and may wait for it.
     pub turn: TurnId,
     /// Which call of it.
     pub call: CallId,
     /// Echoed by the result: the event that asked for it.
     pub nonce: EventId,
-    /// The tool.
+    /// What a runner runs, by the name that the model called.
     pub tool: ToolName,
     /// Its arguments: a JSON object that fits the tool's schema.
     pub arguments: String,
@@ -94,7 +94,7 @@ pub enum JobState {
     },
     /// It has ended.
     Done {
-        /// How.
+        /// As the result in the inbox of the session has it.
         outcome: ToolOutcome,
     },
     /// A run may or may not have happened, and only a person may try again.

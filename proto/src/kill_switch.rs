@@ -76,7 +76,7 @@ pub enum SwitchRecord {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SwitchAck {
-    /// The process.
+    /// One of those that were alive when the kill switch was set or cleared.
     pub process: ProcessId,
     /// The name of its node.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -37,7 +37,7 @@ pub enum EntryType {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LedgerEntry {
-    /// The turn.
+    /// The turn in which the agent wrote it.
     pub turn: TurnId,
     /// The tool call that wrote it.
     pub call: CallId,
@@ -72,7 +72,7 @@ pub struct LedgerShow {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LedgerView {
-    /// The session.
+    /// Its readable key.
     pub session: String,
     /// How many entries the ledger has.
     pub total: u64,

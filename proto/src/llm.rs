@@ -346,15 +346,15 @@ impl ModelFailure {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UsageRecord {
-    /// The session.
+    /// The session whose turn made the call.
     pub session: EntityId,
-    /// The agent.
+    /// The agent that answers in that session.
     pub agent: AgentName,
-    /// The model.
+    /// The model that was asked, as `PROVIDER/MODEL`.
     pub model: ModelRef,
-    /// The turn.
+    /// The turn that needed it.
     pub turn: TurnId,
-    /// The call.
+    /// With `attempt`, the key by which records that come twice are counted once.
     pub call: CallId,
     /// Which try at it.
     pub attempt: Attempt,

@@ -106,7 +106,7 @@ pub struct FileRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ContentNote {
-    /// The blob.
+    /// The digest of the content, which is its place in the blob store.
     pub blob: Digest,
     /// When the content was stored last.
     pub at: Timestamp,

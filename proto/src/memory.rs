@@ -87,7 +87,7 @@ pub struct MemorySource {
     /// Which of the points that this event gave.
     #[serde(default)]
     pub part: u32,
-    /// When.
+    /// The time of that event.
     pub at: Timestamp,
 }
 

@@ -75,7 +75,7 @@ pub enum MemoryInput {
     },
     /// Masks points: they are not shown and not recalled any more.
     Forget {
-        /// Which.
+        /// Those to mask.
         points: Vec<MemoryPointId>,
         /// Who wants it.
         by: String,
@@ -118,7 +118,7 @@ grammar! {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PointAdded {
-    /// The point.
+    /// Live from this event on.
     pub point: MemoryPoint,
     /// The live points that say something else of the same subject and predicate. From this event on they are not
     /// recalled.
@@ -132,7 +132,7 @@ pub struct PointAdded {
 pub struct PointRefused {
     /// The point that the source would have given.
     pub point: MemoryPointId,
-    /// Why.
+    /// Whether there is no room for it, or it breaks a limit.
     pub reason: PointRefusal,
 }
 
@@ -151,7 +151,7 @@ pub enum PointRefusal {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PointsMasked {
-    /// Which.
+    /// Not live from this event on. A purge of the journal removes their texts.
     pub points: Vec<MemoryPointId>,
     /// Who wanted it.
     pub by: String,

@@ -162,7 +162,7 @@ pub struct MemoryList {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MemoryStats {
-    /// The memory.
+    /// Its key, such as `default/all`.
     pub memory: MemoryKey,
     /// Its entity, as `journal.show` takes it.
     pub entity: EntityId,
@@ -197,7 +197,7 @@ pub struct MemoryStats {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StoredMemory {
-    /// Which store.
+    /// The node's own index is `local`.
     pub store: String,
     /// The event up to which it has the memory.
     pub upto: u64,
@@ -223,7 +223,7 @@ pub struct MemoryLayers {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MemoryPoints {
-    /// The memory.
+    /// Its key, such as `default/all`.
     pub memory: MemoryKey,
     /// Its points, in the order in which they were added. With `all`, those that left come first.
     pub points: Vec<MemoryPointView>,
@@ -291,7 +291,7 @@ pub struct RecallScore {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MemoryStoreView {
-    /// Which store.
+    /// The node's own index is `local`.
     pub store: String,
     /// Up to which position the feed of journals was followed.
     pub upto: Position,
@@ -377,7 +377,7 @@ pub struct MemoryPutView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MemoryForgetView {
-    /// The memory.
+    /// Its key, such as `default/all`.
     pub memory: MemoryKey,
     /// How many points are not recalled any more.
     pub forgotten: u32,
@@ -400,7 +400,7 @@ pub struct MemoryForgetView {
 /// A memory as the bucket lists it. The memory writes it under [`crate::subject::memory_key`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedMemory {
-    /// Which memory.
+    /// Its key, from which the id of its entity follows.
     pub memory: MemoryKey,
 }
 

@@ -283,7 +283,7 @@ macro_rules! methods {
 
 /// A method as a type, with what it takes and answers. [`calls`] has one for each method.
 pub trait Call {
-    /// Which method.
+    /// The row of the table that this type is made from.
     const METHOD: Method;
     /// Its parameters.
     type Params: Serialize + Sync;

@@ -59,7 +59,7 @@ pub enum SchemaStyle {
     Words,
     /// In words, and as any JSON object (`response_format` of type `json_object`).
     JsonObject,
-    /// As the schema (`json_schema`).
+    /// In the request, as `response_format` of type `json_schema`.
     JsonSchema,
     /// As the schema in requests without tools, else in words: the model could call no tools.
     JsonSchemaAlone,

@@ -14,9 +14,9 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ModelBegun {
-    /// The turn.
+    /// The turn that needs a reply.
     pub turn: TurnId,
-    /// The call.
+    /// Its id, the same for each attempt at it.
     pub call: CallId,
     /// The number of the attempt, from 1.
     pub attempt: Attempt,
@@ -38,7 +38,7 @@ pub struct ModelBegun {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ModelDone {
-    /// The call.
+    /// The call that `model_begun` began.
     pub call: CallId,
     /// The number of the attempt, from 1.
     pub attempt: Attempt,
@@ -62,7 +62,7 @@ pub struct ModelDone {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ModelFailed {
-    /// The call.
+    /// The call that failed, begun or not.
     pub call: CallId,
     /// The number of the attempt, from 1.
     pub attempt: Attempt,
@@ -79,7 +79,7 @@ pub struct ModelFailed {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ModelGaveWay {
-    /// The call.
+    /// The call that goes on with another attempt.
     pub call: CallId,
     /// The number of the attempt, from 1.
     pub attempt: Attempt,

@@ -81,7 +81,7 @@ pub struct RouteTaken {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RouteView {
-    /// The agent.
+    /// The agent that answers in this session.
     pub agent: AgentName,
     /// The model that is asked.
     pub model: ModelRef,

@@ -27,7 +27,7 @@ pub use crate::role::NodeRole;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Heartbeat {
-    /// The process.
+    /// The sender. A restarted node has another one.
     pub process: ProcessId,
     /// The name of its node.
     pub node: NodeName,
@@ -132,17 +132,17 @@ impl Heartbeat {
 pub enum Hearsay {
     /// There was no listener when the sender asked it.
     Suspected {
-        /// The process.
+        /// The process that did not answer.
         process: ProcessId,
     },
     /// There was no listener twice, while the server that it was connected to was alive.
     Gone {
-        /// The process.
+        /// The process that has ended.
         process: ProcessId,
     },
     /// The sender holds this process dead. Sent when a process joins that has never heard of it.
     Dead {
-        /// The process.
+        /// The process that the receiver must not believe alive.
         process: ProcessId,
     },
 }
@@ -225,7 +225,7 @@ pub enum NodeRequest {
     Ping,
     /// Asks whether the process works on this input.
     Ask {
-        /// The entity.
+        /// The entity that should handle the input.
         entity: EntityId,
         /// Its input.
         input: InputId,
@@ -236,14 +236,14 @@ pub enum NodeRequest {
     /// Asks the process to serve this entity: its last owner gave it up, or the sender cannot read it.
     /// Answered like `Ask` if its actor runs there, otherwise `Ok` if the process serves it now, else `NotMine`.
     Ring {
-        /// The entity.
+        /// The entity to serve from now on.
         entity: EntityId,
         /// One of its waiting inputs.
         input: InputId,
     },
     /// The process lost the entity, and must stop its paid work.
     Fenced {
-        /// The entity.
+        /// The entity that has another owner.
         entity: EntityId,
         /// The epoch that is in force now.
         epoch: Epoch,
@@ -259,7 +259,7 @@ pub enum NodeRequest {
     Tree,
     /// Cancels a job. Not answered.
     CancelJob {
-        /// The job.
+        /// The job whose run is to end, if it runs there.
         job: JobId,
     },
     /// An operator has set or cleared a kill switch: the process reads its record now. Answered `Latched`.
@@ -272,7 +272,7 @@ pub enum NodeRequest {
     },
     /// Asks for the output of a job that the process runs. Answered `JobLog`, or `NotMine`.
     JobLog {
-        /// The job.
+        /// The job whose run writes the output.
         job: JobId,
         /// Only lines after this number.
         after: u64,
@@ -292,7 +292,7 @@ pub enum NodeRequest {
     /// The vectors of these texts, from a provider of models; workers alone ask one. Answered `Embedded` or
     /// `NotEmbedded`.
     Embed {
-        /// Which.
+        /// The model, and the texts in the order of the vectors.
         request: EmbedTexts,
     },
     /// An account says how things stand between it and the process. Not answered: who hears nothing asks
@@ -305,7 +305,7 @@ pub enum NodeRequest {
     Frames {
         /// The session.
         entity: EntityId,
-        /// The turn.
+        /// The turn whose frames are wanted.
         turn: TurnId,
     },
 }

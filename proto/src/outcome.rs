@@ -25,7 +25,7 @@ pub enum TurnOutcome {
     },
     /// The model call failed.
     Failed {
-        /// How.
+        /// Its class, and what the provider said.
         failure: ModelFailure,
     },
     /// A client cancelled it.
@@ -37,7 +37,7 @@ pub enum TurnOutcome {
     },
     /// It made the same tool call over and over.
     Looped {
-        /// The tool.
+        /// By the name that the model called.
         tool: String,
         /// How often.
         times: u32,
@@ -59,7 +59,7 @@ pub enum TurnOutcome {
     },
     /// Its time, or that of a step, was over.
     TimedOut {
-        /// Whose.
+        /// Whether that of a tool's call, its runner, a step or the whole turn was over.
         level: TimeLevel,
         /// Which limit it was, and where it is set.
         detail: String,
@@ -86,7 +86,7 @@ pub enum TurnOutcome {
         unit: BudgetUnit,
         /// What was spent.
         used: u64,
-        /// The limit.
+        /// The most that may be spent, in `unit`.
         limit: u64,
         /// What the call needed at least.
         needed: u64,
@@ -100,7 +100,7 @@ pub enum TurnOutcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TurnDone {
-    /// The turn.
+    /// The turn that is over.
     pub turn: TurnId,
     /// How the turn ended.
     pub outcome: TurnOutcome,
@@ -110,7 +110,7 @@ pub struct TurnDone {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Settled {
-    /// The turn.
+    /// The turn to bill for.
     pub turn: TurnId,
     /// The tokens of all calls whose end is known.
     pub usage: Usage,

@@ -30,7 +30,7 @@ pub struct NodeList {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeadView {
-    /// The process.
+    /// The process that is held dead. A restarted node has another one.
     pub process: ProcessId,
     /// The name of its node, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -141,7 +141,7 @@ pub struct TreeView {
 pub struct FeedRow {
     /// The number of the event at this node.
     pub n: u64,
-    /// The event.
+    /// With the node and the time, and no text of a conversation.
     pub event: ClusterEvent,
 }
 

@@ -77,11 +77,11 @@ pub struct Policy {
 pub struct Action {
     /// The session, and so the agent.
     pub session: SessionKey,
-    /// The turn.
+    /// The turn whose model, or plan, asked for the call.
     pub turn: TurnId,
     /// The tool call.
     pub call: CallId,
-    /// The tool.
+    /// What would run, by the name that rules have.
     pub tool: ToolName,
     /// The digest of the image, command, environment or description behind the tool.
     pub pin: Option<Digest>,
@@ -110,7 +110,7 @@ pub enum Decision {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Decided {
-    /// The decision.
+    /// To approve or to deny.
     pub decision: Decision,
     /// Who decided, as the gateway knows them.
     pub by: String,

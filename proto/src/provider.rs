@@ -158,7 +158,7 @@ pub struct ProviderView {
     pub kind: ProviderKind,
     /// The name of the node.
     pub node: NodeName,
-    /// The process.
+    /// The node's present one: a restarted node has another one.
     pub process: ProcessId,
     /// Whether the provider works.
     pub status: ProviderStatus,
@@ -295,7 +295,7 @@ impl ScoreView {
 pub struct CandidateView {
     /// The name of the node.
     pub node: NodeName,
-    /// The process.
+    /// The node's present one: a restarted node has another one.
     pub process: ProcessId,
     /// Whether it can run all steps now.
     pub eligible: bool,

@@ -14,7 +14,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Recalled {
-    /// The turn.
+    /// The turn that is shown this.
     pub turn: TurnId,
     /// Standing instructions, the newest first: shown in every turn, and not searched for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -38,7 +38,7 @@ pub struct Recalled {
 pub struct RecalledPoint {
     /// The memory that has it.
     pub memory: MemoryKey,
-    /// Which point.
+    /// As `memory.forget` takes it.
     pub point: MemoryPointId,
     /// What kind of thing it says.
     pub layer: MemoryLayer,

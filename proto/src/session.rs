@@ -43,7 +43,7 @@ pub enum SessionInput {
     Steer(UserMessage),
     /// Ends a turn. It has no effect on a turn that has ended.
     Cancel {
-        /// The turn.
+        /// The turn to end.
         turn: TurnId,
     },
     /// The result of a tool call that another process ran.
@@ -56,12 +56,12 @@ pub enum SessionInput {
     Execute(Plan),
     /// Gives more steps to a turn that has used up its own. It has no effect on other turns.
     Continue {
-        /// The turn.
+        /// The turn that waits at its limit of steps.
         turn: TurnId,
     },
     /// A timer has fired. The timer of a tool call has the bits of the call's id.
     TimerFired {
-        /// The timer.
+        /// Its id, by which the state finds what it was set for.
         timer: TimerId,
     },
     /// Ends what runs, then deletes the session and its personal data.
@@ -72,7 +72,7 @@ pub enum SessionInput {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolResult {
-    /// The call.
+    /// The call that waits for this result.
     pub call: CallId,
     /// The event that began the call. A result for another event is ignored.
     pub nonce: EventId,
@@ -84,7 +84,7 @@ pub struct ToolResult {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ApprovalDecided {
-    /// The call.
+    /// The call that waits for a person.
     pub call: CallId,
     /// The digest of the action that the person saw.
     pub action: Digest,
@@ -99,7 +99,7 @@ pub struct ApprovalDecided {
 pub enum ToolEnd {
     /// The outcome is known.
     Known {
-        /// The outcome.
+        /// What the tool answered, or how it failed.
         outcome: ToolOutcome,
     },
     /// It is unknown whether the call had an effect. It is not made again.
@@ -174,9 +174,9 @@ grammar! {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Profile {
-    /// The agent.
+    /// Its name in the configuration. The session's key begins with it.
     pub agent: AgentName,
-    /// The model.
+    /// The model that is asked, as `PROVIDER/MODEL`, unless a message or a route chooses another one.
     pub model: ModelRef,
     /// The system prompt.
     #[serde(default)]
@@ -282,9 +282,9 @@ fn is_usual_guard(guard: &LoopGuard) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ApprovalAsked {
-    /// The turn.
+    /// The turn that waits.
     pub turn: TurnId,
-    /// The call.
+    /// The tool call that does not begin before a person allows it.
     pub call: CallId,
     /// The digest of the action to decide about.
     pub action: Digest,
@@ -297,9 +297,9 @@ pub struct ApprovalAsked {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ApprovalGiven {
-    /// The turn.
+    /// The turn that waited.
     pub turn: TurnId,
-    /// The call.
+    /// The tool call that may begin now, or never begins.
     pub call: CallId,
     /// The digest of the action that the decision is about.
     pub action: Digest,
@@ -311,7 +311,7 @@ pub struct ApprovalGiven {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StepLimitReached {
-    /// The turn.
+    /// The turn that waits for `chat.continue`.
     pub turn: TurnId,
     /// How many steps the turn had.
     pub limit: u32,
@@ -321,9 +321,9 @@ pub struct StepLimitReached {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolAsked {
-    /// The turn.
+    /// The turn whose model, or plan, asked for it.
     pub turn: TurnId,
-    /// The call.
+    /// The tool call that may run from this event on.
     pub call: CallId,
     /// The tool. The model's reply has the arguments.
     pub tool: ToolName,
@@ -336,9 +336,9 @@ pub struct ToolAsked {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolDone {
-    /// The turn.
+    /// The turn whose model gets the outcome.
     pub turn: TurnId,
-    /// The call.
+    /// The tool call, which `tool_asked` began unless it was refused.
     pub call: CallId,
     /// The outcome. Absent if an input brought it; that input has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -352,9 +352,9 @@ pub struct ToolDone {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolUncertain {
-    /// The turn.
+    /// The turn that goes on with this.
     pub turn: TurnId,
-    /// The call.
+    /// The call that `tool_asked` began. It is not made again.
     pub call: CallId,
     /// What is known about the call. Absent if an input brought it; that input has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -365,7 +365,7 @@ pub struct ToolUncertain {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReplyRefused {
-    /// The turn.
+    /// The turn that goes on with a corrected reply, or ends as `schema_failed`.
     pub turn: TurnId,
     /// The model call whose text does not fit.
     pub call: CallId,
@@ -377,7 +377,7 @@ pub struct ReplyRefused {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Reply {
-    /// The turn.
+    /// The turn that the user asked in.
     pub turn: TurnId,
     /// The model call whose text is the reply.
     pub call: CallId,

@@ -8,7 +8,7 @@ use crate::id::{Digest, TurnId};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SkillsActivated {
-    /// The turn.
+    /// The turn whose message has the triggers.
     pub turn: TurnId,
     /// The skills, in the order in which they are shown.
     pub skills: Vec<ActiveSkill>,

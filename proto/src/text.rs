@@ -11,7 +11,7 @@ use crate::id::Digest;
 pub enum Text {
     /// In place; at most [`crate::limits::INLINE_BYTES`].
     Inline {
-        /// The text.
+        /// UTF-8, as it was written.
         text: String,
     },
     /// In the blob store.

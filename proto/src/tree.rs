@@ -13,7 +13,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProcessTree {
-    /// The process.
+    /// The process whose actors these are.
     pub process: ProcessId,
     /// The name of the node.
     pub node: NodeName,

@@ -135,7 +135,7 @@ pub struct Lagged {
     pub message: String,
 }
 
-/// How a stream ends.
+/// The data of `done`, the last event of every stream (GATE-2).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StreamEnd {

@@ -31,7 +31,7 @@ pub struct Followed(pub Vec<Position>);
 /// What a day may hold before it counts further keys together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DayBounds {
-    /// Rows.
+    /// Different [`UsageKey`]s; further calls count for [`NO_USER`].
     pub rows: usize,
     /// Bytes of the names in all rows.
     pub bytes: usize,
@@ -50,7 +50,7 @@ pub struct UsageDay {
 /// Whose calls are counted together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct UsageKey {
-    /// The agent.
+    /// Its name in the configuration.
     pub agent: AgentName,
     /// `CHANNEL:ACCOUNT:PEER` of the session, without the conversation, or [`NO_USER`].
     pub user: String,
@@ -141,7 +141,7 @@ pub struct UsageView {
 pub struct UsageRow {
     /// A day, an agent, a user or a model.
     pub name: String,
-    /// The calls.
+    /// How many there were, how they ended, and what they used.
     #[serde(flatten)]
     pub calls: Calls,
 }
@@ -184,16 +184,16 @@ pub struct UsageCalls {
 pub struct UsageCall {
     /// When it ended. Of one without a known end: when that was found.
     pub at: Timestamp,
-    /// The session.
+    /// The id of its entity. A deleted session has no rows.
     pub session: EntityId,
     /// The turn. Absent if the call was never begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<TurnId>,
-    /// The call.
+    /// All attempts at it have the same id.
     pub call: CallId,
     /// Which attempt at it, from 1. 0 if it was never begun.
     pub attempt: Attempt,
-    /// The agent.
+    /// Its name in the configuration.
     pub agent: AgentName,
     /// `CHANNEL:ACCOUNT:PEER`; `-` for requests that name no user.
     pub user: String,
@@ -243,7 +243,7 @@ pub struct UsageAuditParams {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UsageAudit {
-    /// The day.
+    /// In UTC, as `2026-11-25`.
     pub day: String,
     /// What `usage.show` has of it.
     pub counted: Calls,
@@ -267,7 +267,7 @@ pub struct UsageAudit {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AuditRow {
-    /// The agent.
+    /// Its name in the configuration when the calls were made.
     pub agent: AgentName,
     /// The user. `*` if the day has too many rows to compare each: then all rows of the agent are one.
     pub user: String,

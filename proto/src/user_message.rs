@@ -56,7 +56,7 @@ pub struct UserMessage {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum KeptChoice {
-    /// The model.
+    /// Which one answers.
     Model,
     /// How much the model thinks.
     Reasoning,

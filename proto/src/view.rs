@@ -287,7 +287,7 @@ pub struct QuarantineList {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QuarantineView {
-    /// The session.
+    /// The entity, as `quarantine.list` shows it.
     pub session: QuarantineRow,
     /// Parked inputs, then waiting ones, each oldest first, with their bodies.
     pub inputs: Vec<ParkedRow>,
@@ -444,7 +444,7 @@ impl fmt::Debug for TicketView {
 pub struct ReplyView {
     /// The session's readable key.
     pub session: String,
-    /// The turn.
+    /// The turn that this message began or joined.
     pub turn: TurnId,
     /// The whole reply.
     pub text: String,
@@ -463,7 +463,7 @@ pub struct ReplyView {
 pub struct AcceptedView {
     /// The session's readable key.
     pub session: String,
-    /// The turn.
+    /// The turn that this message began or joined.
     pub turn: TurnId,
     /// The position to resume from, if the connection breaks.
     pub cursor: FrameKey,

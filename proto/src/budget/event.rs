@@ -40,9 +40,9 @@ pub struct BudgetSet {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BudgetAllowed {
-    /// Who.
+    /// The person who allows it, in words for people.
     pub by: String,
-    /// Of which limit.
+    /// The unit and the window whose limit it is.
     pub limit: LimitKey,
     /// In which window.
     pub window: WindowNumber,
@@ -52,11 +52,11 @@ pub struct BudgetAllowed {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BudgetGranted {
-    /// Which process.
+    /// The only process that may spend it.
     pub process: ProcessId,
     /// Its number for the slice.
     pub number: u64,
-    /// Of which limit.
+    /// The unit and the window whose limit is granted from.
     pub limit: LimitKey,
     /// In which window.
     pub window: WindowNumber,
@@ -68,7 +68,7 @@ pub struct BudgetGranted {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BudgetWarned {
-    /// Of which limit.
+    /// The unit and the window whose limit it is.
     pub limit: LimitKey,
     /// In which window.
     pub window: WindowNumber,
@@ -82,7 +82,7 @@ pub struct BudgetWarned {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BudgetAsked {
-    /// Of which limit.
+    /// The unit and the window whose limit it is.
     pub limit: LimitKey,
     /// In which window.
     pub window: WindowNumber,
@@ -96,7 +96,7 @@ pub struct BudgetAsked {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BudgetOver {
-    /// Of which limit.
+    /// The unit and the window whose limit it is.
     pub limit: LimitKey,
     /// In which window.
     pub window: WindowNumber,
@@ -108,7 +108,7 @@ pub struct BudgetOver {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WindowBegun {
-    /// Of which limit.
+    /// The unit and the window whose count begins at zero again.
     pub limit: LimitKey,
     /// The window that begins.
     pub window: WindowNumber,

@@ -14,13 +14,13 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Hold {
-    /// Of which account.
+    /// The account that the call spends from: `cluster`, `agent:NAME` or `user:CHANNEL:ACCOUNT:PEER`.
     pub account: AccountKey,
-    /// Of which limit.
+    /// The unit and the window of the account that it is reserved in.
     pub limit: LimitKey,
     /// From which slice.
     pub number: u64,
-    /// Of which window.
+    /// The period that it counts in.
     pub window: WindowNumber,
     /// How much.
     pub amount: u64,
@@ -31,7 +31,7 @@ pub struct Hold {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BudgetHeld {
-    /// The call.
+    /// The model call that may cost this much.
     pub call: CallId,
     /// The number of the attempt, from 1.
     pub attempt: Attempt,

@@ -19,7 +19,7 @@ pub enum BudgetInput {
     },
     /// A process asks for slices, and reports about those that it has.
     Ask {
-        /// Which process.
+        /// The process that is to spend them. Its answer is a [`ProcessStanding`].
         process: ProcessId,
         /// For what.
         asks: Vec<SliceAsk>,
@@ -29,16 +29,16 @@ pub enum BudgetInput {
     },
     /// A process reports about its slices.
     Report {
-        /// Which process.
+        /// The process that spent them.
         process: ProcessId,
         /// What it says of each.
         reports: Vec<SliceReport>,
     },
     /// A person allows more to be granted, up to the limit, in this window.
     Allow {
-        /// Who.
+        /// The person who allows it, in words for people.
         by: String,
-        /// Of which limit.
+        /// The unit and the window that it is allowed in.
         limit: LimitKey,
         /// In which window; it has no effect on another one.
         window: WindowNumber,
@@ -59,9 +59,9 @@ pub enum LimitSource {
     Configured,
     /// The built-in default, because no configuration has a limit.
     BuiltIn,
-    /// A person.
+    /// Someone at the API or the command line.
     Person {
-        /// Who.
+        /// In words for people; it decides nothing.
         name: String,
     },
 }
@@ -72,7 +72,7 @@ pub enum LimitSource {
 pub struct SliceAsk {
     /// The process's number for the slice: higher than any that it asked for before.
     pub number: u64,
-    /// Of which limit.
+    /// The unit and the window to spend from.
     pub limit: LimitKey,
     /// What the first waiting call can cost at most.
     pub call: u64,
@@ -116,7 +116,7 @@ impl SliceReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProcessStanding {
-    /// Which account.
+    /// The account that says this.
     pub account: AccountKey,
     /// Where the account's journal is; an earlier standing than one that came before has no effect.
     pub version: u64,
@@ -132,7 +132,7 @@ pub struct ProcessStanding {
 pub struct GrantedSlice {
     /// The process's number for it.
     pub number: u64,
-    /// Of which limit.
+    /// The unit and the window that it is spent from.
     pub limit: LimitKey,
     /// In which window.
     pub window: WindowNumber,
@@ -148,9 +148,9 @@ pub struct GrantedSlice {
 pub struct AskAnswer {
     /// The process's number for the slice.
     pub number: u64,
-    /// Of which limit.
+    /// The unit and the window that it asked for.
     pub limit: LimitKey,
-    /// Why.
+    /// What keeps it from getting one.
     pub verdict: AskVerdict,
     /// The other process that may still spend the most of the limit, if the ask waits for what comes back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -168,14 +168,14 @@ pub enum AskVerdict {
     NeedsPerson {
         /// What the window has spent.
         spent: u64,
-        /// The limit.
+        /// In the unit that was asked for: micro-dollars, tokens or model calls.
         limit: u64,
     },
     /// So much is spent that the call cannot be made, whatever comes back.
     SpentOut {
         /// What the window has spent.
         spent: u64,
-        /// The limit.
+        /// In the unit that was asked for: micro-dollars, tokens or model calls.
         limit: u64,
     },
     /// The account has no such limit any more.

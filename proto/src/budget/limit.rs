@@ -74,7 +74,7 @@ pub enum LimitError {
     /// No such unit.
     #[error("`{0}` is no unit of a budget; write `usd`, `tokens` or `loops`")]
     Unit(String),
-    /// Too many.
+    /// So many limits, and [`LIMITS_MOST`] are possible.
     #[error("{0} limits are too many for one account; it has at most {LIMITS_MOST}")]
     TooMany(usize),
     /// The same limit twice.

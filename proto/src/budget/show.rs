@@ -107,7 +107,7 @@ pub struct BudgetList {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AccountView {
-    /// Which account.
+    /// `cluster`, `agent:NAME` or `user:CHANNEL:ACCOUNT:PEER`.
     pub account: AccountKey,
     /// Where its limits come from.
     pub origin: LimitOrigin,
@@ -183,7 +183,7 @@ pub struct LimitView {
     pub holders: Vec<SliceHolderView>,
 }
 
-/// The state of a limit.
+/// How far a limit is spent, and whether a person has to act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -204,7 +204,7 @@ pub enum LimitState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SliceHolderView {
-    /// The process.
+    /// The process that may spend this part, and no other process may.
     pub process: ProcessId,
     /// The name of its node. Absent if it is not known any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -222,7 +222,7 @@ pub struct SliceHolderView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AskingBudget {
-    /// Of which account.
+    /// The account that grants nothing more: `cluster`, `agent:NAME` or `user:CHANNEL:ACCOUNT:PEER`.
     pub account: AccountKey,
     /// The limit. Its state is `needs_person` or `over`.
     pub limit: LimitView,
@@ -232,11 +232,11 @@ pub struct AskingBudget {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AccountChange {
-    /// When.
+    /// The time of the change, as the account's journal has it.
     pub at: Timestamp,
-    /// Who.
+    /// A person, a configuration file or the built-in default.
     pub by: LimitSource,
-    /// What.
+    /// The kind of change, with the limit if it was about one.
     pub what: ChangeKind,
 }
 
@@ -254,7 +254,7 @@ pub enum ChangeKind {
     Reset,
     /// More was allowed, up to the limit, until the window ended.
     Allowed {
-        /// Of which limit.
+        /// The unit and the window that more was allowed in.
         limit: LimitKey,
     },
 }
@@ -283,9 +283,9 @@ pub struct BudgetExplainView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExplainedLimit {
-    /// Of which account.
+    /// One that the call spends from: `cluster`, `agent:NAME` or `user:CHANNEL:ACCOUNT:PEER`.
     pub account: AccountKey,
-    /// The limit.
+    /// How it is now: what is spent, what processes have, and when its window ends.
     pub limit: LimitView,
     /// What the call needs of it at least: with 256 tokens of output.
     pub needs: u64,
@@ -337,7 +337,7 @@ pub struct ReconcileView {
 pub struct ClosedSlice {
     /// The process that had it.
     pub process: ProcessId,
-    /// Of which limit.
+    /// The unit and the window that it belonged to.
     pub limit: LimitKey,
     /// What it had counted for.
     pub counted: u64,

@@ -32,7 +32,7 @@ pub struct SpentLimit<'a> {
     pub unit: BudgetUnit,
     /// What was spent.
     pub used: u64,
-    /// The limit.
+    /// In `unit`; money in micro-dollars.
     pub limit: u64,
     /// What the call needed at least.
     pub needed: u64,

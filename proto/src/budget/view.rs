@@ -9,7 +9,7 @@ use super::{AccountKey, BudgetLimit};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BudgetView {
-    /// Which account.
+    /// `cluster`, `agent:NAME` or `user:CHANNEL:ACCOUNT:PEER`.
     pub account: AccountKey,
     /// The limits in force.
     pub limits: Vec<BudgetLimit>,

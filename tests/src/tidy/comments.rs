@@ -1,7 +1,5 @@
 //! Comments on items: each says more than the item's name.
 
-use std::collections::BTreeMap;
-
 use super::{Check, File, Findings};
 
 /// Words that add nothing to a name.
@@ -10,32 +8,17 @@ const FILLERS: [&str; 15] = [
     "whose", "why",
 ];
 
-/// Folders with comments that only repeat names, and how many are left. They describe fields of answers
-/// in the API's document, and rustc asks for one on every public item of that crate. Write the shape, the
-/// unit or the reason instead, and lower the number.
-const LEFT: [(&str, usize); 1] = [("proto/src/", 191)];
-
 pub(super) const COMMENTS_SAY_MORE_THAN_NAMES: Check = Check {
-    name: "no comment of an item only repeats its name; those that are left become fewer",
+    name: "no comment of an item only repeats its name: it says the shape, the unit or the reason",
     run: |tree| {
         let mut findings = Findings::default();
-        let mut left = BTreeMap::from(LEFT.map(|(folder, _)| (folder, Vec::new())));
         for file in tree.ending("rs") {
-            let folder = left.iter_mut().find(|(folder, _)| file.path.starts_with(**folder));
-            let found = folder.map_or(&mut findings.found, |(_, found)| found);
             for Described { line, comment, item } in described(file) {
                 findings.scanned += 1;
                 if repeats(comment, item) {
-                    found.push(format!("{}:{line}: `{comment}` on `{item}`", file.path));
+                    let what = format!("{}:{line}: `{comment}` on `{item}`", file.path);
+                    findings.found.push(what);
                 }
-            }
-        }
-        for (folder, count) in LEFT {
-            let found = left.remove(folder).unwrap_or_default();
-            if found.len() > count {
-                findings.found.extend(found);
-            } else if found.len() < count && !tree.files.is_empty() {
-                findings.found.push(format!("{folder}: {} are left; write that here", found.len()));
             }
         }
         findings
