@@ -26,6 +26,7 @@ pub mod models;
 pub mod options;
 pub mod paths;
 pub mod prices;
+pub mod qdrant;
 pub mod rules;
 pub mod schema_source;
 pub mod secret;

@@ -188,7 +188,7 @@ impl StoreFiller {
         let identity = store.identity().await?;
         let path = path(&self.served);
         let shown = path.display().to_string();
-        let is_kept = fs_work(&path, |path| path.exists()).await?;
+        let is_kept = fs_work(&path, Path::exists).await?;
         let is_lost = self.saved.is_some() && (!is_kept || self.store != identity);
         if is_lost {
             warn!("what the store of memories had is gone; it is filled from journals");

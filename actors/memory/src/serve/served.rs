@@ -268,7 +268,7 @@ impl ServedStore {
             match self.fill_memory_once(scope).await {
                 // Another process has put the scope from its beginning meanwhile.
                 Err(FillError::Store(StoreError::Behind { .. })) if tries < FILL_TRIES => {
-                    tries += 1
+                    tries += 1;
                 }
                 filled => return filled,
             }

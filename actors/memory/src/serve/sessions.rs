@@ -48,7 +48,7 @@ impl ServedStore {
                 Ok(false) => return Ok(()),
                 // Another process has filled the scope from its beginning meanwhile.
                 Err(FillError::Store(StoreError::Behind { .. })) if tries < FILL_TRIES => {
-                    tries += 1
+                    tries += 1;
                 }
                 Err(failure) => return Err(failure),
             }
