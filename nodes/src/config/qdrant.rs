@@ -53,11 +53,11 @@ impl Checks<'_> {
     pub(super) fn qdrant(&self) -> Result<(), ConfigError> {
         let memory = &self.config.memory;
         let section = match (memory.store, &memory.qdrant) {
-            (MemoryStoreChoice::Local, None) => return Ok(()),
-            (MemoryStoreChoice::Local, Some(_)) => {
+            (MemoryStoreChoice::Local, Some(section)) if section.url.is_some() => {
                 let hint = "set `memory.store = \"qdrant\"`, or remove the section";
                 return self.fail(&["memory", "qdrant"], "the store `local` has no server", hint);
             }
+            (MemoryStoreChoice::Local, _) => return Ok(()),
             (MemoryStoreChoice::Qdrant, section) => section.clone().unwrap_or_default(),
         };
         if !cfg!(feature = "qdrant") {

@@ -1,4 +1,5 @@
 //! Nodes whose store of memories is on a Qdrant server: the fixture that speaks its gRPC.
+#![expect(clippy::unwrap_used, reason = "helpers of tests: their panic is the test's failure")]
 
 use std::fs;
 

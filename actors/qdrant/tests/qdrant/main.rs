@@ -1,4 +1,5 @@
 //! The store on a server, over a fixture that speaks Qdrant's gRPC; the suite also over a real server.
+#![expect(clippy::unwrap_used, reason = "helpers of tests: their panic is the test's failure")]
 
 mod away;
 mod conformance;
