@@ -34,7 +34,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const AGAIN: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
 /// Bytes of an answer: what the store asks for at once is far below.
 const ANSWER_BYTES: usize = 64 << 20;
-/// Characters of what a server says that are repeated.
+/// Characters of an answer of the server that are repeated.
 const DETAIL_CHARS: usize = 300;
 
 /// Where the server is, and how it is used.

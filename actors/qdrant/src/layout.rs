@@ -60,7 +60,7 @@ pub(crate) struct PointNumber(u128);
 // === impl PointNumber ===
 
 impl PointNumber {
-    /// Of what the point is. Different parts give different ids.
+    /// From the parts that say which point it is. Different parts give different ids.
     fn of(parts: &[&str]) -> Self {
         let mut hasher = blake3::Hasher::new();
         for part in parts {

@@ -20,7 +20,7 @@ pub(crate) struct ServerPoints {
     pub(crate) connection: Connection,
     /// The collection of documents.
     pub(crate) documents: String,
-    /// The collection of what else is known of scopes.
+    /// The collection of everything else that is known of scopes.
     pub(crate) state: String,
     /// Numbers of a vector; 0 if documents have none.
     pub(crate) dimensions: usize,
@@ -31,9 +31,9 @@ pub(crate) struct ServerPoints {
 pub(crate) enum WantedParts<'a> {
     /// This part of the payload.
     Only(&'a str),
-    /// The payload.
+    /// Its payload, without its vector.
     Payload,
-    /// The payload and the vector.
+    /// Its payload with its vector.
     All,
 }
 

@@ -38,6 +38,7 @@ mod usd;
 mod validate;
 mod validate_budgets;
 mod validate_models;
+mod validate_qdrant;
 
 pub use agents::{AgentSection, BindingSection, ProviderSection};
 pub use clawnode_proto::units::{self, parse_duration};
