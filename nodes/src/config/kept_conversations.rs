@@ -26,8 +26,9 @@ impl Config {
 // === impl Checks ===
 
 impl Checks<'_> {
-    /// Refuses conversations of agents that there are not.
+    /// Refuses a store that cannot be used, and conversations of agents that there are not.
     pub(super) fn memory(&self) -> Result<(), ConfigError> {
+        self.qdrant()?;
         for name in &self.config.memory.conversations {
             let name = name.as_str();
             let known = self.config.agents.keys().map(AgentName::as_str);

@@ -147,6 +147,14 @@ fn resolve_paths(config: &mut Config, tree: &ConfigNode, file: Option<&Path>, en
     for folder in &mut config.skills.folders {
         fix(folder, &["skills", "folders"]);
     }
+    if let Some(qdrant) = &mut config.memory.qdrant {
+        let paths = [("ca", &mut qdrant.ca), ("api_key_file", &mut qdrant.api_key_file)];
+        for (name, path) in paths {
+            if let Some(path) = path {
+                fix(path, &["memory", "qdrant", name]);
+            }
+        }
+    }
     for (name, provider) in &mut config.providers {
         if let Some(path) = &mut provider.api_key_file {
             fix(path, &["providers", name, "api_key_file"]);

@@ -26,6 +26,7 @@ pub mod models;
 pub mod options;
 pub mod paths;
 pub mod prices;
+pub mod qdrant;
 pub mod rules;
 pub mod schema_source;
 pub mod secret;
@@ -37,6 +38,7 @@ mod usd;
 mod validate;
 mod validate_budgets;
 mod validate_models;
+mod validate_qdrant;
 
 pub use agents::{AgentSection, BindingSection, ProviderSection};
 pub use clawnode_proto::units::{self, parse_duration};

@@ -57,6 +57,10 @@ impl From<FillError> for ErrorBody {
                 Self::new(ErrorCode::InvalidParams, message)
             }
             FillError::Store(StoreError::Full { .. }) => Self::new(ErrorCode::Conflict, message),
+            FillError::Store(failure) if failure.is_away() => {
+                Self::new(ErrorCode::Unavailable, message)
+                    .hint("`clawnode status` says what to do; journals have everything")
+            }
             FillError::Store(_) | FillError::Followed { .. } => {
                 Self::new(ErrorCode::Unavailable, message)
                     .hint("the store is built from journals: `clawnode memory reindex`")

@@ -4,7 +4,8 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     io::{self, Write as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -21,7 +22,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::{debug, info, warn};
 
 use super::{error::FillError, said::is_deletion, served::ServedStore, sessions::NextMessage};
-use crate::store::{LocalStore, MemoryStore as _, StoreError, StoreScope};
+use crate::store::{StoreError, StoreScope};
 
 /// How often new records are looked for.
 const LOOK: Duration = Duration::from_secs(1);
@@ -50,6 +51,9 @@ struct FollowedFeed {
     /// The scopes that are to be filled again.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     damaged: BTreeSet<StoreScope>,
+    /// Which store it is about. Another one has nothing of it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    store: String,
 }
 
 /// What an entity is to the store.
@@ -69,6 +73,8 @@ pub(super) struct StoreFiller {
     upto: Position,
     /// Up to here that is kept, since when. None: nothing is kept.
     saved: Option<(Position, Instant)>,
+    /// The store that what is kept is about.
+    store: String,
     /// The scopes that are kept as those to be filled again.
     saved_damaged: BTreeSet<StoreScope>,
     places: RecentEntities<FollowedEntity>,
@@ -119,12 +125,14 @@ impl StoreFiller {
         let kept = kept.and_then(|bytes| serde_json::from_slice::<FollowedFeed>(&bytes).ok());
         let kept = kept.filter(|saved| saved.conversations == served.shared.conversations);
         let upto = kept.as_ref().map(|saved| saved.position);
+        let store = kept.as_ref().map(|saved| saved.store.clone()).unwrap_or_default();
         let saved_damaged = kept.map(|saved| saved.damaged).unwrap_or_default();
         served.mark_damaged(&saved_damaged.iter().cloned().collect::<Vec<_>>());
         Self {
             served,
             upto: upto.unwrap_or(Position(0)),
             saved: upto.map(|upto| (upto, Instant::now())),
+            store,
             saved_damaged,
             places: RecentEntities::new(PLACES),
             changed: BTreeSet::new(),
@@ -176,21 +184,22 @@ impl StoreFiller {
 
     /// Goes to the beginning of the feed if the files are lost, if an operator wants it, or if the feed is another one.
     async fn begin_again_if_lost(&mut self, end: Position) -> Result<(), FillError> {
-        let store = self.served.shared.store.clone();
+        let store = Arc::clone(&self.served.shared.store);
+        let identity = store.identity().await?;
         let path = path(&self.served);
         let shown = path.display().to_string();
-        let kept = path.clone();
-        let is_kept = store.work(move |_| Ok(kept.exists())).await?;
-        let is_lost = self.saved.is_some() && !is_kept;
+        let is_kept = fs_work(&path, Path::exists).await?;
+        let is_lost = self.saved.is_some() && (!is_kept || self.store != identity);
         if is_lost {
-            warn!("the files of the store of memories are gone; it is filled from journals");
-            store.work(LocalStore::look_again).await?;
+            warn!("what the store of memories had is gone; it is filled from journals");
+            store.look_again().await?;
         }
+        self.store = identity;
         if !is_lost && !self.served.is_to_begin_again() && self.upto <= end {
             return Ok(());
         }
         // Without it, what fails or dies on the way begins there again, too.
-        let removed = store.work(move |_| Ok(fs::remove_file(&path))).await?;
+        let removed = fs_work(&path, |path| fs::remove_file(path)).await?;
         if let Err(source) = removed
             && source.kind() != io::ErrorKind::NotFound
         {
@@ -291,9 +300,9 @@ impl StoreFiller {
             }
             _ => return Ok(Some(FollowedEntity::Other)),
         };
-        let store = &self.served.shared.store;
+        let store = self.served.store();
         let Some(scope) = scope else {
-            if let Some(scope) = store.work(move |store| store.scope_of(id)).await? {
+            if let Some(scope) = store.scope_of(id).await? {
                 store.drop(&scope).await?;
             }
             return Ok((!is_deleted).then_some(FollowedEntity::Other));
@@ -304,11 +313,11 @@ impl StoreFiller {
     /// Keeps how far the feed was followed, after the files that have what came before.
     async fn save(&mut self) -> Result<(), FillError> {
         let changed = std::mem::take(&mut self.changed);
-        self.served.shared.store.work(move |store| store.sync_now(&changed)).await?;
+        self.served.store().sync(&changed).await?;
         let conversations = self.served.shared.conversations.clone();
         let damaged = self.served.damaged();
-        let followed =
-            FollowedFeed { position: self.upto, conversations, damaged: damaged.clone() };
+        let (position, store) = (self.upto, self.store.clone());
+        let followed = FollowedFeed { position, conversations, damaged: damaged.clone(), store };
         let path = path(&self.served);
         let shown = path.display().to_string();
         let written = tokio::task::spawn_blocking(move || write(&path, &followed)).await;
@@ -324,7 +333,17 @@ impl StoreFiller {
 }
 
 fn path(served: &ServedStore) -> PathBuf {
-    served.shared.store.folder().join(FOLLOWED)
+    served.shared.folder.join(FOLLOWED)
+}
+
+/// Works on a file, where it may block.
+async fn fs_work<T: Send + 'static>(
+    path: &Path,
+    work: impl FnOnce(&Path) -> T + Send + 'static,
+) -> Result<T, StoreError> {
+    let path = path.to_owned();
+    let worked = tokio::task::spawn_blocking(move || work(&path)).await;
+    worked.map_err(|_ended| StoreError::Closed)
 }
 
 fn write(path: &PathBuf, followed: &FollowedFeed) -> io::Result<()> {

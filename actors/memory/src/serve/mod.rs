@@ -13,6 +13,7 @@ mod error;
 pub mod follow;
 mod points;
 mod said;
+mod search;
 mod served;
 #[cfg(test)]
 mod served_tests;

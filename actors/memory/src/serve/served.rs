@@ -1,41 +1,38 @@
 //! The store of a process, with the journals that it is filled from.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     fs::File,
+    path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
 
-use async_trait::async_trait;
-use clawnode_cluster::{Clock, Storage};
+use clawnode_cluster::{Clock, Record, Storage};
 use clawnode_kernel::{Entities, Entity, KnownKinds, recent::RecentEntities};
-use clawnode_proto::{AgentName, EntityId, ErrorChain, Position, Sealed, SessionKey, Timestamp};
-use futures_util::{StreamExt as _, stream};
+use clawnode_proto::{AgentName, EntityId, Position, Sealed, SessionKey, Timestamp};
 use tokio::sync::Mutex as AsyncMutex;
-use tracing::debug;
 
 use super::{
     error::FillError,
     points::{self, MissingPoints},
-    said::is_deletion,
 };
 use crate::{
     points::Memory,
     store::{
-        DocumentBatch, DocumentId, DocumentKind, FoundDocument, LocalStore, MemoryStore,
-        RecallAnswer, RecallQuery, StoreError, StoreScope,
+        DocumentBatch, DocumentId, FilledStore, FoundDocument, LocalStore, StoreAway, StoreError,
+        StoreScope,
     },
 };
 
-/// Journals that a search reads at the same time.
-const READS_MOST: usize = 16;
 /// Memories whose live points are remembered, up to twice as many: 2,000 points of 32 bytes each.
 const TRUTHS: usize = 64;
 /// Scopes with damaged files that are filled again one by one. With more, everything is filled again.
 const DAMAGED: usize = 1_024;
+/// How often a memory is looked at again for one filling, if other processes fill the same store.
+const FILL_TRIES: u32 = 4;
 
 /// The store of a process, which is filled from journals. Its clones are one store.
 #[derive(Clone, Debug)]
@@ -45,7 +42,9 @@ pub struct ServedStore {
 
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) store: LocalStore,
+    pub(super) store: Arc<dyn FilledStore>,
+    /// Has what says how far the feed was followed.
+    pub(super) folder: PathBuf,
     pub(super) entities: Entities,
     /// The agents whose conversations can be found.
     pub(super) conversations: BTreeSet<AgentName>,
@@ -66,14 +65,14 @@ pub(super) struct Shared {
 
 /// What a journal says of a memory.
 #[derive(Debug)]
-struct MemoryTruth {
+pub(super) struct MemoryTruth {
     /// Where the journal ended.
     position: Position,
     /// The event that it ended with; 0 if there is no memory.
     event: u64,
-    live: BTreeSet<DocumentId>,
+    pub(super) live: BTreeSet<DocumentId>,
     /// The newest standing instructions.
-    standing: Vec<FoundDocument>,
+    pub(super) standing: Vec<FoundDocument>,
 }
 
 /// How far a store is filled.
@@ -112,11 +111,26 @@ impl ServedStore {
         clock: Arc<dyn Clock>,
         conversations: BTreeSet<AgentName>,
     ) -> Self {
+        let folder = store.folder().to_owned();
+        Self::over(Arc::new(store), folder, lock, storage, clock, conversations)
+    }
+
+    /// The same with any store. `folder` is there, belongs to this process by the lock, and gets what says how far the
+    /// feed was followed.
+    pub fn over(
+        store: Arc<dyn FilledStore>,
+        folder: PathBuf,
+        lock: File,
+        storage: Storage,
+        clock: Arc<dyn Clock>,
+        conversations: BTreeSet<AgentName>,
+    ) -> Self {
         let kinds = KnownKinds::default().with::<Memory>();
         let began_at = clock.now();
         Self {
             shared: Arc::new(Shared {
                 store,
+                folder,
                 entities: Entities::new(storage, clock, kinds),
                 conversations,
                 truths: Mutex::new(RecentEntities::new(TRUTHS)),
@@ -140,6 +154,16 @@ impl ServedStore {
         self.shared.conversations.contains(&session.agent) && !session.is_stateless()
     }
 
+    /// The name of the store in the configuration.
+    pub fn name(&self) -> &'static str {
+        self.store().name()
+    }
+
+    /// Why the store cannot be used now; none if it can be.
+    pub fn away(&self) -> Option<StoreAway> {
+        self.store().away()
+    }
+
     /// How far the store is filled.
     pub fn progress(&self) -> FillProgress {
         *self.shared.progress.lock().unwrap_or_else(PoisonError::into_inner)
@@ -147,7 +171,7 @@ impl ServedStore {
 
     /// How far one scope is filled.
     pub async fn fill_of(&self, scope: &StoreScope) -> Result<ScopeFill, FillError> {
-        let upto = self.shared.store.upto(scope).await?;
+        let upto = self.store().upto(scope).await?;
         let end = self.last_event(scope.entity()).await?.map_or(0, |last| last.head.n.0);
         Ok(ScopeFill { upto, end })
     }
@@ -158,11 +182,11 @@ impl ServedStore {
         self.mark_damaged(std::slice::from_ref(scope));
         if scope.memory().is_some() {
             let _filling = self.shared.filling.lock().await;
-            self.shared.store.drop(scope).await?;
+            self.store().drop(scope).await?;
             self.fill_memory(scope).await?;
         } else if let Some(session) = scope.session() {
             let _reading = self.shared.reading.lock().await;
-            self.shared.store.drop(scope).await?;
+            self.store().drop(scope).await?;
             if self.keeps(&session) {
                 self.fill_session(scope, &mut None).await?;
             }
@@ -209,7 +233,7 @@ impl ServedStore {
         self.damages().clone()
     }
 
-    fn damages(&self) -> MutexGuard<'_, BTreeSet<StoreScope>> {
+    pub(super) fn damages(&self) -> MutexGuard<'_, BTreeSet<StoreScope>> {
         self.shared.damaged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -219,6 +243,10 @@ impl ServedStore {
 
     fn truths(&self) -> MutexGuard<'_, RecentEntities<Arc<MemoryTruth>>> {
         self.shared.truths.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn store(&self) -> &dyn FilledStore {
+        self.shared.store.as_ref()
     }
 
     pub(super) fn storage(&self) -> &Storage {
@@ -235,13 +263,24 @@ impl ServedStore {
 
     /// Fills the scope of a memory, if it lacks something. The caller has `filling`.
     async fn fill_memory(&self, scope: &StoreScope) -> Result<Arc<MemoryTruth>, FillError> {
-        let (store, id) = (&self.shared.store, scope.entity());
-        let loaded = self.shared.entities.load(id).await?;
-        let position = loaded.records.last().map_or(Position(0), |last| last.position);
-        let memory = Entity::<Memory>::of(id, &loaded);
-        let memory = memory.map_err(clawnode_kernel::EntityError::from)?;
+        let mut tries = 0;
+        loop {
+            match self.fill_memory_once(scope).await {
+                // Another process has put the scope from its beginning meanwhile.
+                Err(FillError::Store(StoreError::Behind { .. })) if tries < FILL_TRIES => {
+                    tries += 1;
+                }
+                filled => return filled,
+            }
+        }
+    }
+
+    async fn fill_memory_once(&self, scope: &StoreScope) -> Result<Arc<MemoryTruth>, FillError> {
+        let store = self.store();
+        // Before the journal: another process may fill the store beyond what this one has read.
         let upto = store.upto(scope).await?;
-        match points::missing(upto, &memory, &loaded.records)? {
+        let (memory, truth, records) = self.read_memory(scope).await?;
+        match points::missing(upto, &memory, &records)? {
             MissingPoints::None => {}
             MissingPoints::Gone => store.drop(scope).await?,
             MissingPoints::Further { masked, batch } => {
@@ -258,20 +297,33 @@ impl ServedStore {
             }
             MissingPoints::Whole(batch) => self.put_whole(scope, batch).await?,
         }
+        self.truths().put(scope.entity(), Arc::clone(&truth));
+        Ok(truth)
+    }
+
+    /// What the journal of a memory says, whatever the store has.
+    pub(super) async fn read_memory(
+        &self,
+        scope: &StoreScope,
+    ) -> Result<(Entity<Memory>, Arc<MemoryTruth>, Vec<Record>), FillError> {
+        let id = scope.entity();
+        let loaded = self.shared.entities.load(id).await?;
+        let position = loaded.records.last().map_or(Position(0), |last| last.position);
+        let memory = Entity::<Memory>::of(id, &loaded);
+        let memory = memory.map_err(clawnode_kernel::EntityError::from)?;
         let (live, standing) = (points::live(&memory), points::standing(scope, &memory));
         let truth = Arc::new(MemoryTruth { position, event: memory.core.tail.n.0, live, standing });
-        self.truths().put(id, Arc::clone(&truth));
-        Ok(truth)
+        Ok((memory, truth, loaded.records))
     }
 
     /// Puts these documents in the place of all that the scope has.
     async fn put_whole(&self, scope: &StoreScope, batch: DocumentBatch) -> Result<(), StoreError> {
-        self.shared.store.drop(scope).await?;
-        self.shared.store.put(scope, batch).await
+        self.store().drop(scope).await?;
+        self.store().put(scope, batch).await
     }
 
     /// What is live in a memory now. The store has all of it then.
-    async fn truth(&self, scope: &StoreScope) -> Result<Arc<MemoryTruth>, FillError> {
+    pub(super) async fn truth(&self, scope: &StoreScope) -> Result<Arc<MemoryTruth>, FillError> {
         let position = self.storage().journal.position(scope.entity()).await?;
         if position == Position(0) {
             let (live, standing) = (BTreeSet::new(), Vec::new());
@@ -308,144 +360,7 @@ impl ServedStore {
             known
         };
         let Some(known) = known else { return Ok(None) };
-        let is_filled =
-            known.live.is_empty() || self.shared.store.upto(scope).await? == known.event;
+        let is_filled = known.live.is_empty() || self.store().upto(scope).await? == known.event;
         Ok(is_filled.then_some(known))
-    }
-
-    // === Searching ===
-
-    /// What may be found of these memories. The journals of `unread` could not be read.
-    async fn truths_of(
-        &self,
-        scopes: &BTreeSet<StoreScope>,
-    ) -> (BTreeMap<StoreScope, Arc<MemoryTruth>>, BTreeSet<StoreScope>) {
-        let memories = scopes.iter().filter(|scope| scope.memory().is_some());
-        let asked = memories.map(|scope| async move { (scope.clone(), self.truth(scope).await) });
-        let asked: Vec<_> = asked.collect();
-        let asked: Vec<_> = stream::iter(asked).buffered(READS_MOST).collect().await;
-        let (mut truths, mut unread) = (BTreeMap::new(), BTreeSet::new());
-        for (scope, truth) in asked {
-            match truth {
-                Ok(truth) => {
-                    truths.insert(scope, truth);
-                }
-                Err(failure) => {
-                    let failure = ErrorChain(&failure);
-                    debug!(%scope, %failure, "a memory is not searched: its journal cannot be read");
-                    unread.insert(scope);
-                }
-            }
-        }
-        (truths, unread)
-    }
-
-    /// The events after which these sessions began: what was said before was deleted. Those that were deleted are not
-    /// among them, and of `unread` the journals could not be read.
-    async fn begins(
-        &self,
-        scopes: BTreeSet<StoreScope>,
-    ) -> (BTreeMap<StoreScope, u64>, BTreeSet<StoreScope>) {
-        let looked = scopes.into_iter().map(|scope| async move {
-            let began = self.began(scope.entity()).await;
-            (scope, began)
-        });
-        let looked: Vec<_> = looked.collect();
-        let looked: Vec<_> = stream::iter(looked).buffered(READS_MOST).collect().await;
-        let (mut begins, mut unread) = (BTreeMap::new(), BTreeSet::new());
-        for (scope, began) in looked {
-            match began {
-                Ok(began) => begins.extend(began.map(|began| (scope, began))),
-                Err(failure) => {
-                    let failure = ErrorChain(&failure);
-                    debug!(%scope, %failure, "a session is not searched: it cannot be read");
-                    unread.insert(scope);
-                }
-            }
-        }
-        (begins, unread)
-    }
-
-    /// The event that ended the last deletion of a session; 0 if it was never deleted, and none if it is deleted now.
-    async fn began(&self, session: EntityId) -> Result<Option<u64>, FillError> {
-        let records = self.storage().journal.read(session, Position(0)).await?;
-        let (mut began, mut is_there) = (0, false);
-        for event in points::events(session, &records)? {
-            is_there = !is_deletion(&event)?;
-            if !is_there {
-                began = event.head.n.0;
-            }
-        }
-        Ok(is_there.then_some(began))
-    }
-}
-
-#[async_trait]
-impl MemoryStore for ServedStore {
-    async fn put(&self, scope: &StoreScope, batch: DocumentBatch) -> Result<(), StoreError> {
-        self.shared.store.put(scope, batch).await
-    }
-
-    async fn mask(&self, scope: &StoreScope, ids: &[DocumentId]) -> Result<(), StoreError> {
-        self.shared.store.mask(scope, ids).await
-    }
-
-    async fn search(
-        &self,
-        scopes: &[StoreScope],
-        query: &RecallQuery,
-        k: usize,
-    ) -> Result<RecallAnswer, StoreError> {
-        let asked: BTreeSet<StoreScope> = scopes.iter().cloned().collect();
-        if asked.len() > crate::store::document::QUERY_SCOPES {
-            return Err(StoreError::Scopes { found: asked.len() });
-        }
-        let (truths, unread) = self.truths_of(&asked).await;
-        let mut answer = self.shared.store.search(scopes, query, k).await?;
-        let passages =
-            answer.found.iter().filter(|found| found.document.kind == DocumentKind::Passage);
-        let passages = passages.map(|passage| passage.scope.clone()).collect();
-        let (begins, unread_sessions) = self.begins(passages).await;
-        // MEM-4: of a memory that cannot be asked, nothing is known to be live.
-        answer.found.retain(|found| match found.document.kind {
-            DocumentKind::Passage => {
-                let is_kept = found.scope.session().is_some_and(|session| self.keeps(&session));
-                is_kept
-                    && begins
-                        .get(&found.scope)
-                        .is_some_and(|began| found.document.id.event > *began)
-            }
-            DocumentKind::Point(_) => truths
-                .get(&found.scope)
-                .is_some_and(|truth| truth.live.contains(&found.document.id)),
-        });
-        self.mark_damaged(&answer.damaged);
-        answer.damaged.extend(unread);
-        answer.damaged.extend(unread_sessions);
-        // What was found damaged before is not filled again yet.
-        answer
-            .damaged
-            .extend(self.damages().iter().filter(|damage| asked.contains(*damage)).cloned());
-        // An index that is being built lacks what it does not have yet.
-        if self.progress().is_rebuilding {
-            answer.damaged.extend(asked.into_iter().filter(|scope| scope.session().is_some()));
-        }
-        answer.damaged.sort();
-        answer.damaged.dedup();
-        Ok(answer)
-    }
-
-    async fn standing(&self, scopes: &[StoreScope]) -> Result<RecallAnswer, StoreError> {
-        let (truths, unread) = self.truths_of(&scopes.iter().cloned().collect()).await;
-        let found = truths.values().flat_map(|truth| truth.standing.iter().cloned()).collect();
-        Ok(RecallAnswer { found, damaged: unread.into_iter().collect() })
-    }
-
-    async fn upto(&self, scope: &StoreScope) -> Result<u64, StoreError> {
-        self.shared.store.upto(scope).await
-    }
-
-    async fn drop(&self, scope: &StoreScope) -> Result<(), StoreError> {
-        self.shared.store.drop(scope).await
     }
 }

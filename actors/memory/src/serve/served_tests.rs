@@ -295,7 +295,7 @@ async fn the_feed_fills_conversations_and_a_lost_store() {
     assert_eq!(found(&served, &scopes, "cat").await.len(), 3);
 
     // The folder goes while it is in use.
-    fs::remove_dir_all(served.shared.store.folder()).unwrap();
+    fs::remove_dir_all(&served.shared.folder).unwrap();
     filler.round().await.unwrap();
     assert_eq!(found(&served, &scopes, "cat").await.len(), 3, "C28");
 
@@ -303,11 +303,11 @@ async fn the_feed_fills_conversations_and_a_lost_store() {
     said.is_removed().await;
     assert!(found(&served, &scopes, "cat").await.is_empty());
     filler.round().await.unwrap();
-    assert_eq!(served.shared.store.scope_of(said.id).unwrap(), None);
+    assert_eq!(served.store().scope_of(said.id).await.unwrap(), None);
     // A late input is answered, and the file does not come back.
     said.is_deleted().await;
     filler.round().await.unwrap();
-    assert_eq!(served.shared.store.scope_of(said.id).unwrap(), None);
+    assert_eq!(served.store().scope_of(said.id).await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -342,7 +342,7 @@ async fn a_scope_that_was_to_be_filled_again_is_after_a_crash() {
         let served = served(folder.path(), &storage);
         let mut filler = StoreFiller::open(served.clone()).await;
         filler.round().await.unwrap();
-        served.shared.store.drop(&scopes[0]).await.unwrap();
+        served.store().drop(&scopes[0]).await.unwrap();
         served.mark_damaged(&scopes);
         filler.mending.1 = tokio::time::Instant::now() + Duration::from_hours(1);
         filler.round().await.unwrap();
@@ -367,7 +367,7 @@ async fn a_damaged_index_is_filled_again_alone_and_not_all_the_time() {
     let scopes = [session("default:web:bot:ada"), session("default:web:bot:ben")];
     let mut filler = StoreFiller::open(served.clone()).await;
     filler.round().await.unwrap();
-    let file = served.shared.store.folder().join(format!("{}.scope", said.id));
+    let file = served.shared.folder.join(format!("{}.scope", said.id));
     let damage = || {
         let mut bytes = fs::read(&file).unwrap();
         let at = bytes.windows(5).position(|window| window == b"Minka").unwrap();
@@ -414,7 +414,7 @@ async fn other_configured_agents_fill_a_store_again() {
         let mut filler = StoreFiller::open(served.clone()).await;
         filler.round().await.unwrap();
         assert_eq!(found(&served, &scopes, "cat").await.len(), finds, "{finds}");
-        let kept = served.shared.store.scope_of(said.id).unwrap();
+        let kept = served.store().scope_of(said.id).await.unwrap();
         assert_eq!(kept.is_some(), finds > 0, "its file");
     }
 }

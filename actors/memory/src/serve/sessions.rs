@@ -11,7 +11,7 @@ use super::{
     served::ServedStore,
 };
 use crate::store::{
-    Document, DocumentBatch, MemoryStore as _, StoreScope,
+    Document, DocumentBatch, StoreError, StoreScope,
     passage::{SaidMessage, passages},
 };
 
@@ -19,6 +19,8 @@ use crate::store::{
 const MESSAGES_AT_ONCE: usize = 1_024;
 /// Bytes of a message that can be found. What follows them is not looked at.
 const MESSAGE_BYTES: usize = 64 << 10;
+/// How often a part of a session is tried again that other processes fill at the same time.
+const FILL_TRIES: u32 = 4;
 
 /// Where the next message of a session goes.
 #[derive(Clone, Copy, Debug)]
@@ -39,8 +41,18 @@ impl ServedStore {
         scope: &StoreScope,
         next: &mut Option<NextMessage>,
     ) -> Result<(), FillError> {
-        while self.fill_part(scope, next).await? {}
-        Ok(())
+        let mut tries = 0;
+        loop {
+            match self.fill_part(scope, next).await {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                // Another process has filled the scope from its beginning meanwhile.
+                Err(FillError::Store(StoreError::Behind { .. })) if tries < FILL_TRIES => {
+                    tries += 1;
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
     }
 
     /// Puts a part of it; says whether there may be more.
@@ -49,7 +61,7 @@ impl ServedStore {
         scope: &StoreScope,
         next: &mut Option<NextMessage>,
     ) -> Result<bool, FillError> {
-        let (store, id) = (&self.shared.store, scope.entity());
+        let (store, id) = (self.store(), scope.entity());
         let mut upto = store.upto(scope).await?;
         let end = match self.last_event(id).await? {
             Some(last) if !is_deletion(&last)? => last.head.n.0,
@@ -62,13 +74,18 @@ impl ServedStore {
             store.drop(scope).await?;
             upto = 0;
         }
-        let known = next.filter(|next| next.upto == upto).map(|next| next.position);
-        let known = if upto == 0 { Some(0) } else { known };
-        let after = if known.is_some() { upto } else { 0 };
-        let mut reader = self.read(id, after, upto).await?;
+        if upto == end {
+            return Ok(false);
+        }
+        // Another process may have filled the store beyond the place that this one knows.
+        let known = next.filter(|next| 0 < next.upto && next.upto <= upto && upto > 0);
+        let known = known.unwrap_or(NextMessage { upto: 0, position: 0 });
+        let mut reader = self.read(id, known.upto, upto).await?;
         let earlier = reader.said.iter().take_while(|said| said.event <= upto).count();
         let new = reader.said.split_off(earlier);
-        let first = known.unwrap_or_else(|| u64::try_from(earlier).unwrap_or(u64::MAX));
+        // Positions begin again after a deletion.
+        let before = if reader.deleted_at > known.upto { 0 } else { known.position };
+        let first = before.saturating_add(u64::try_from(earlier).unwrap_or(u64::MAX));
         if reader.deleted_at > upto {
             store.drop(scope).await?;
             // It has begun again since, and is read from there.
@@ -94,7 +111,7 @@ impl ServedStore {
     ) -> Result<bool, FillError> {
         let documents = self.documents(scope.entity(), first, said).await?;
         let last = documents.last().and_then(|document| document.position);
-        self.shared.store.put(scope, DocumentBatch { after, upto, documents }).await?;
+        self.store().put(scope, DocumentBatch { after, upto, documents }).await?;
         let position = last.map_or(first, |last| last.saturating_add(1));
         *next = Some(NextMessage { upto, position });
         Ok(said.len() >= MESSAGES_AT_ONCE)

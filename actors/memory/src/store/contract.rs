@@ -1,8 +1,9 @@
 //! What every store does, and how it fails.
 
-use std::{fmt, path::PathBuf};
+use std::{collections::BTreeSet, fmt, path::PathBuf};
 
 use async_trait::async_trait;
+use clawnode_proto::EntityId;
 
 use super::document::{
     DOCUMENT_CHARS, Document, DocumentBatch, DocumentId, FoundDocument, QUERY_SCOPES, RecallQuery,
@@ -40,6 +41,37 @@ pub trait MemoryStore: Send + Sync + fmt::Debug {
 
     /// Removes a scope with everything in it, also what was masked.
     async fn drop(&self, scope: &StoreScope) -> Result<(), StoreError>;
+}
+
+/// A store that a process keeps filled from journals.
+#[async_trait]
+pub trait FilledStore: MemoryStore {
+    /// Its name in the configuration.
+    fn name(&self) -> &'static str;
+
+    /// The scope of this entity, if the store has something of it. A deleted entity has no key to compute it from.
+    async fn scope_of(&self, entity: EntityId) -> Result<Option<StoreScope>, StoreError>;
+
+    /// Has what was put of these entities survive a power cut.
+    async fn sync(&self, entities: &BTreeSet<EntityId>) -> Result<(), StoreError>;
+
+    /// Goes on with what there is now, after something else removed its files.
+    async fn look_again(&self) -> Result<(), StoreError>;
+
+    /// Which store this is: another text after all that it had was lost.
+    async fn identity(&self) -> Result<String, StoreError>;
+
+    /// Why it cannot be used now, and what to do; none if it can be, as far as is known.
+    fn away(&self) -> Option<StoreAway>;
+}
+
+/// A store that cannot be used now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreAway {
+    /// What happened, and where.
+    pub what: String,
+    /// What to do.
+    pub hint: String,
 }
 
 /// What a search found.
@@ -115,12 +147,33 @@ pub enum StoreError {
         path: PathBuf,
         source: std::io::Error,
     },
+    /// The server of the store cannot be reached, or does not do what it is asked.
+    #[error("cannot use the store of memories at `{url}`: {detail}")]
+    Away {
+        /// Where the server is.
+        url: String,
+        /// What it said, or how it failed.
+        detail: String,
+    },
+    /// The server of the store is there, and cannot be used as it is.
+    #[error("the store of memories at `{url}` does not fit: {detail}")]
+    Unfit {
+        /// Where the server is.
+        url: String,
+        /// What is wrong, and what to do.
+        detail: String,
+    },
     /// The process ends.
     #[error("the store is closed, because this process ends")]
     Closed,
 }
 
 impl StoreError {
+    /// Whether the whole store cannot be used now, whatever it is asked.
+    pub fn is_away(&self) -> bool {
+        matches!(self, Self::Away { .. } | Self::Unfit { .. })
+    }
+
     /// Refuses a document that no store may hold.
     pub fn check(document: &Document, dimensions: usize) -> Result<(), Self> {
         let chars = document.text.chars().count();

@@ -121,6 +121,12 @@ impl StoreScope {
         Self(format!("session/{session}"))
     }
 
+    /// Reads its text; none if that is no scope's.
+    pub fn read(text: &str) -> Option<Self> {
+        let scope = Self(text.to_owned());
+        (scope.memory().is_some() || scope.session().is_some()).then_some(scope)
+    }
+
     /// Its text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use clawnode_proto::EntityId;
 
 use super::{
-    contract::{MemoryStore, RecallAnswer, StoreError},
+    contract::{FilledStore, MemoryStore, RecallAnswer, StoreAway, StoreError},
     document::{
         Document, DocumentBatch, DocumentId, FoundDocument, QUERY_SCOPES, RecallQuery, StoreScope,
     },
@@ -150,7 +150,7 @@ impl LocalStore {
         self.shared.forget().map_err(|source| failed(self.shared.folder(), source))
     }
 
-    pub(crate) async fn work<T: Send + 'static>(
+    async fn work<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
@@ -190,6 +190,35 @@ impl MemoryStore for LocalStore {
     async fn drop(&self, scope: &StoreScope) -> Result<(), StoreError> {
         let scope = scope.clone();
         self.work(move |store| store.drop_now(&scope)).await
+    }
+}
+
+#[async_trait]
+impl FilledStore for LocalStore {
+    fn name(&self) -> &'static str {
+        "local"
+    }
+
+    async fn scope_of(&self, entity: EntityId) -> Result<Option<StoreScope>, StoreError> {
+        self.work(move |store| store.scope_of(entity)).await
+    }
+
+    async fn sync(&self, entities: &BTreeSet<EntityId>) -> Result<(), StoreError> {
+        let entities = entities.clone();
+        self.work(move |store| store.sync_now(&entities)).await
+    }
+
+    async fn look_again(&self) -> Result<(), StoreError> {
+        self.work(Self::look_again).await
+    }
+
+    /// Always the same: its folder is lost together with what says how far it is filled.
+    async fn identity(&self) -> Result<String, StoreError> {
+        Ok(String::new())
+    }
+
+    fn away(&self) -> Option<StoreAway> {
+        None
     }
 }
 

@@ -8,6 +8,7 @@
 //! - [`MemoryStore`] is what every store does, and `conformance` the suite that each has to pass.
 //! - [`LocalStore`] is in this process, with a file for each scope. A damaged file is removed and reported, and its
 //!   scope is filled again from the journal.
+//! - [`held`] ranks documents whose texts are elsewhere: stores that are servers have it in each process.
 //! - [`passages`](passage::passages) cuts what was said into documents.
 //! - [`score`] says how well a document fits, for every store in the same way.
 
@@ -16,6 +17,7 @@ pub mod conformance;
 pub mod contract;
 pub mod document;
 mod file;
+pub mod held;
 mod index;
 pub mod local;
 #[cfg(test)]
@@ -32,8 +34,9 @@ mod stem;
 mod vectors;
 pub mod words;
 
-pub use contract::{MemoryStore, RecallAnswer, StoreError};
+pub use contract::{FilledStore, MemoryStore, RecallAnswer, StoreAway, StoreError};
 pub use document::{
     Document, DocumentBatch, DocumentId, DocumentKind, FoundDocument, RecallQuery, StoreScope,
 };
+pub use held::HeldIndex;
 pub use local::LocalStore;

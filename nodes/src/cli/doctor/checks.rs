@@ -11,7 +11,7 @@ use clawnode_proto::{
     view::StatusView,
 };
 
-use super::{Check, hooks, mcp, network, sandbox, skills, workspace};
+use super::{Check, hooks, mcp, memory, network, sandbox, skills, workspace};
 #[cfg(feature = "nats")]
 use crate::cli::output;
 use crate::{
@@ -57,6 +57,7 @@ pub(super) async fn all(context: &CliContext) -> Vec<Check> {
         checks.extend(workspace::check(config));
         checks.extend(mcp::check(config).await);
     }
+    checks.extend(memory::check(&context.loaded).await);
     if let Some(nats) = &config.cluster.nats {
         checks.extend(network::nats(nats.each()).await);
         let found = "servers do not report whether they write to disk before they acknowledge. With \

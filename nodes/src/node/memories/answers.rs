@@ -30,7 +30,7 @@ use clawnode_proto::{
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use tracing::warn;
 
-use super::{search, search::STORE, view};
+use super::{search, view};
 use crate::{config::nearest, node::overview::NodeInfo};
 
 /// Journals that are read at the same time.
@@ -110,7 +110,7 @@ impl MemoryAnswers {
             warn!(%scope, %failure, "the store of memories does not say how far it is");
         });
         let stored = stored.ok().map(|progress| {
-            let store = STORE.to_owned();
+            let store = self.served.name().to_owned();
             StoredMemory { store, upto: progress.upto, end: progress.end }
         });
         Ok(MemoryStats { stored, ..memory.state.stats(key) })
@@ -118,9 +118,10 @@ impl MemoryAnswers {
 
     // === Searching ===
 
-    /// Warns if the store of this node lacks what journals have for a while.
+    /// Warns if the store of this node cannot be used, or lacks what journals have for a while.
     pub(in crate::node) fn behind(&self) -> Option<WarningView> {
-        search::behind(self.served.progress(), self.sessions.now())
+        let behind = || search::behind(self.served.progress(), self.sessions.now());
+        self.served.away().map(search::away).or_else(behind)
     }
 
     /// Answers `memory.search`.
@@ -135,7 +136,7 @@ impl MemoryAnswers {
         let k = usize::try_from(params.limit.unwrap_or(MEMORY_FOUND)).unwrap_or(usize::MAX);
         let query = search::query(params.query);
         let found = self.served.search(&scopes, &query, k).await.map_err(FillError::from)?;
-        Ok(search::view(found))
+        Ok(search::view(found, self.served.name()))
     }
 
     /// Answers `memory.reindex`.
@@ -150,7 +151,8 @@ impl MemoryAnswers {
                 self.served.refill(&scope).await?;
             }
         }
-        Ok(search::progress(self.served.progress(), self.sessions.now()))
+        let now = self.sessions.now();
+        Ok(search::progress(self.served.progress(), now, self.served.name()))
     }
 
     // === Changing ===

@@ -5,11 +5,13 @@
 
 mod answers;
 mod forget;
+mod qdrant;
 mod runner;
 mod search;
 mod serving;
 mod view;
 
 pub use answers::MemoryAnswers;
+pub use qdrant::check as check_qdrant;
 pub use runner::runner;
 pub use serving::{begin, recall_store, store};

@@ -5,7 +5,8 @@ use std::time::Duration;
 use clawnode_memory::{
     serve::FillProgress,
     store::{
-        DocumentKind, FoundDocument, RecallAnswer, RecallQuery, StoreScope, score::ScoreParts,
+        DocumentKind, FoundDocument, RecallAnswer, RecallQuery, StoreAway, StoreScope,
+        score::ScoreParts,
     },
 };
 use clawnode_proto::{
@@ -18,8 +19,6 @@ use clawnode_proto::{
     view::WarningView,
 };
 
-/// The name of the store, as the configuration has it.
-pub(super) const STORE: &str = "local";
 /// How far the store may be behind before `status` warns.
 const BEHIND: Duration = Duration::from_mins(1);
 
@@ -48,21 +47,27 @@ pub(super) fn query(text: String) -> RecallQuery {
     RecallQuery { least_trust: MemoryTrust::Tool, ..RecallQuery::new(text) }
 }
 
-/// What a search found, for people.
-pub(super) fn view(answer: RecallAnswer) -> MemorySearchView {
+/// What a search in this store found, for people.
+pub(super) fn view(answer: RecallAnswer, store: &str) -> MemorySearchView {
     MemorySearchView {
         found: answer.found.into_iter().map(found).collect(),
-        store: STORE.to_owned(),
+        store: store.to_owned(),
         degraded: answer.damaged.iter().map(key).collect(),
     }
 }
 
-/// How far the store is filled, for people.
-pub(super) fn progress(progress: FillProgress, now: Timestamp) -> MemoryStoreView {
+/// How far this store is filled, for people.
+pub(super) fn progress(progress: FillProgress, now: Timestamp, store: &str) -> MemoryStoreView {
     let lag = now.since(progress.whole_at).as_millis();
     let lag_ms = (progress.whole_at > Timestamp(0)).then(|| u64::try_from(lag).unwrap_or(u64::MAX));
     let (upto, end, rebuilding) = (progress.upto, progress.end, progress.is_rebuilding);
-    MemoryStoreView { store: STORE.to_owned(), upto, end, lag_ms, rebuilding }
+    MemoryStoreView { store: store.to_owned(), upto, end, lag_ms, rebuilding }
+}
+
+/// Warns of a store that cannot be used now.
+pub(super) fn away(away: StoreAway) -> WarningView {
+    let StoreAway { what, hint } = away;
+    WarningView { name: "memory.away".to_owned(), message: what, hint }
 }
 
 /// Warns if the store lacks what journals have for a while.

@@ -11,11 +11,16 @@ use clawnode_actors::session::RecallStore;
 use clawnode_cluster::{Clock, Storage};
 use clawnode_memory::{
     serve::{ServedStore, follow},
-    store::LocalStore,
+    store::{FilledStore, LocalStore},
 };
 use clawnode_proto::ErrorChain;
 
-use crate::{config::LoadedConfig, node::base::NodeBase, start_error::StartError};
+use super::qdrant;
+use crate::{
+    config::{LoadedConfig, memory::MemoryStoreChoice},
+    node::base::NodeBase,
+    start_error::StartError,
+};
 
 /// The folder of the store, in the data folder of its node.
 const FOLDER: &str = "memory";
@@ -29,19 +34,30 @@ pub async fn store(
     clock: &Arc<dyn Clock>,
 ) -> Result<ServedStore, StartError> {
     let parent = loaded.config.node.data_dir.join(FOLDER);
+    let choice = loaded.config.memory.store;
     let opened = tokio::task::spawn_blocking(move || {
-        let (folder, lock) = free(&parent)
-            .map_err(|failure| format!("cannot use `{}`: {failure}", parent.display()))?;
+        let unusable = |failure| format!("cannot use `{}`: {failure}", parent.display());
+        let (folder, lock) = free(&parent).map_err(unusable)?;
+        if choice == MemoryStoreChoice::Qdrant {
+            // How far the server is filled by this node.
+            let folder = folder.join("qdrant");
+            fs::create_dir_all(&folder).map_err(unusable)?;
+            return Ok((None, folder, lock));
+        }
         let store = LocalStore::open(&folder, None);
-        Ok((store.map_err(|failure| ErrorChain(&failure).to_string())?, lock))
+        let store = store.map_err(|failure| ErrorChain(&failure).to_string())?;
+        let folder = store.folder().to_owned();
+        Ok((Some(Arc::new(store) as Arc<dyn FilledStore>), folder, lock))
     });
     let opened = opened.await.unwrap_or_else(|failure| Err(failure.to_string()));
-    let (store, lock) = opened.map_err(|what| {
+    let (store, folder, lock) = opened.map_err(|what| {
         StartError::failed("data_dir_unusable", what)
             .hint("the folder is a copy of journals: it may be removed while the node is stopped")
     })?;
+    let store = store.map_or_else(|| qdrant::open(loaded), Ok)?;
     let conversations = loaded.config.kept_conversations();
-    Ok(ServedStore::new(store, lock, storage.clone(), Arc::clone(clock), conversations))
+    let (storage, clock) = (storage.clone(), Arc::clone(clock));
+    Ok(ServedStore::over(store, folder, lock, storage, clock, conversations))
 }
 
 /// The first folder that no other process uses, and what holds it: nodes of one host may share a data folder.
@@ -60,7 +76,7 @@ fn free(parent: &Path) -> io::Result<(PathBuf, File)> {
 
 /// Where the turns of this node look.
 pub fn recall_store(base: &NodeBase) -> Option<RecallStore> {
-    Some(RecallStore { name: "local", store: Arc::new(base.memory.clone()) })
+    Some(RecallStore { name: base.memory.name(), store: Arc::new(base.memory.clone()) })
 }
 
 /// Keeps the store of a node filled.

@@ -1,0 +1,219 @@
+//! Which points there are on the server, and what is in them.
+//!
+//! Two collections for each model of vectors: one has the documents, the other one how far scopes are filled and what is
+//! masked. The id of a point follows from what it is, so writing it again adds nothing.
+
+use std::collections::HashMap;
+
+use clawnode_memory::store::{Document, DocumentId, StoreScope};
+use clawnode_proto::EntityId;
+use qdrant_client::qdrant::{
+    Condition, Filter, NamedVectors, PointId, PointStruct, RetrievedPoint, Value, Vectors,
+    point_id::PointIdOptions, value::Kind, vector_output,
+};
+
+/// The form of the points. Another one has other collections.
+const VERSION: u32 = 1;
+/// The name of the vector of a document.
+pub(crate) const DENSE: &str = "dense";
+
+/// What a point has.
+pub(crate) mod key {
+    /// The text of its scope.
+    pub(crate) const SCOPE: &str = "scope";
+    /// The entity of its scope.
+    pub(crate) const ENTITY: &str = "entity";
+    /// The generation of its scope that it belongs to.
+    pub(crate) const GENERATION: &str = "generation";
+    /// What says whether a document is the same.
+    pub(crate) const DIGEST: &str = "digest";
+    /// A document as JSON, without its vector.
+    pub(crate) const DOCUMENT: &str = "document";
+    /// What a point of the state is.
+    pub(crate) const WHAT: &str = "what";
+    /// The id of a masked document, as JSON.
+    pub(crate) const MASKED: &str = "masked";
+    /// The event up to which a scope is filled.
+    pub(crate) const UPTO: &str = "upto";
+    /// Another text after each change of a scope.
+    pub(crate) const TOKEN: &str = "token";
+    /// The generations before, which may have left points.
+    pub(crate) const STALE: &str = "stale";
+    /// Which store this is.
+    pub(crate) const IDENTITY: &str = "identity";
+}
+
+/// The values of [`key::WHAT`].
+pub(crate) mod what {
+    pub(crate) const SCOPE: &str = "scope";
+    pub(crate) const MASK: &str = "mask";
+    pub(crate) const STORE: &str = "store";
+}
+
+/// What is in a point.
+pub(crate) type Payload = HashMap<String, Value>;
+
+/// The id of a point as a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct PointNumber(u128);
+
+// === impl PointNumber ===
+
+impl PointNumber {
+    /// From the parts that say which point it is. Different parts give different ids.
+    fn of(parts: &[&str]) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        for part in parts {
+            hasher.update(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_le_bytes());
+            hasher.update(part.as_bytes());
+        }
+        let hash = hasher.finalize();
+        let first = hash.as_bytes().first_chunk::<16>().copied().unwrap_or_default();
+        Self(u128::from_be_bytes(first))
+    }
+
+    pub(crate) fn of_document(scope: &StoreScope, generation: &str, id: DocumentId) -> Self {
+        Self::of(&["document", scope.as_str(), generation, &id.to_string()])
+    }
+
+    pub(crate) fn of_mask(scope: &StoreScope, generation: &str, id: DocumentId) -> Self {
+        Self::of(&["mask", scope.as_str(), generation, &id.to_string()])
+    }
+
+    pub(crate) fn of_scope(scope: &StoreScope) -> Self {
+        Self::of(&["scope", scope.as_str()])
+    }
+
+    pub(crate) fn of_store() -> Self {
+        Self::of(&["store"])
+    }
+
+    pub(crate) fn id(self) -> PointId {
+        let digits = format!("{:032x}", self.0);
+        let parts = [(0, 8), (8, 12), (12, 16), (16, 20), (20, 32)];
+        let parts = parts.map(|(from, to)| digits.get(from..to).unwrap_or_default());
+        PointId::from(parts.join("-"))
+    }
+
+    /// The number of a point that the server gave.
+    pub(crate) fn read(point: &RetrievedPoint) -> Option<Self> {
+        match point.id.as_ref()?.point_id_options.as_ref()? {
+            PointIdOptions::Uuid(text) => {
+                let digits: String = text.chars().filter(|digit| *digit != '-').collect();
+                u128::from_str_radix(&digits, 16).ok().map(Self)
+            }
+            PointIdOptions::Num(_) => None,
+        }
+    }
+}
+
+/// The name of the collection of documents with vectors of this model.
+pub(crate) fn collection(prefix: &str, model: Option<(&str, usize)>) -> String {
+    let Some((name, dimensions)) = model else { return format!("{prefix}-v{VERSION}-words") };
+    let plain = |letter: char| {
+        if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' }
+    };
+    let readable: String = name.chars().map(plain).take(60).collect();
+    // Names that differ in other characters alone are other models.
+    let hash: String = blake3::hash(name.as_bytes()).to_hex().chars().take(8).collect();
+    format!("{prefix}-v{VERSION}-{readable}-{hash}-{dimensions}")
+}
+
+/// A text in a point.
+pub(crate) fn text<'a>(payload: &'a Payload, key: &str) -> Option<&'a str> {
+    match payload.get(key)?.kind.as_ref()? {
+        Kind::StringValue(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// A number in a point.
+pub(crate) fn number(payload: &Payload, key: &str) -> Option<u64> {
+    match payload.get(key)?.kind.as_ref()? {
+        Kind::IntegerValue(number) => u64::try_from(*number).ok(),
+        _ => None,
+    }
+}
+
+/// What says whether a document is the same, in its point.
+pub(crate) fn digest(payload: &Payload) -> Option<u128> {
+    u128::from_str_radix(text(payload, key::DIGEST)?, 16).ok()
+}
+
+/// A payload of texts.
+pub(crate) fn texts(pairs: &[(&str, &str)]) -> Payload {
+    pairs.iter().map(|(key, text)| ((*key).to_owned(), Value::from(*text))).collect()
+}
+
+/// A point with this payload and, if it has one, this vector.
+pub(crate) fn point(id: PointNumber, payload: Payload, vector: Option<&[f32]>) -> PointStruct {
+    let vectors = match vector {
+        Some(vector) => Vectors::from(HashMap::from([(DENSE.to_owned(), vector.to_vec())])),
+        // Named vectors may be absent; the list of them may not.
+        None => Vectors::from(NamedVectors::default()),
+    };
+    PointStruct { id: Some(id.id()), payload, vectors: Some(vectors) }
+}
+
+/// What all points of a generation of a scope have.
+pub(crate) fn of_generation(scope: &StoreScope, generation: &str) -> Payload {
+    let entity = scope.entity().to_string();
+    texts(&[(key::SCOPE, scope.as_str()), (key::ENTITY, &entity), (key::GENERATION, generation)])
+}
+
+/// Finds the points of some generations of a scope.
+pub(crate) fn in_generations(scope: &StoreScope, generations: &[String]) -> Filter {
+    Filter::must([
+        Condition::matches(key::SCOPE, scope.as_str().to_owned()),
+        Condition::matches(key::GENERATION, generations.to_vec()),
+    ])
+}
+
+/// Finds the points of an entity that name its scope.
+pub(crate) fn of_entity(entity: EntityId) -> Filter {
+    Filter::must([Condition::matches(key::ENTITY, entity.to_string())])
+}
+
+/// A document as a point.
+pub(crate) fn of_document(
+    scope: &StoreScope,
+    generation: &str,
+    document: &Document,
+) -> Result<PointStruct, serde_json::Error> {
+    let plain = Document { embedding: None, ..document.clone() };
+    let json = serde_json::to_string(&plain)?;
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(json.as_bytes());
+    for number in document.embedding.iter().flatten() {
+        hasher.update(&number.to_le_bytes());
+    }
+    let digest: String = hasher.finalize().to_hex().chars().take(32).collect();
+    let mut payload = of_generation(scope, generation);
+    payload.extend(texts(&[(key::DIGEST, &digest), (key::DOCUMENT, &json)]));
+    let id = PointNumber::of_document(scope, generation, document.id);
+    Ok(point(id, payload, document.embedding.as_deref()))
+}
+
+/// The document in a point, with its vector if that was asked for. None if it is of another scope or generation, or
+/// cannot be read.
+pub(crate) fn document(
+    point: &RetrievedPoint,
+    scope: &StoreScope,
+    generation: &str,
+) -> Option<Document> {
+    let payload = &point.payload;
+    let is_own = text(payload, key::SCOPE) == Some(scope.as_str())
+        && text(payload, key::GENERATION) == Some(generation);
+    let json = text(payload, key::DOCUMENT).filter(|_| is_own)?;
+    let mut document: Document = serde_json::from_str(json).ok()?;
+    let number = PointNumber::of_document(scope, generation, document.id);
+    if PointNumber::read(point) != Some(number) {
+        return None;
+    }
+    document.embedding =
+        point.vectors.as_ref().and_then(|vectors| match vectors.get_vector_by_name(DENSE)? {
+            vector_output::Vector::Dense(dense) => Some(dense.data),
+            _ => None,
+        });
+    Some(document)
+}
