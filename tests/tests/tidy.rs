@@ -45,7 +45,7 @@ fn names_of_checks_are_used_once() {
 fn the_two_sets_of_features_share_what_is_compiled() {
     const ALL: &str = "normal,build,dev";
     const LIBRARIES: &str = "normal,build";
-    const WITH_WASM: &str = "test-util,wasm,ssh";
+    const WITH_WASM: &str = "test-util,wasm,ssh,qdrant";
     let with = dependencies(WITH_WASM, ALL);
     for (features, edges) in [("test-util", ALL), (WITH_WASM, LIBRARIES)] {
         let found = dependencies(features, edges);

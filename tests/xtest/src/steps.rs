@@ -25,12 +25,13 @@ use crate::{
 /// What is built and tested: all that a node is by default, with what only tests have.
 const EVERYTHING: [&str; 3] = ["--workspace", "--features", "test-util"];
 /// The same with the engine for plugins, and with SSH.
-const WITH_WASM: [&str; 3] = ["--workspace", "--features", "test-util,wasm,ssh"];
+const WITH_WASM: [&str; 3] = ["--workspace", "--features", "test-util,wasm,ssh,qdrant"];
 /// Where plugins are built.
 const PLUGINS: &str = "target/plugins";
 /// What is built with them: the program, and the tests named after them. All are named to build and
 /// to run: for another choice of targets cargo compiles what they rest on once more.
-const WASM_TARGETS: [&str; 6] = ["--bin", "clawnode", "--test", "wasm", "--test", "ssh"];
+const WASM_TARGETS: [&str; 8] =
+    ["--bin", "clawnode", "--test", "qdrant", "--test", "ssh", "--test", "wasm"];
 
 /// Steps that wait for what began beside others.
 const SET_UP: &str = "set-up";

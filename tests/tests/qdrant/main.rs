@@ -1,0 +1,127 @@
+//! Nodes whose store of memories is on a Qdrant server: the fixture that speaks its gRPC.
+#![expect(clippy::unwrap_used, reason = "helpers of tests: their panic is the test's failure")]
+
+use std::fs;
+
+use clawnode_proto::{
+    memory_view::{MemoryPutView, MemorySearchView},
+    view::StatusView,
+};
+use clawnode_qdrant::fixture::{FixtureOptions, QdrantFixture};
+use clawnode_tests::{
+    nats::{NatsServer, ServerOptions},
+    process::{Client, Ground, Home, Message, Node, ProcessError},
+    wait::until,
+};
+use serde_json::json;
+
+type Outcome = Result<(), ProcessError>;
+
+const MEMORY: &str = "default/all";
+const KEY: &str = "qd-9f3b1c";
+
+async fn fixture() -> QdrantFixture {
+    let api_key = Some(KEY.to_owned());
+    QdrantFixture::start(FixtureOptions { api_key, ..FixtureOptions::default() }).await.unwrap()
+}
+
+/// A home whose nodes use this server, and keep what is said to the default agent.
+fn home(ground: Ground, fixture: &QdrantFixture) -> Result<Home, ProcessError> {
+    let home = Home::new(ground)?.var("QDRANT_KEY", KEY);
+    let settings = home.path().join(".config/clawnode");
+    fs::create_dir_all(&settings).unwrap();
+    let config = format!(
+        "[memory]\nstore = \"qdrant\"\nconversations = [\"default\"]\n\
+         [memory.qdrant]\nurl = \"{}\"\napi_key_env = \"QDRANT_KEY\"\n",
+        fixture.url()
+    );
+    fs::write(settings.join("config.toml"), config).unwrap();
+    Ok(home)
+}
+
+async fn learns(client: &Client, text: &str) -> Outcome {
+    let asked = json!({ "memory": MEMORY, "points": [{ "text": text }] });
+    client.call::<MemoryPutView>("memory.put", asked).await.map(drop)
+}
+
+async fn search(client: &Client, query: &str) -> Result<MemorySearchView, ProcessError> {
+    client.call("memory.search", json!({ "memory": MEMORY, "query": query })).await
+}
+
+fn texts(view: &MemorySearchView) -> Vec<&str> {
+    view.found.iter().map(|found| found.text.as_str()).collect()
+}
+
+#[tokio::test]
+async fn a_node_goes_on_while_the_server_is_away() -> Outcome {
+    let mut fixture = fixture().await;
+    let home = home(Ground::Local, &fixture)?;
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    learns(&client, "Tea is at four.").await?;
+    let view = search(&client, "tea").await?;
+    assert_eq!((view.store.as_str(), texts(&view)), ("qdrant", vec!["Tea is at four."]));
+    assert_eq!(view.degraded, [""; 0]);
+    let ended = home.run(&["doctor", "--json"]).await?;
+    assert!(ended.out.contains("Qdrant at") && !ended.out.contains(KEY), "{ended:?}");
+
+    fixture.stop().await;
+    learns(&client, "Coffee is at six.").await?;
+    let view = search(&client, "coffee tea").await?;
+    assert_eq!((texts(&view), view.degraded.as_slice()), (vec![], &[MEMORY.to_owned()][..]));
+    let mut turn = client.send(&Message::new("ada", "hello")).await?;
+    while turn.next().await?.event != "done" {}
+    until("a warning of status", async || {
+        let status: StatusView = client.call("status", json!({})).await?;
+        let away = status.warnings.into_iter().find(|warning| warning.name == "memory.away");
+        Ok(away.filter(|away| away.hint.contains("[memory.qdrant]")))
+    })
+    .await?;
+    let ended = home.run(&["doctor", "--json"]).await?;
+    assert!(ended.out.contains("cannot use Qdrant at"), "{ended:?}");
+
+    // What it lacks comes from the journal; after a loss, too.
+    for loses in [false, true] {
+        if loses {
+            fixture.wipe();
+        } else {
+            fixture.begin().await.unwrap();
+        }
+        until("both points", async || {
+            let view = search(&client, "coffee tea").await?;
+            Ok((texts(&view).len() == 2 && view.degraded.is_empty()).then_some(()))
+        })
+        .await?;
+    }
+    // A session is filled by the feed alone, so the feed was read again.
+    until("what was said", async || Ok(fixture.has_text("hello").then_some(()))).await?;
+    node.stop().await?;
+    let log = fs::read_to_string(home.log()).unwrap();
+    assert!(!log.contains(KEY), "the key is in the log");
+    Ok(())
+}
+
+#[tokio::test]
+async fn two_nodes_share_one_server() -> Outcome {
+    let fixture = fixture().await;
+    let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
+    let ground = || Ground::Nats { url: nats.url(), prefix: "shared".to_owned() };
+    let homes = [home(ground(), &fixture)?, home(ground(), &fixture)?];
+    let one = Node::up(&homes[0]).await?;
+    let other = Node::up(&homes[1]).await?;
+    let (first, second) = (one.client()?, other.client()?);
+    learns(&first, "Tea is at four.").await?;
+    learns(&second, "Coffee is at six.").await?;
+    let both = [search(&first, "tea coffee").await?, search(&second, "tea coffee").await?];
+    assert_eq!(texts(&both[0]).len(), 2, "{both:?}");
+    let [found, same] = both.map(|view| format!("{:?}", view.found));
+    assert_eq!(found, same, "in the same order, with the same scores");
+
+    // The one that is left goes on with what the other one put.
+    one.kill().await?;
+    let ended = homes[1].run(&["memory", "put", MEMORY, "Cake is at eight."]).await?;
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let view = search(&second, "tea coffee cake").await?;
+    assert_eq!((texts(&view).len(), view.degraded.len()), (3, 0), "{view:?}");
+    other.stop().await
+}
