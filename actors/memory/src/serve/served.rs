@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -19,6 +19,7 @@ use tracing::debug;
 
 use super::{
     error::FillError,
+    meaning::{MeantQuery, StoreMeaning},
     points::{self, MissingPoints},
     said::is_deletion,
 };
@@ -46,6 +47,8 @@ pub struct ServedStore {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) store: LocalStore,
+    /// What finds documents by their meaning, if something does.
+    pub(super) meaning: OnceLock<StoreMeaning>,
     pub(super) entities: Entities,
     /// The agents whose conversations can be found.
     pub(super) conversations: BTreeSet<AgentName>,
@@ -117,6 +120,7 @@ impl ServedStore {
         Self {
             shared: Arc::new(Shared {
                 store,
+                meaning: OnceLock::new(),
                 entities: Entities::new(storage, clock, kinds),
                 conversations,
                 truths: Mutex::new(RecentEntities::new(TRUTHS)),
@@ -258,6 +262,9 @@ impl ServedStore {
             }
             MissingPoints::Whole(batch) => self.put_whole(scope, batch).await?,
         }
+        if upto != memory.core.tail.n.0 {
+            self.lacks_vectors(scope);
+        }
         let (live, standing) = (points::live(&memory), points::standing(scope, &memory));
         let truth = Arc::new(MemoryTruth { position, event: memory.core.tail.n.0, live, standing });
         self.truths().put(id, Arc::clone(&truth));
@@ -266,6 +273,15 @@ impl ServedStore {
 
     /// Puts these documents in the place of all that the scope has.
     async fn put_whole(&self, scope: &StoreScope, batch: DocumentBatch) -> Result<(), StoreError> {
+        let kept = scope.clone();
+        let batch = self.shared.store.work(move |store| {
+            let mut batch = batch;
+            match store.keep_vectors(&kept, &mut batch) {
+                Ok(()) | Err(StoreError::Damaged { .. }) => Ok(batch),
+                Err(failure) => Err(failure),
+            }
+        });
+        let batch = batch.await?;
         self.shared.store.drop(scope).await?;
         self.shared.store.put(scope, batch).await
     }
@@ -401,7 +417,8 @@ impl MemoryStore for ServedStore {
             return Err(StoreError::Scopes { found: asked.len() });
         }
         let (truths, unread) = self.truths_of(&asked).await;
-        let mut answer = self.shared.store.search(scopes, query, k).await?;
+        let MeantQuery { query, is_degraded } = self.meant(query).await;
+        let mut answer = self.shared.store.search(scopes, &query, k).await?;
         let passages =
             answer.found.iter().filter(|found| found.document.kind == DocumentKind::Passage);
         let passages = passages.map(|passage| passage.scope.clone()).collect();
@@ -426,6 +443,9 @@ impl MemoryStore for ServedStore {
         answer
             .damaged
             .extend(self.damages().iter().filter(|damage| asked.contains(*damage)).cloned());
+        if is_degraded {
+            answer.damaged.extend(asked.iter().cloned());
+        }
         // An index that is being built lacks what it does not have yet.
         if self.progress().is_rebuilding {
             answer.damaged.extend(asked.into_iter().filter(|scope| scope.session().is_some()));

@@ -29,6 +29,10 @@ mod reference_tests;
 mod resident;
 pub mod score;
 mod stem;
+pub mod take_over;
+pub(crate) mod vector_fill;
+#[cfg(test)]
+mod vector_fill_tests;
 mod vectors;
 pub mod words;
 
