@@ -2,9 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use clawnode_actors::llm::Wire;
 use clawnode_proto::{AgentName, memory::MemoryLayer};
 
-use super::{Config, ConfigError, agents::DEFAULT_AGENT, nearest, validate::Checks};
+use super::{
+    Config, ConfigError, agents::DEFAULT_AGENT, memory::EmbeddingsChoice, nearest, validate::Checks,
+};
 
 // === impl Config ===
 
@@ -26,8 +29,9 @@ impl Config {
 // === impl Checks ===
 
 impl Checks<'_> {
-    /// Refuses conversations of agents that there are not.
+    /// Refuses conversations of agents that there are not, and models that make no vectors.
     pub(super) fn memory(&self) -> Result<(), ConfigError> {
+        self.embeddings()?;
         for name in &self.config.memory.conversations {
             let name = name.as_str();
             let known = self.config.agents.keys().map(AgentName::as_str);
@@ -41,6 +45,21 @@ impl Checks<'_> {
             }
         }
         Ok(())
+    }
+
+    fn embeddings(&self) -> Result<(), ConfigError> {
+        let EmbeddingsChoice::Model(model) = &self.config.memory.embeddings else { return Ok(()) };
+        let path = ["memory", "embeddings"];
+        self.provider_of(model, &path)?;
+        let name = &model.provider;
+        let configured = self.config.providers.get(name).map(|section| section.wire_of(name));
+        let wire = configured.unwrap_or_else(|| Wire::of_provider(name, None));
+        if wire.is_some_and(Wire::has_embeddings) {
+            return Ok(());
+        }
+        let have: Vec<&str> = Wire::embedding_providers().collect();
+        let hint = format!("name a model of another one: {} have them", have.join(", "));
+        self.fail(&path, format!("provider `{name}` has no embeddings"), &hint)
     }
 }
 

@@ -41,3 +41,4 @@ pub use document::{
     Document, DocumentBatch, DocumentId, DocumentKind, FoundDocument, RecallQuery, StoreScope,
 };
 pub use local::LocalStore;
+pub use vector_fill::VectorFill;

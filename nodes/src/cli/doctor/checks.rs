@@ -11,7 +11,7 @@ use clawnode_proto::{
     view::StatusView,
 };
 
-use super::{Check, hooks, mcp, network, sandbox, skills, workspace};
+use super::{Check, hooks, mcp, memory, network, sandbox, skills, workspace};
 #[cfg(feature = "nats")]
 use crate::cli::output;
 use crate::{
@@ -56,6 +56,7 @@ pub(super) async fn all(context: &CliContext) -> Vec<Check> {
         checks.extend(sandbox::checks(&config.sandbox, node, &needed).await);
         checks.extend(workspace::check(config));
         checks.extend(mcp::check(config).await);
+        checks.extend(memory::check(config));
     }
     if let Some(nats) = &config.cluster.nats {
         checks.extend(network::nats(nats.each()).await);

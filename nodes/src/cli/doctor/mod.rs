@@ -3,6 +3,7 @@
 mod checks;
 mod hooks;
 mod mcp;
+mod memory;
 mod network;
 mod sandbox;
 mod skills;

@@ -5,11 +5,13 @@
 
 mod answers;
 mod forget;
+mod meaning;
 mod runner;
 mod search;
 mod serving;
 mod view;
 
 pub use answers::MemoryAnswers;
+pub use meaning::find_meaning;
 pub use runner::runner;
 pub use serving::{begin, recall_store, store};

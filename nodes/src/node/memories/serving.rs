@@ -11,10 +11,11 @@ use clawnode_actors::session::RecallStore;
 use clawnode_cluster::{Clock, Storage};
 use clawnode_memory::{
     serve::{ServedStore, follow},
-    store::LocalStore,
+    store::{LocalStore, take_over::take_over},
 };
 use clawnode_proto::ErrorChain;
 
+use super::meaning;
 use crate::{config::LoadedConfig, node::base::NodeBase, start_error::StartError};
 
 /// The folder of the store, in the data folder of its node.
@@ -29,10 +30,13 @@ pub async fn store(
     clock: &Arc<dyn Clock>,
 ) -> Result<ServedStore, StartError> {
     let parent = loaded.config.node.data_dir.join(FOLDER);
+    let model = meaning::configured(loaded).map(|model| model.to_string());
     let opened = tokio::task::spawn_blocking(move || {
         let (folder, lock) = free(&parent)
             .map_err(|failure| format!("cannot use `{}`: {failure}", parent.display()))?;
-        let store = LocalStore::open(&folder, None);
+        // How many numbers its vectors have is known when the first one is made.
+        let model = model.as_deref().map(|model| (model, 0));
+        let store = take_over(&folder, model).and_then(|()| LocalStore::open(&folder, model));
         Ok((store.map_err(|failure| ErrorChain(&failure).to_string())?, lock))
     });
     let opened = opened.await.unwrap_or_else(|failure| Err(failure.to_string()));
