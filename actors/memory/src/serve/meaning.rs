@@ -4,11 +4,7 @@
 //! after a wait that grows to five minutes. Nothing else waits for it.
 
 use std::{
-    collections::BTreeSet,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
@@ -17,9 +13,12 @@ use clawnode_proto::ErrorChain;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{debug, info, warn};
 
-use super::served::ServedStore;
+use super::{
+    served::ServedStore,
+    store_meaning::{MeantQuery, StoreMeaning},
+};
 use crate::{
-    embed::{self, BATCH, EmbedFault, QueryVectors, TextEmbedder},
+    embed::{self, BATCH, EmbedFault, TextEmbedder},
     store::{
         Document, LocalStore, RecallQuery, StoreError, StoreScope,
         document::QUERY_CHARS,
@@ -33,22 +32,6 @@ const LOOK: Duration = Duration::from_secs(1);
 const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(5));
 /// Documents of a scope that are read at once.
 const PAGE: usize = 1_024;
-/// Scopes that are remembered as those with new documents. With more, all are looked at.
-const SCOPES_MOST: usize = 1_024;
-
-/// What finds documents of a store by their meaning.
-#[derive(Debug)]
-pub(super) struct StoreMeaning {
-    embedder: Arc<dyn TextEmbedder>,
-    queries: QueryVectors,
-    /// Scopes with documents that may have no vector.
-    new: Mutex<BTreeSet<StoreScope>>,
-    /// Whether all scopes are to be looked at.
-    is_all_new: AtomicBool,
-    /// Whether all documents had a vector at some time since the process began, and no try failed since.
-    is_whole: AtomicBool,
-    failure: Mutex<Option<String>>,
-}
 
 /// How well a store finds documents by their meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,45 +51,6 @@ pub(super) enum VectorFault {
     Embed(#[from] EmbedFault),
     #[error(transparent)]
     Store(#[from] StoreError),
-}
-
-/// A search with its vector, as far as there is one.
-pub(super) struct MeantQuery {
-    pub(super) query: RecallQuery,
-    /// Whether documents may be missed that fit by their meaning.
-    pub(super) is_degraded: bool,
-}
-
-// === impl StoreMeaning ===
-
-impl StoreMeaning {
-    fn new(embedder: Arc<dyn TextEmbedder>) -> Self {
-        Self {
-            embedder,
-            queries: QueryVectors::new(),
-            new: Mutex::default(),
-            is_all_new: AtomicBool::new(true),
-            is_whole: AtomicBool::new(false),
-            failure: Mutex::default(),
-        }
-    }
-
-    fn add(&self, scope: &StoreScope) {
-        let mut new = self.new.lock().unwrap_or_else(PoisonError::into_inner);
-        new.insert(scope.clone());
-        if new.len() > SCOPES_MOST {
-            new.clear();
-            self.is_all_new.store(true, Ordering::SeqCst);
-        }
-    }
-
-    fn take_new(&self) -> BTreeSet<StoreScope> {
-        std::mem::take(&mut self.new.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn set_failure(&self, failure: Option<String>) {
-        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
-    }
 }
 
 // === impl ServedStore ===

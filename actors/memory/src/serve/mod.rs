@@ -22,6 +22,7 @@ mod served;
 #[cfg(test)]
 mod served_tests;
 mod sessions;
+mod store_meaning;
 
 pub use error::FillError;
 pub use meaning::MeaningState;

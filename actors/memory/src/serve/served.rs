@@ -19,9 +19,9 @@ use tracing::debug;
 
 use super::{
     error::FillError,
-    meaning::{MeantQuery, StoreMeaning},
     points::{self, MissingPoints},
     said::is_deletion,
+    store_meaning::{MeantQuery, StoreMeaning},
 };
 use crate::{
     points::Memory,

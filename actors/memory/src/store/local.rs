@@ -24,7 +24,7 @@ use super::{
     index::{ScopeIndex, at},
     ranking::{self, Hit},
     resident::{ResidentScope, ScopeFolder, failed},
-    take_over, vector_fill, vectors,
+    take_over, vectors,
 };
 
 /// The store in this process. Its clones are one store.
@@ -49,7 +49,7 @@ impl LocalStore {
         }
         let dimensions = match model {
             None => 0,
-            Some((_, 0)) => vector_fill::dimensions(&folder),
+            Some((_, 0)) => take_over::dimensions(&folder),
             Some((_, dimensions)) => dimensions,
         };
         Ok(Self { shared: Arc::new(ScopeFolder::new(folder, dimensions)) })

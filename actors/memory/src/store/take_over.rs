@@ -14,13 +14,14 @@ use super::{
     contract::StoreError,
     file::{self, FileError, Record, Records},
     resident::failed,
-    vector_fill::DIMENSIONS,
 };
 
 /// The folder of a store without vectors.
 const WORDS: &str = "words";
 /// What the names of folders with vectors begin with.
 const MODEL: &str = "model-";
+/// The file that says how many numbers the vectors of a model have.
+const DIMENSIONS: &str = "dimensions";
 
 /// The folder of a store whose vectors are of this model.
 pub(super) fn name(model: Option<(&str, usize)>) -> String {
@@ -107,4 +108,20 @@ fn strip(path: &Path) -> io::Result<()> {
     let new = new.into_inner().map_err(io::IntoInnerError::into_error)?;
     new.sync_all()?;
     fs::rename(&temporary, path)
+}
+
+/// How many numbers the vectors in a folder have; 0 if there are none yet.
+pub(super) fn dimensions(folder: &Path) -> usize {
+    let said = fs::read_to_string(folder.join(DIMENSIONS)).ok();
+    said.and_then(|said| said.trim().parse().ok()).unwrap_or_default()
+}
+
+/// Writes how many numbers the vectors in a folder have. It is there whole, or not at all.
+pub(super) fn keep_dimensions(folder: &Path, dimensions: usize) -> io::Result<()> {
+    let (path, temporary) = (folder.join(DIMENSIONS), folder.join("dimensions.new"));
+    let mut file = File::create(&temporary)?;
+    file.write_all(dimensions.to_string().as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&temporary, &path)?;
+    File::open(folder)?.sync_all()
 }

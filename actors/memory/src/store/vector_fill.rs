@@ -5,8 +5,6 @@
 use std::{
     collections::HashMap,
     fs::{self, File},
-    io::{self, Write as _},
-    path::Path,
 };
 
 use clawnode_proto::EntityId;
@@ -17,10 +15,8 @@ use super::{
     file::{self, FileError, StoredDocument},
     local::LocalStore,
     resident::{self, failed},
+    take_over,
 };
-
-/// The file that says how many numbers the vectors of a model have.
-pub(super) const DIMENSIONS: &str = "dimensions";
 
 /// A document without a vector, and its scope.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,12 +34,6 @@ pub struct VectorFill {
     pub documents: usize,
 }
 
-/// How many numbers the vectors in a folder have; 0 if there are none yet.
-pub(super) fn dimensions(folder: &Path) -> usize {
-    let said = fs::read_to_string(folder.join(DIMENSIONS)).ok();
-    said.and_then(|said| said.trim().parse().ok()).unwrap_or_default()
-}
-
 // === impl LocalStore ===
 
 impl LocalStore {
@@ -56,7 +46,8 @@ impl LocalStore {
     pub(crate) fn learn_dimensions(&self, found: usize) -> Result<(), StoreError> {
         let known = self.dimensions();
         if known == 0 {
-            keep(self.folder(), found).map_err(|source| failed(self.folder(), source))?;
+            take_over::keep_dimensions(self.folder(), found)
+                .map_err(|source| failed(self.folder(), source))?;
         }
         let expected = self.shared.learn_dimensions(found);
         if found == expected { Ok(()) } else { Err(StoreError::Dimensions { found, expected }) }
@@ -170,14 +161,4 @@ impl LocalStore {
         }
         Ok(read)
     }
-}
-
-/// Writes how many numbers the vectors in a folder have. It is there whole, or not at all.
-fn keep(folder: &Path, dimensions: usize) -> io::Result<()> {
-    let (path, temporary) = (folder.join(DIMENSIONS), folder.join("dimensions.new"));
-    let mut file = File::create(&temporary)?;
-    file.write_all(dimensions.to_string().as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&temporary, &path)?;
-    File::open(folder)?.sync_all()
 }
