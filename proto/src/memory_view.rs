@@ -203,6 +203,26 @@ pub struct StoredMemory {
     pub upto: u64,
     /// The last event of the memory.
     pub end: u64,
+    /// How many of its documents can be found by their meaning. Absent without a model of embeddings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meaning: Option<MeaningFill>,
+}
+
+/// How many documents of a store have a vector. They are made in the background.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct MeaningFill {
+    /// The model of embeddings.
+    pub model: String,
+    /// Numbers of a vector; 0 before the model was asked for the first time.
+    pub dimensions: u32,
+    /// Documents that have a vector.
+    pub vectors: u64,
+    /// All documents.
+    pub documents: u64,
+    /// Why the last try to make vectors failed, if it did. It is tried again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
 }
 
 /// How many points are in each layer.

@@ -225,6 +225,11 @@ impl Wire {
         rows().filter(|row| row.embeds.is_some()).filter_map(|row| row.provider)
     }
 
+    /// Whether it has embeddings.
+    pub fn has_embeddings(self) -> bool {
+        self.row().is_some_and(|row| row.embeds.is_some())
+    }
+
     /// Whether a request may ask the server for room (`options.num_ctx`).
     pub fn takes_num_ctx(self) -> bool {
         self.row().is_some_and(|row| row.takes_num_ctx)

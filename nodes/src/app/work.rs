@@ -21,6 +21,7 @@ impl Wired {
     pub(super) async fn take_part(&self) -> Result<Option<Worker>, Failure> {
         let (base, operations) = (&self.base, &self.operations);
         budgets::follow(base).await?;
+        memories::find_meaning(base, &self.loaded, &self.models, &self.agents);
         memories::begin(base).await?;
         let worker = if base.is_worker() {
             self.take_jobs().await?;

@@ -430,12 +430,7 @@ fn stats(out: Output, stats: &MemoryStats) -> String {
         ),
     ];
     lines.extend(stats.consolidates.map(|at| format!("consolidates at {}", time(at))));
-    let stored = stats.stored.iter();
-    lines.extend(
-        stored.map(|stored| {
-            format!("store {}: event {} of {}", stored.store, stored.upto, stored.end)
-        }),
-    );
+    lines.extend(stats.stored.iter().flat_map(memory_search::stored));
     lines.join("\n")
 }
 

@@ -7,7 +7,8 @@ use clawnode_proto::{
     api::calls,
     memory::MemoryKey,
     memory_view::{
-        FoundInMemory, MemoryReindexParams, MemorySearchParams, MemorySearchView, MemoryStoreView,
+        FoundInMemory, MeaningFill, MemoryReindexParams, MemorySearchParams, MemorySearchView,
+        MemoryStoreView, StoredMemory,
     },
 };
 
@@ -76,6 +77,18 @@ pub(super) async fn reindex(key: Option<String>, context: &CliContext) -> Result
     }
     out.document(&view, |view| format!("store {}: filled to position {}", view.store, view.upto))?;
     Ok(Exit::Ok)
+}
+
+/// How much of a memory the store has, in lines for people.
+pub(super) fn stored(stored: &StoredMemory) -> Vec<String> {
+    let mut lines =
+        vec![format!("store {}: event {} of {}", stored.store, stored.upto, stored.end)];
+    if let Some(meaning) = &stored.meaning {
+        let MeaningFill { model, vectors, documents, failure, .. } = meaning;
+        lines.push(format!("by meaning, with {}: {vectors} of {documents}", clean(model)));
+        lines.extend(failure.iter().map(|failure| format!("not now: {}", clean(failure))));
+    }
+    lines
 }
 
 fn stuck(view: &MemoryStoreView) -> Failure {

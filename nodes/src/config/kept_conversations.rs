@@ -2,9 +2,16 @@
 
 use std::collections::BTreeSet;
 
+use clawnode_actors::llm::Wire;
 use clawnode_proto::{AgentName, memory::MemoryLayer};
 
-use super::{Config, ConfigError, agents::DEFAULT_AGENT, nearest, validate::Checks};
+use super::{
+    Config, ConfigError,
+    agents::DEFAULT_AGENT,
+    memory::{EmbeddingsChoice, MemoryStoreChoice},
+    nearest,
+    validate::Checks,
+};
 
 // === impl Config ===
 
@@ -26,9 +33,10 @@ impl Config {
 // === impl Checks ===
 
 impl Checks<'_> {
-    /// Refuses a store that cannot be used, and conversations of agents that there are not.
+    /// Refuses a store that cannot be used, conversations of agents that there are not, and models that make no vectors.
     pub(super) fn memory(&self) -> Result<(), ConfigError> {
         self.qdrant()?;
+        self.embeddings()?;
         for name in &self.config.memory.conversations {
             let name = name.as_str();
             let known = self.config.agents.keys().map(AgentName::as_str);
@@ -42,6 +50,25 @@ impl Checks<'_> {
             }
         }
         Ok(())
+    }
+
+    fn embeddings(&self) -> Result<(), ConfigError> {
+        let EmbeddingsChoice::Model(model) = &self.config.memory.embeddings else { return Ok(()) };
+        let path = ["memory", "embeddings"];
+        if self.config.memory.store == MemoryStoreChoice::Qdrant {
+            let what = "the store `qdrant` finds nothing by its meaning yet".to_owned();
+            return self.fail(&path, what, "leave it out, or use `store = \"local\"`");
+        }
+        self.provider_of(model, &path)?;
+        let name = &model.provider;
+        let configured = self.config.providers.get(name).map(|section| section.wire_of(name));
+        let wire = configured.unwrap_or_else(|| Wire::of_provider(name, None));
+        if wire.is_some_and(Wire::has_embeddings) {
+            return Ok(());
+        }
+        let have: Vec<&str> = Wire::embedding_providers().collect();
+        let hint = format!("name a model of another one: {} have them", have.join(", "));
+        self.fail(&path, format!("provider `{name}` has no embeddings"), &hint)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Settings of the store that finds what memories and conversations say.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt};
 
-use clawnode_proto::AgentName;
+use clawnode_proto::{AgentName, llm::ModelRef};
 use serde::{Deserialize, Serialize};
 
 use super::qdrant::QdrantSection;
@@ -18,9 +18,50 @@ pub struct MemorySection {
     /// (none). They take disk in each node, about as much as their texts.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub conversations: BTreeSet<AgentName>,
+    /// The model that finds things by their meaning, too: `PROVIDER/MODEL`, or `none` (none). Texts of memories and of
+    /// conversations that can be found, and messages of turns with `[agents.NAME.memory]`, are sent to its provider.
+    pub embeddings: EmbeddingsChoice,
     /// `[memory.qdrant]`: the server of the store `qdrant`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub qdrant: Option<QdrantSection>,
+}
+
+/// Which model finds things by their meaning.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum EmbeddingsChoice {
+    /// None: words alone decide.
+    #[default]
+    None,
+    /// A model of a provider.
+    Model(ModelRef),
+}
+
+impl TryFrom<String> for EmbeddingsChoice {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self::None);
+        }
+        let model = text.parse().map(Self::Model);
+        model.map_err(|_| format!("`{text}` is neither `none` nor a model: write `PROVIDER/MODEL`"))
+    }
+}
+
+impl From<EmbeddingsChoice> for String {
+    fn from(choice: EmbeddingsChoice) -> Self {
+        choice.to_string()
+    }
+}
+
+impl fmt::Display for EmbeddingsChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::Model(model) => write!(f, "{model}"),
+        }
+    }
 }
 
 /// Which store finds things.

@@ -55,7 +55,7 @@ impl Checks<'_> {
     }
 
     /// Refuses a model at `path` whose provider is not known.
-    fn provider_of(&self, model: &ModelRef, path: &[&str]) -> Result<(), ConfigError> {
+    pub(super) fn provider_of(&self, model: &ModelRef, path: &[&str]) -> Result<(), ConfigError> {
         let configured = self.config.providers.keys().map(String::as_str);
         let built_in: Vec<&str> = Wire::built_in_providers().collect();
         let known: Vec<&str> = configured.chain(built_in).collect();

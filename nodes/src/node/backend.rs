@@ -25,6 +25,7 @@ use clawnode_proto::{
     client_tool::{ClientResult, ClientResults},
     embed::{EmbedTexts, Embedded},
     media::{FileView, Media},
+    node::NodeRole,
     route::Inbound,
     session::{SessionInput, UserMessage},
     tool::ToolSpec,
@@ -93,7 +94,8 @@ impl NodeBackend {
         let (members, heartbeat_source) = (node.members.clone(), Arc::clone(&node.heartbeat));
         let embedder = Embedder::new(models.clone(), agents.clone());
         let (storage, heard) = (sessions.storage().clone(), members.clone());
-        let embeddings = Embeddings::new(embedder, storage, heard, Arc::clone(&heartbeat_source));
+        let is_worker = heartbeat_source().roles.contains(&NodeRole::Worker);
+        let embeddings = Embeddings::new(embedder, storage, heard, is_worker);
         let archive = ArchiveRequests::new(sessions.clone(), members, heartbeat_source);
         let budgets = BudgetAnswers::new(sessions.clone(), agents.clone(), node.clone());
         let memories = MemoryAnswers::new(sessions.clone(), agents.clone(), node.clone(), memory);

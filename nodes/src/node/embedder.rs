@@ -46,6 +46,8 @@ const MODELS_TOLD: usize = 16;
 pub struct Embedder {
     models: CurrentModels,
     agents: Agents,
+    /// The model that may be asked beside those of the configuration.
+    own: Option<ModelRef>,
 }
 
 /// What a batch has reserved, and the price at which it is settled.
@@ -60,12 +62,22 @@ impl Embedder {
     /// One that asks these providers, unless operators stop what leaves for other machines. It shares the slots
     /// of providers and the budgets with `agents`.
     pub fn new(models: CurrentModels, agents: Agents) -> Self {
-        Self { models, agents }
+        Self { models, agents, own: None }
+    }
+
+    /// The same, which also asks this model, whatever clients may ask for.
+    #[must_use]
+    pub fn allowing(self, model: ModelRef) -> Self {
+        Self { own: Some(model), ..self }
     }
 
     /// The vectors of one batch.
     pub async fn embed(&self, request: EmbedTexts) -> Result<Embedded, ErrorBody> {
-        let model = chosen(&self.models.embedding_models(), &request.model)?;
+        let own = self.own.as_ref().filter(|own| own.to_string() == request.model);
+        let model = match own {
+            Some(own) => own.clone(),
+            None => chosen(&self.models.embedding_models(), &request.model)?,
+        };
         let stopped = |latch: KillSwitch| ErrorBody::new(ErrorCode::Stopped, latch.to_string());
         let pass = self.agents.switch_gate().pass(StoppableWork::Egress { agent: None }).await;
         let pass = pass.map_err(stopped)?;

@@ -18,10 +18,7 @@ use clawnode_proto::{
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::watch;
 
-use super::{
-    embedder::{BUDGET_TIME, EMBED_TIME, Embedder},
-    version_check::HeartbeatSource,
-};
+use super::embedder::{BUDGET_TIME, EMBED_TIME, Embedder};
 
 /// How much longer a gateway waits for a worker.
 const ANSWER_MORE: Duration = Duration::from_secs(2);
@@ -33,7 +30,8 @@ pub struct Embeddings {
     embedder: Embedder,
     storage: Storage,
     members: watch::Receiver<Members>,
-    heartbeat_source: HeartbeatSource,
+    /// Whether this node asks providers itself.
+    is_worker: bool,
     /// Which worker is asked next.
     next: AtomicUsize,
 }
@@ -47,14 +45,14 @@ impl std::fmt::Debug for Embeddings {
 // === impl Embeddings ===
 
 impl Embeddings {
-    /// Of this node, which says `heartbeat_source` of itself.
+    /// Of this node, which asks providers itself if it is a worker.
     pub fn new(
         embedder: Embedder,
         storage: Storage,
         members: watch::Receiver<Members>,
-        heartbeat_source: HeartbeatSource,
+        is_worker: bool,
     ) -> Self {
-        Self { embedder, storage, members, heartbeat_source, next: AtomicUsize::new(0) }
+        Self { embedder, storage, members, is_worker, next: AtomicUsize::new(0) }
     }
 
     /// The vectors of any number of texts; of all of them, or of none.
@@ -84,7 +82,7 @@ impl Embeddings {
     }
 
     async fn batch(&self, request: EmbedTexts) -> Result<Embedded, ErrorBody> {
-        if (self.heartbeat_source)().roles.contains(&NodeRole::Worker) {
+        if self.is_worker {
             return self.embedder.embed(request).await;
         }
         let request = codec::encode(&NodeRequest::Embed { request });

@@ -84,8 +84,12 @@ pub(super) struct StoreFiller {
     pub(super) mending: (Backoff, Instant),
 }
 
-/// Fills the store, for ever.
+/// Fills the store, for ever, and gives its documents their vectors.
 pub async fn run(served: ServedStore) {
+    futures_util::future::join(fill(served.clone()), served.make_vectors()).await;
+}
+
+async fn fill(served: ServedStore) {
     let mut filler: Option<StoreFiller> = None;
     let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
     let mut look = interval(LOOK);

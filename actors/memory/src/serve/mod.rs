@@ -8,9 +8,14 @@
 //!
 //! A search asks the journals of its memories first. What the store lacks of them is put, and what is masked or superseded
 //! is left out, whatever the store says (MEM-4).
+//!
+//! With a model of embeddings, documents are put at once, and their vectors follow in the background.
 
 mod error;
 pub mod follow;
+mod meaning;
+#[cfg(test)]
+mod meaning_tests;
 mod points;
 mod said;
 mod search;
@@ -18,6 +23,8 @@ mod served;
 #[cfg(test)]
 mod served_tests;
 mod sessions;
+mod store_meaning;
 
 pub use error::FillError;
+pub use meaning::MeaningState;
 pub use served::{FillProgress, ScopeFill, ServedStore};

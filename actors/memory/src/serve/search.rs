@@ -15,6 +15,7 @@ use super::{
     points,
     said::is_deletion,
     served::{MemoryTruth, ServedStore},
+    store_meaning::MeantQuery,
 };
 use crate::store::{
     DocumentBatch, DocumentId, DocumentKind, MemoryStore, RecallAnswer, RecallQuery, StoreError,
@@ -113,7 +114,8 @@ impl MemoryStore for ServedStore {
             return Err(StoreError::Scopes { found: asked.len() });
         }
         let (truths, unread) = self.truths_of(&asked).await;
-        let (mut answer, is_away) = match self.store().search(scopes, query, k).await {
+        let MeantQuery { query, is_degraded } = self.meant(query).await;
+        let (mut answer, is_away) = match self.store().search(scopes, &query, k).await {
             Err(failure) if failure.is_away() => {
                 debug!(failure = %ErrorChain(&failure), "nothing is searched: the store is away");
                 (RecallAnswer::default(), true)
@@ -138,7 +140,7 @@ impl MemoryStore for ServedStore {
                 .is_some_and(|truth| truth.live.contains(&found.document.id)),
         });
         self.mark_damaged(&answer.damaged);
-        if is_away {
+        if is_away || is_degraded {
             answer.damaged.extend(asked.iter().cloned());
         }
         answer.damaged.extend(unread);

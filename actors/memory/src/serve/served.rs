@@ -5,7 +5,7 @@ use std::{
     fs::File,
     path::PathBuf,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -18,6 +18,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use super::{
     error::FillError,
     points::{self, MissingPoints},
+    store_meaning::StoreMeaning,
 };
 use crate::{
     points::Memory,
@@ -43,8 +44,12 @@ pub struct ServedStore {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) store: Arc<dyn FilledStore>,
+    /// The same store, if it is in this process: documents can be given vectors there.
+    pub(super) local: Option<LocalStore>,
     /// Has what says how far the feed was followed.
     pub(super) folder: PathBuf,
+    /// What finds documents by their meaning, if something does.
+    pub(super) meaning: OnceLock<StoreMeaning>,
     pub(super) entities: Entities,
     /// The agents whose conversations can be found.
     pub(super) conversations: BTreeSet<AgentName>,
@@ -61,6 +66,13 @@ pub(super) struct Shared {
     damaged: Mutex<BTreeSet<StoreScope>>,
     /// Keeps other processes from the folder until this one ends, however it ends.
     _lock: File,
+}
+
+/// A store, and where this process keeps how far it is filled.
+struct Stores {
+    store: Arc<dyn FilledStore>,
+    local: Option<LocalStore>,
+    folder: PathBuf,
 }
 
 /// What a journal says of a memory.
@@ -112,7 +124,8 @@ impl ServedStore {
         conversations: BTreeSet<AgentName>,
     ) -> Self {
         let folder = store.folder().to_owned();
-        Self::over(Arc::new(store), folder, lock, storage, clock, conversations)
+        let (local, store) = (Some(store.clone()), Arc::new(store));
+        Self::of(Stores { store, local, folder }, lock, storage, clock, conversations)
     }
 
     /// The same with any store. `folder` is there, belongs to this process by the lock, and gets what says how far the
@@ -125,12 +138,25 @@ impl ServedStore {
         clock: Arc<dyn Clock>,
         conversations: BTreeSet<AgentName>,
     ) -> Self {
+        Self::of(Stores { store, local: None, folder }, lock, storage, clock, conversations)
+    }
+
+    fn of(
+        stores: Stores,
+        lock: File,
+        storage: Storage,
+        clock: Arc<dyn Clock>,
+        conversations: BTreeSet<AgentName>,
+    ) -> Self {
+        let Stores { store, local, folder } = stores;
         let kinds = KnownKinds::default().with::<Memory>();
         let began_at = clock.now();
         Self {
             shared: Arc::new(Shared {
                 store,
+                local,
                 folder,
+                meaning: OnceLock::new(),
                 entities: Entities::new(storage, clock, kinds),
                 conversations,
                 truths: Mutex::new(RecentEntities::new(TRUTHS)),
@@ -297,6 +323,9 @@ impl ServedStore {
             }
             MissingPoints::Whole(batch) => self.put_whole(scope, batch).await?,
         }
+        if upto != truth.event {
+            self.lacks_vectors(scope);
+        }
         self.truths().put(scope.entity(), Arc::clone(&truth));
         Ok(truth)
     }
@@ -318,6 +347,20 @@ impl ServedStore {
 
     /// Puts these documents in the place of all that the scope has.
     async fn put_whole(&self, scope: &StoreScope, batch: DocumentBatch) -> Result<(), StoreError> {
+        let batch = match &self.shared.local {
+            Some(local) => {
+                let kept = scope.clone();
+                let keep = move |store: &LocalStore| {
+                    let mut batch = batch;
+                    match store.keep_vectors(&kept, &mut batch) {
+                        Ok(()) | Err(StoreError::Damaged { .. }) => Ok(batch),
+                        Err(failure) => Err(failure),
+                    }
+                };
+                local.work(keep).await?
+            }
+            None => batch,
+        };
         self.store().drop(scope).await?;
         self.store().put(scope, batch).await
     }

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// A journal, as its owner writes it.
-struct Owner {
+pub(super) struct Owner {
     storage: Storage,
     id: EntityId,
     kind: Kind,
@@ -35,7 +35,7 @@ struct Owner {
 }
 
 impl Owner {
-    async fn new(storage: &Storage, kind: Kind, key: &str) -> Self {
+    pub(super) async fn new(storage: &Storage, kind: Kind, key: &str) -> Self {
         let id = EntityId::derive(kind, key);
         let (storage, key) = (storage.clone(), key.to_owned());
         let (tail, position) = (Tail::START, Position(0));
@@ -106,7 +106,7 @@ impl Owner {
         }
     }
 
-    async fn learns(&mut self, text: &str, about: &str) {
+    pub(super) async fn learns(&mut self, text: &str, about: &str) {
         let content = PointContent {
             layer: MemoryLayer::Semantic,
             text: text.to_owned(),
@@ -121,7 +121,7 @@ impl Owner {
         self.tell(&MemoryInput::Put { points }).await;
     }
 
-    async fn forgets(&mut self, text: &str) {
+    pub(super) async fn forgets(&mut self, text: &str) {
         let mut memory = Entity::<Memory>::unborn(self.id);
         self.written.iter().for_each(|sealed| memory.apply(sealed).unwrap());
         let found = memory.state.live().find(|kept| kept.point.content.text == text).unwrap();
@@ -130,7 +130,7 @@ impl Owner {
     }
 
     /// A person says something, in a turn that ends.
-    async fn hears(&mut self, text: &str) {
+    pub(super) async fn hears(&mut self, text: &str) {
         let said = self.accepted(&SessionInput::UserMessage(UserMessage::text(text)));
         let turn = TurnId::from_u128(u128::from(self.inputs));
         let outcome = TurnOutcome::Cancelled;
@@ -155,13 +155,21 @@ impl Owner {
 }
 
 fn served(folder: &Path, storage: &Storage) -> ServedStore {
-    let store = LocalStore::open(folder, None).unwrap();
+    served_with(folder, storage, None)
+}
+
+pub(super) fn served_with(
+    folder: &Path,
+    storage: &Storage,
+    model: Option<(&str, usize)>,
+) -> ServedStore {
+    let store = LocalStore::open(folder, model).unwrap();
     let lock = File::create(folder.join("lock")).unwrap();
     let conversations = BTreeSet::from(["default".parse().unwrap()]);
     ServedStore::new(store, lock, storage.clone(), Arc::new(SystemClock), conversations)
 }
 
-fn storage(folder: &Path) -> Storage {
+pub(super) fn storage(folder: &Path) -> Storage {
     let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::new(SystemClock));
     local::open(folder, options).unwrap().0
 }
@@ -173,11 +181,11 @@ async fn found(served: &ServedStore, scopes: &[StoreScope], query: &str) -> Vec<
     found.into_iter().map(|found| found.document.text).collect()
 }
 
-fn memory(key: &str) -> StoreScope {
+pub(super) fn memory(key: &str) -> StoreScope {
     StoreScope::of_memory(&key.parse::<MemoryKey>().unwrap())
 }
 
-fn session(key: &str) -> StoreScope {
+pub(super) fn session(key: &str) -> StoreScope {
     StoreScope::of_session(&key.parse::<SessionKey>().unwrap())
 }
 

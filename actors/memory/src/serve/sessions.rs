@@ -112,6 +112,7 @@ impl ServedStore {
         let documents = self.documents(scope.entity(), first, said).await?;
         let last = documents.last().and_then(|document| document.position);
         self.store().put(scope, DocumentBatch { after, upto, documents }).await?;
+        self.lacks_vectors(scope);
         let position = last.map_or(first, |last| last.saturating_add(1));
         *next = Some(NextMessage { upto, position });
         Ok(said.len() >= MESSAGES_AT_ONCE)

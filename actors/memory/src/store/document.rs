@@ -1,6 +1,6 @@
 //! What a store holds, and what it is asked for.
 
-use std::{collections::BTreeSet, fmt};
+use std::{collections::BTreeSet, fmt, time::Duration};
 
 use clawnode_proto::{
     EntityId, Kind, SessionKey, Timestamp,
@@ -20,6 +20,8 @@ pub const SCOPE_DOCUMENTS: usize = 131_072;
 pub const QUERY_SCOPES: usize = 256;
 /// Characters of a query that count. What follows them in a person's message is not looked at.
 pub const QUERY_CHARS: usize = 2_000;
+/// How long a search waits for the vector of its query, unless it says otherwise: a part of the time that a turn has.
+pub const MEANING_WITHIN: Duration = Duration::from_millis(100);
 /// Documents that one search gives at most.
 pub const QUERY_FOUND: usize = 200;
 
@@ -87,8 +89,11 @@ pub struct DocumentBatch {
 pub struct RecallQuery {
     /// The text; the first [`QUERY_CHARS`] characters count.
     pub text: String,
-    /// Its vector by the store's model. Without one, words alone decide.
+    /// Its vector by the store's model. Without one, the store's own model makes it, if there is one and it is in time;
+    /// otherwise words alone decide.
     pub embedding: Option<Vec<f32>>,
+    /// How long to wait for that vector.
+    pub meaning_within: Duration,
     /// Which layers of points may be found.
     pub layers: BTreeSet<MemoryLayer>,
     /// Whether passages of conversations may be found.
@@ -193,6 +198,7 @@ impl RecallQuery {
         Self {
             text: text.into(),
             embedding: None,
+            meaning_within: MEANING_WITHIN,
             layers: layers.into(),
             passages: true,
             least_trust: MemoryTrust::Agent,

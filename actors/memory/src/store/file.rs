@@ -181,9 +181,14 @@ pub(super) fn append(path: &Path, length: u64, bytes: &[u8]) -> io::Result<()> {
 
 /// The document of a record.
 pub(super) fn document(file: &mut File, place: RecordPlace) -> Result<Document, FileError> {
+    stored(file, place).map(|stored| stored.document)
+}
+
+/// The document of a record with its vector.
+pub(super) fn stored(file: &mut File, place: RecordPlace) -> Result<StoredDocument, FileError> {
     let raw = raw(file, place)?;
     match Record::read(raw.get(8..).unwrap_or_default(), place.offset)? {
-        Record::Document(stored) => Ok(stored.document),
+        Record::Document(stored) => Ok(*stored),
         _ => Err(damaged(place.offset, "has another record in the place of a document")),
     }
 }

@@ -48,6 +48,8 @@ pub(super) struct IndexEntry {
     pub(super) rank: Option<u32>,
     /// What says whether a document with its id is the same.
     pub(super) digest: u64,
+    /// Whether its vector was made.
+    pub(super) has_vector: bool,
     /// Where it is in the file; none if nothing may find it.
     pub(super) place: Option<RecordPlace>,
 }
@@ -102,6 +104,7 @@ impl ScopeIndex {
             position: document.position,
             rank: None,
             digest,
+            has_vector: vector.is_some(),
             place: Some(place),
         });
     }

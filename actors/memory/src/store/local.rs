@@ -24,29 +24,22 @@ use super::{
     index::{ScopeIndex, at},
     ranking::{self, Hit},
     resident::{ResidentScope, ScopeFolder, failed},
-    vectors,
+    take_over, vectors,
 };
 
 /// The store in this process. Its clones are one store.
 #[derive(Clone, Debug)]
 pub struct LocalStore {
-    shared: Arc<ScopeFolder>,
+    pub(super) shared: Arc<ScopeFolder>,
 }
 
 // === impl LocalStore ===
 
 impl LocalStore {
     /// Opens the store in this folder, which belongs to it alone, and makes the folder. `model` is the name of the model of
-    /// its vectors and how many numbers they have; another model has other files.
+    /// its vectors and how many numbers they have, 0 if that is not known yet; another model has other files.
     pub fn open(folder: &Path, model: Option<(&str, usize)>) -> Result<Self, StoreError> {
-        let name = match model {
-            None => "words".to_owned(),
-            Some((name, dimensions)) => {
-                let hash = blake3::hash(format!("{name}\0{dimensions}").as_bytes()).to_hex();
-                format!("model-{}", hash.chars().take(32).collect::<String>())
-            }
-        };
-        let folder = folder.join(name);
+        let folder = folder.join(take_over::name(model));
         let made = fs::create_dir_all(&folder).and_then(|()| fs::read_dir(&folder));
         for entry in made.map_err(|source| failed(&folder, source))?.flatten() {
             // What a process left that died while it wrote a file again.
@@ -54,23 +47,27 @@ impl LocalStore {
                 fs::remove_file(entry.path()).map_err(|source| failed(&entry.path(), source))?;
             }
         }
-        let dimensions = model.map_or(0, |(_, dimensions)| dimensions);
+        let dimensions = match model {
+            None => 0,
+            Some((_, 0)) => take_over::dimensions(&folder),
+            Some((_, dimensions)) => dimensions,
+        };
         Ok(Self { shared: Arc::new(ScopeFolder::new(folder, dimensions)) })
     }
 
     /// As [`MemoryStore::put`]; blocks.
     pub fn put_now(&self, scope: &StoreScope, batch: &DocumentBatch) -> Result<(), StoreError> {
         for document in &batch.documents {
-            StoreError::check(document, self.shared.dimensions)?;
+            StoreError::check(document, self.shared.dimensions())?;
         }
         let resident = self.shared.resident(scope);
-        resident.exclusive(self.shared.dimensions)?.put(batch)
+        resident.exclusive(self.shared.dimensions())?.put(batch)
     }
 
     /// As [`MemoryStore::mask`]; blocks.
     pub fn mask_now(&self, scope: &StoreScope, ids: &[DocumentId]) -> Result<(), StoreError> {
         let resident = self.shared.resident(scope);
-        resident.exclusive(self.shared.dimensions)?.mask(ids)
+        resident.exclusive(self.shared.dimensions())?.mask(ids)
     }
 
     /// As [`MemoryStore::search`]; blocks.
@@ -85,13 +82,13 @@ impl LocalStore {
             return Err(StoreError::Scopes { found: asked.len() });
         }
         if let Some(vector) = &query.embedding {
-            StoreError::check_dimensions(vector, self.shared.dimensions)?;
+            StoreError::check_dimensions(vector, self.shared.dimensions())?;
         }
         let mut damaged = BTreeSet::new();
         let residents: Vec<Arc<ResidentScope>> =
             asked.iter().map(|scope| self.shared.resident(scope)).collect();
         for resident in &residents {
-            match resident.loaded(self.shared.dimensions) {
+            match resident.loaded(self.shared.dimensions()) {
                 Err(StoreError::Damaged { scope, .. }) => {
                     damaged.insert(scope);
                 }
@@ -111,7 +108,7 @@ impl LocalStore {
     /// As [`MemoryStore::upto`]; blocks. The scope of a damaged file is filled up to 0.
     pub fn upto_now(&self, scope: &StoreScope) -> Result<u64, StoreError> {
         let resident = self.shared.resident(scope);
-        match resident.exclusive(self.shared.dimensions) {
+        match resident.exclusive(self.shared.dimensions()) {
             Ok(mut exclusive) => Ok(exclusive.index().upto),
             Err(StoreError::Damaged { .. }) => Ok(0),
             Err(error) => Err(error),
@@ -123,7 +120,7 @@ impl LocalStore {
         self.shared.resident(scope).remove()
     }
 
-    /// The folder with its files. What is not named `*.scope` or `*.new` in it is not the store's own.
+    /// The folder with its files. What is not named `*.scope`, `*.new` or `dimensions` in it is not the store's own.
     pub fn folder(&self) -> &Path {
         self.shared.folder()
     }

@@ -31,6 +31,10 @@ mod reference_tests;
 mod resident;
 pub mod score;
 mod stem;
+pub mod take_over;
+pub(crate) mod vector_fill;
+#[cfg(test)]
+mod vector_fill_tests;
 mod vectors;
 pub mod words;
 
@@ -40,3 +44,4 @@ pub use document::{
 };
 pub use held::HeldIndex;
 pub use local::LocalStore;
+pub use vector_fill::VectorFill;

@@ -5,7 +5,7 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -31,8 +31,8 @@ const WASTE_BYTES: u64 = 1 << 20;
 #[derive(Debug)]
 pub(super) struct ScopeFolder {
     folder: PathBuf,
-    /// Numbers of a vector; 0 if documents have none.
-    pub(super) dimensions: usize,
+    /// Numbers of a vector. Not set if documents have none, or until the first one is made.
+    dimensions: OnceLock<usize>,
     resident: Mutex<ResidentScopes>,
 }
 
@@ -66,8 +66,22 @@ pub(super) fn failed(path: &Path, source: io::Error) -> StoreError {
 // === impl ScopeFolder ===
 
 impl ScopeFolder {
+    /// Scopes with vectors of so many numbers; 0 if there are none, or none yet.
     pub(super) fn new(folder: PathBuf, dimensions: usize) -> Self {
+        let known = (dimensions > 0).then_some(dimensions);
+        let dimensions = known.map_or_else(OnceLock::new, OnceLock::from);
         Self { folder, dimensions, resident: Mutex::default() }
+    }
+
+    /// Numbers of a vector; 0 if documents have none.
+    pub(super) fn dimensions(&self) -> usize {
+        self.dimensions.get().copied().unwrap_or_default()
+    }
+
+    /// Vectors have so many numbers from now on, unless it is known already. Gives how many they have. Scopes in memory
+    /// are loaded again when they are used.
+    pub(super) fn learn_dimensions(&self, dimensions: usize) -> usize {
+        *self.dimensions.get_or_init(|| dimensions)
     }
 
     /// The place of a scope in memory. Scopes that were not used for longest make room for it.
@@ -155,16 +169,21 @@ impl ResidentScope {
 
     /// Loads it, if it is not in memory.
     pub(super) fn loaded(&self, dimensions: usize) -> Result<(), StoreError> {
-        if self.read().is_none() {
+        if !self.is_loaded(dimensions) {
             self.exclusive(dimensions)?;
         }
         Ok(())
     }
 
+    fn is_loaded(&self, dimensions: usize) -> bool {
+        self.read().as_ref().is_some_and(|index| index.vectors().dimensions() == dimensions)
+    }
+
     /// Takes it for a change. A damaged file is removed, and reported once; after that the scope is empty.
     pub(super) fn exclusive(&self, dimensions: usize) -> Result<Exclusive<'_>, StoreError> {
         let mut exclusive = Exclusive { resident: self, dimensions, guard: self.write() };
-        if exclusive.guard.is_none() {
+        let index = exclusive.guard.as_ref();
+        if index.is_none_or(|index| index.vectors().dimensions() != dimensions) {
             exclusive.load()?;
         }
         Ok(exclusive)
@@ -213,7 +232,7 @@ fn load(path: &Path, scope: &StoreScope, dimensions: usize) -> Result<ScopeIndex
 }
 
 /// What says whether two documents are the same.
-fn digest(stored: &StoredDocument) -> io::Result<u64> {
+pub(super) fn digest(stored: &StoredDocument) -> io::Result<u64> {
     let bytes = rmp_serde::to_vec(stored).map_err(io::Error::other)?;
     let (first, _) = blake3::hash(&bytes)
         .as_bytes()
@@ -233,6 +252,15 @@ impl Exclusive<'_> {
     fn count(&mut self) {
         let documents = self.index().documents();
         self.resident.documents.store(documents, Ordering::Relaxed);
+    }
+
+    /// Where the documents are that have a vector, or those that have none.
+    pub(super) fn places(&mut self, have_vector: bool) -> Vec<RecordPlace> {
+        let entries = self.index().entries().iter();
+        entries
+            .filter(|entry| entry.has_vector == have_vector)
+            .filter_map(|entry| entry.place)
+            .collect()
     }
 
     pub(super) fn put(mut self, batch: &DocumentBatch) -> Result<(), StoreError> {

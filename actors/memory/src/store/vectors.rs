@@ -35,6 +35,10 @@ impl Vectors {
         Self { dimensions, ..Self::default() }
     }
 
+    pub(super) fn dimensions(&self) -> usize {
+        self.dimensions
+    }
+
     /// Adds the vector of the next document.
     pub(super) fn push(&mut self, vector: Option<&[i8]>) {
         if self.dimensions == 0 {

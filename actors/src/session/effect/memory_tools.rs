@@ -33,6 +33,9 @@ use crate::{
 /// How often the journal of a memory is looked at for a change, at first and at most.
 const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
 
+/// How long `recall` waits for the vector of its query.
+const MEANING_WITHIN: Duration = Duration::from_secs(5);
+
 /// One call, and the session that it is of.
 #[derive(Clone, Debug)]
 pub(super) struct MemoryRun {
@@ -90,7 +93,7 @@ impl MemoryRun {
         let memory = AgentMemory { top_facts: RECALL_POINTS, ..memory };
         let text = query.as_str().into();
         let ask = RecallAsk { turn: self.turn, text, scopes, memory, room: RECALL_BYTES };
-        let found = finds(store, &ask, &query).await;
+        let found = finds(store, &ask, &query, MEANING_WITHIN).await;
         let found = found.map_err(|failure| unavailable(ErrorChain(&failure).to_string()))?;
         let recalled = ask.recalled(&query, store.name, found);
         let missing =

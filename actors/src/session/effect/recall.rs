@@ -6,7 +6,9 @@
 use std::{sync::Arc, time::Duration};
 
 use clawnode_kernel::driver::Port;
-use clawnode_memory::store::{MemoryStore, RecallAnswer, RecallQuery, StoreError, StoreScope};
+use clawnode_memory::store::{
+    MemoryStore, RecallAnswer, RecallQuery, StoreError, StoreScope, document::MEANING_WITHIN,
+};
 use clawnode_proto::{
     limits::{RECALL_PASSAGES, RECALL_STANDING},
     recall::{RecallFault, Recalled},
@@ -87,7 +89,8 @@ async fn look(
     let searching = async {
         let text = text.await?;
         let memories = ask.scopes.memories();
-        let found = tokio::try_join!(finds(at, ask, &text), at.store.standing(&memories));
+        let found =
+            tokio::try_join!(finds(at, ask, &text, MEANING_WITHIN), at.store.standing(&memories));
         let (finds, standing) = found.map_err(|failure| failure.to_string())?;
         let is_damaged = (!standing.damaged.is_empty()).then_some(RecallFault::Damaged);
         let (standing, degraded) = (standing.found, finds.degraded.or(is_damaged));
@@ -105,14 +108,16 @@ async fn look(
     ask.recalled("", at.name, finds)
 }
 
-/// What a store has of this text.
+/// What a store has of this text, which waits so long for the vector of the text.
 pub(super) async fn finds(
     at: &RecallStore,
     ask: &RecallAsk,
     text: &str,
+    meaning_within: Duration,
 ) -> Result<RecallFinds, StoreError> {
     let (memories, sessions) = (ask.scopes.memories(), ask.scopes.sessions());
-    let (points, passages) = (ask.points(text), ask.passages(text));
+    let points = RecallQuery { meaning_within, ..ask.points(text) };
+    let passages = RecallQuery { meaning_within, ..ask.passages(text) };
     // Standing instructions are shown beside what was found.
     let most = match ask.memory.top_facts {
         0 => 0,

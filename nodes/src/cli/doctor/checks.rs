@@ -56,8 +56,9 @@ pub(super) async fn all(context: &CliContext) -> Vec<Check> {
         checks.extend(sandbox::checks(&config.sandbox, node, &needed).await);
         checks.extend(workspace::check(config));
         checks.extend(mcp::check(config).await);
+        checks.extend(memory::meaning(config));
     }
-    checks.extend(memory::check(&context.loaded).await);
+    checks.extend(memory::store(&context.loaded).await);
     if let Some(nats) = &config.cluster.nats {
         checks.extend(network::nats(nats.each()).await);
         let found = "servers do not report whether they write to disk before they acknowledge. With \

@@ -1,15 +1,17 @@
-//! The check of the server that has the store of memories.
+//! How memories are searched, and the server that has their store.
 
 use super::Check;
 use crate::{
-    config::{LoadedConfig, memory::MemoryStoreChoice},
+    config::{
+        Config, LoadedConfig,
+        memory::{EmbeddingsChoice, MemoryStoreChoice},
+    },
     node::memories,
 };
 
-const NAME: &str = "memory.store";
-
 /// Whether the server can be used; nothing if there is none. Agents go on without it, so it is never red.
-pub(super) async fn check(loaded: &LoadedConfig) -> Option<Check> {
+pub(super) async fn store(loaded: &LoadedConfig) -> Option<Check> {
+    const NAME: &str = "memory.store";
     if loaded.config.memory.store != MemoryStoreChoice::Qdrant {
         return None;
     }
@@ -17,4 +19,39 @@ pub(super) async fn check(loaded: &LoadedConfig) -> Option<Check> {
         Ok(url) => Check::green(NAME, format!("Qdrant at `{url}` can be used")),
         Err((found, fix)) => Check::yellow(NAME, found, &fix),
     })
+}
+
+/// Says which model finds memories by their meaning, or what one would gain; none if no agent is reminded.
+pub(super) fn meaning(config: &Config) -> Option<Check> {
+    const NAME: &str = "memory.embeddings";
+    match &config.memory.embeddings {
+        EmbeddingsChoice::Model(model) => {
+            let found = format!("`{model}` finds memories by their meaning, beside their words");
+            Some(Check::green(NAME, found))
+        }
+        EmbeddingsChoice::None => {
+            let is_local = config.memory.store == MemoryStoreChoice::Local;
+            let is_reminded = config.agents.values().any(|agent| agent.memory.is_some());
+            let found = "memories are found by their words alone. `[memory] embeddings` with a model, \
+                         such as `ollama/all-minilm`, also finds what says the same in other words";
+            (is_local && is_reminded).then(|| Check::green(NAME, found))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_used_is_named_and_what_it_would_gain_to_those_who_have_agents_with_memory() {
+        let found = |text: &str| {
+            let config: Config = toml::from_str(text).unwrap();
+            meaning(&config).map(|check| check.found)
+        };
+        assert_eq!(found(""), None);
+        assert!(found("[agents.a.memory]").unwrap().contains("by their words alone"));
+        let with = found("[memory]\nembeddings = 'ollama/all-minilm'").unwrap();
+        assert!(with.starts_with("`ollama/all-minilm` finds"), "{with}");
+    }
 }

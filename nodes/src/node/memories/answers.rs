@@ -30,7 +30,7 @@ use clawnode_proto::{
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use tracing::warn;
 
-use super::{search, view};
+use super::{meaning, search, view};
 use crate::{config::nearest, node::overview::NodeInfo};
 
 /// Journals that are read at the same time.
@@ -109,19 +109,27 @@ impl MemoryAnswers {
             let failure = ErrorChain(failure);
             warn!(%scope, %failure, "the store of memories does not say how far it is");
         });
+        let meaning = match self.served.meaning_state() {
+            Some(state) => {
+                let fill = self.served.vector_fill(&scope).await.map_err(FillError::from)?;
+                Some(meaning::filled(state, fill))
+            }
+            None => None,
+        };
         let stored = stored.ok().map(|progress| {
             let store = self.served.name().to_owned();
-            StoredMemory { store, upto: progress.upto, end: progress.end }
+            StoredMemory { store, upto: progress.upto, end: progress.end, meaning }
         });
         Ok(MemoryStats { stored, ..memory.state.stats(key) })
     }
 
     // === Searching ===
 
-    /// Warns if the store of this node cannot be used, or lacks what journals have for a while.
-    pub(in crate::node) fn behind(&self) -> Option<WarningView> {
+    /// Warns if the store of this node cannot be used, or lacks what journals have for a while, or vectors.
+    pub(in crate::node) fn behind(&self) -> impl Iterator<Item = WarningView> {
         let behind = || search::behind(self.served.progress(), self.sessions.now());
-        self.served.away().map(search::away).or_else(behind)
+        let behind = self.served.away().map(search::away).or_else(behind);
+        behind.into_iter().chain(meaning::failing(&self.served))
     }
 
     /// Answers `memory.search`.

@@ -5,6 +5,7 @@
 
 mod answers;
 mod forget;
+mod meaning;
 mod qdrant;
 mod runner;
 mod search;
@@ -12,6 +13,7 @@ mod serving;
 mod view;
 
 pub use answers::MemoryAnswers;
+pub use meaning::find_meaning;
 pub use qdrant::check as check_qdrant;
 pub use runner::runner;
 pub use serving::{begin, recall_store, store};

@@ -19,6 +19,8 @@ use clawnode_proto::{
     view::WarningView,
 };
 
+/// How long a search waits for the vector of its query: a person sees that it is searched for.
+const MEANING_WITHIN: Duration = Duration::from_secs(10);
 /// How far the store may be behind before `status` warns.
 const BEHIND: Duration = Duration::from_mins(1);
 
@@ -44,7 +46,8 @@ pub(super) fn to_refill(params: &MemoryReindexParams) -> Result<Vec<StoreScope>,
 
 /// What a person looks for: also what tools brought, because they see what each thing is.
 pub(super) fn query(text: String) -> RecallQuery {
-    RecallQuery { least_trust: MemoryTrust::Tool, ..RecallQuery::new(text) }
+    let meaning_within = MEANING_WITHIN;
+    RecallQuery { least_trust: MemoryTrust::Tool, meaning_within, ..RecallQuery::new(text) }
 }
 
 /// What a search in this store found, for people.

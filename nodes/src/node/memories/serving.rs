@@ -11,11 +11,11 @@ use clawnode_actors::session::RecallStore;
 use clawnode_cluster::{Clock, Storage};
 use clawnode_memory::{
     serve::{ServedStore, follow},
-    store::{FilledStore, LocalStore},
+    store::{LocalStore, take_over::take_over},
 };
 use clawnode_proto::ErrorChain;
 
-use super::qdrant;
+use super::{meaning, qdrant};
 use crate::{
     config::{LoadedConfig, memory::MemoryStoreChoice},
     node::base::NodeBase,
@@ -35,6 +35,7 @@ pub async fn store(
 ) -> Result<ServedStore, StartError> {
     let parent = loaded.config.node.data_dir.join(FOLDER);
     let choice = loaded.config.memory.store;
+    let model = meaning::configured(loaded).map(|model| model.to_string());
     let opened = tokio::task::spawn_blocking(move || {
         let unusable = |failure| format!("cannot use `{}`: {failure}", parent.display());
         let (folder, lock) = free(&parent).map_err(unusable)?;
@@ -44,20 +45,26 @@ pub async fn store(
             fs::create_dir_all(&folder).map_err(unusable)?;
             return Ok((None, folder, lock));
         }
-        let store = LocalStore::open(&folder, None);
+        // How many numbers its vectors have is known when the first one is made.
+        let model = model.as_deref().map(|model| (model, 0));
+        let store = take_over(&folder, model).and_then(|()| LocalStore::open(&folder, model));
         let store = store.map_err(|failure| ErrorChain(&failure).to_string())?;
-        let folder = store.folder().to_owned();
-        Ok((Some(Arc::new(store) as Arc<dyn FilledStore>), folder, lock))
+        Ok((Some(store), folder, lock))
     });
     let opened = opened.await.unwrap_or_else(|failure| Err(failure.to_string()));
     let (store, folder, lock) = opened.map_err(|what| {
         StartError::failed("data_dir_unusable", what)
             .hint("the folder is a copy of journals: it may be removed while the node is stopped")
     })?;
-    let store = store.map_or_else(|| qdrant::open(loaded), Ok)?;
     let conversations = loaded.config.kept_conversations();
     let (storage, clock) = (storage.clone(), Arc::clone(clock));
-    Ok(ServedStore::over(store, folder, lock, storage, clock, conversations))
+    Ok(match store {
+        Some(store) => ServedStore::new(store, lock, storage, clock, conversations),
+        None => {
+            let store = qdrant::open(loaded)?;
+            ServedStore::over(store, folder, lock, storage, clock, conversations)
+        }
+    })
 }
 
 /// The first folder that no other process uses, and what holds it: nodes of one host may share a data folder.

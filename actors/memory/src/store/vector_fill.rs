@@ -1,0 +1,164 @@
+//! Vectors of documents that the store in this process has already: they are made later than the documents are put.
+//!
+//! A vector is added only to the document that it was made of. What was masked, replaced or dropped meanwhile gets none.
+
+use std::{
+    collections::HashMap,
+    fs::{self, File},
+};
+
+use clawnode_proto::EntityId;
+
+use super::{
+    contract::StoreError,
+    document::{Document, DocumentBatch, DocumentId, StoreScope},
+    file::{self, FileError, StoredDocument},
+    local::LocalStore,
+    resident::{self, failed},
+    take_over,
+};
+
+/// A document without a vector, and its scope.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct BareDocument {
+    pub(crate) scope: StoreScope,
+    pub(crate) document: Document,
+}
+
+/// How many documents of a scope have a vector.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VectorFill {
+    /// Documents with a vector.
+    pub vectors: usize,
+    /// All documents.
+    pub documents: usize,
+}
+
+// === impl LocalStore ===
+
+impl LocalStore {
+    /// How many numbers its vectors have; 0 if there are none, or none yet.
+    pub fn dimensions(&self) -> usize {
+        self.shared.dimensions()
+    }
+
+    /// Says how many numbers the vectors of its model have, and keeps that. Refuses another number than is known; blocks.
+    pub(crate) fn learn_dimensions(&self, found: usize) -> Result<(), StoreError> {
+        let known = self.dimensions();
+        if known == 0 {
+            take_over::keep_dimensions(self.folder(), found)
+                .map_err(|source| failed(self.folder(), source))?;
+        }
+        let expected = self.shared.learn_dimensions(found);
+        if found == expected { Ok(()) } else { Err(StoreError::Dimensions { found, expected }) }
+    }
+
+    /// The entities that it has files of; blocks.
+    pub(crate) fn entities(&self) -> Result<Vec<EntityId>, StoreError> {
+        let folder = self.folder();
+        let entries = fs::read_dir(folder).map_err(|source| failed(folder, source))?;
+        let entity = |entry: fs::DirEntry| {
+            let name = entry.file_name();
+            name.to_str()?.strip_suffix(".scope")?.parse().ok()
+        };
+        Ok(entries.flatten().filter_map(entity).collect())
+    }
+
+    /// How many documents of a scope have a vector; blocks.
+    pub(crate) fn vector_fill(&self, scope: &StoreScope) -> Result<VectorFill, StoreError> {
+        let resident = self.shared.resident(scope);
+        let mut exclusive = resident.exclusive(self.dimensions())?;
+        let (vectors, bare) = (exclusive.places(true).len(), exclusive.places(false).len());
+        Ok(VectorFill { vectors, documents: vectors.saturating_add(bare) })
+    }
+
+    /// At most so many documents of a scope that have no vector; blocks.
+    pub(crate) fn bare(
+        &self,
+        scope: &StoreScope,
+        most: usize,
+    ) -> Result<Vec<BareDocument>, StoreError> {
+        let stored = self.read(scope, false, most)?.into_iter();
+        let bare = |stored: StoredDocument| BareDocument {
+            scope: scope.clone(),
+            document: stored.document,
+        };
+        Ok(stored.map(bare).collect())
+    }
+
+    /// Gives documents of a scope their vectors, those that are there as they were; blocks.
+    pub(crate) fn give_vectors(
+        &self,
+        scope: &StoreScope,
+        made: Vec<(Document, Vec<f32>)>,
+    ) -> Result<(), StoreError> {
+        let dimensions = self.dimensions();
+        for (_, vector) in &made {
+            StoreError::check_dimensions(vector, dimensions)?;
+        }
+        let resident = self.shared.resident(scope);
+        let mut exclusive = resident.exclusive(dimensions)?;
+        let index = exclusive.index();
+        let mut documents = Vec::with_capacity(made.len());
+        for (document, vector) in made {
+            let bare = StoredDocument { document, vector: None };
+            let digest =
+                resident::digest(&bare).map_err(|source| failed(&resident.path, source))?;
+            if index.has(bare.document.id, digest) {
+                documents.push(Document { embedding: Some(vector), ..bare.document });
+            }
+        }
+        let upto = index.upto;
+        exclusive.put(&DocumentBatch { after: upto, upto, documents })
+    }
+
+    /// Gives the documents of a batch the vectors that the scope has of the same texts, so that they are not made again
+    /// when the scope is written again; blocks.
+    pub(crate) fn keep_vectors(
+        &self,
+        scope: &StoreScope,
+        batch: &mut DocumentBatch,
+    ) -> Result<(), StoreError> {
+        if self.dimensions() == 0 {
+            return Ok(());
+        }
+        let known = self.read(scope, true, usize::MAX)?.into_iter();
+        let known: HashMap<DocumentId, StoredDocument> =
+            known.map(|stored| (stored.document.id, stored)).collect();
+        for document in batch.documents.iter_mut().filter(|document| document.embedding.is_none()) {
+            let same = known.get(&document.id).filter(|same| same.document.text == document.text);
+            let vector = same.and_then(|same| same.vector.as_ref());
+            document.embedding =
+                vector.map(|vector| vector.iter().map(|number| f32::from(*number)).collect());
+        }
+        Ok(())
+    }
+
+    /// At most so many documents of a scope that have a vector, or those that have none. Nothing changes the file meanwhile.
+    fn read(
+        &self,
+        scope: &StoreScope,
+        have_vector: bool,
+        most: usize,
+    ) -> Result<Vec<StoredDocument>, StoreError> {
+        let resident = self.shared.resident(scope);
+        let mut exclusive = resident.exclusive(self.dimensions())?;
+        let mut places = exclusive.places(have_vector);
+        places.truncate(most);
+        if places.is_empty() {
+            return Ok(Vec::new());
+        }
+        let path = &resident.path;
+        let mut file = File::open(path).map_err(|source| failed(path, source))?;
+        let mut read = Vec::with_capacity(places.len());
+        for place in places {
+            match file::stored(&mut file, place) {
+                Ok(stored) => read.push(stored),
+                // A search that finds it says so.
+                Err(FileError::Damaged(_)) => {}
+                Err(FileError::Io(source)) => return Err(failed(path, source)),
+            }
+        }
+        Ok(read)
+    }
+}
