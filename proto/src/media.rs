@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     codec::{self, CodecError},
-    id::{Digest, FileId},
-    limits::{ATTACHMENT_BYTES, ATTACHMENT_NAME_BYTES},
+    id::{Digest, EntityId, FileId},
+    kind::Kind,
+    limits::{ATTACHMENT_BYTES, ATTACHMENT_NAME_BYTES, FILE_KEPT},
     timestamp::Timestamp,
     visible::is_hidden,
 };
@@ -128,6 +129,12 @@ pub struct FileView {
     /// Its name, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// When it was uploaded.
+    #[serde(default)]
+    pub at: Timestamp,
+    /// When it may be removed. Absent if a message names it: then it stays as long as its session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
 }
 
 /// Content of no type that can be attached.
@@ -189,6 +196,12 @@ impl fmt::Debug for Content {
     }
 }
 
+/// What files are stored under that were uploaded for no session in particular. It is the id of no session:
+/// the key of one has four parts.
+pub fn shared_files() -> EntityId {
+    EntityId::derive(Kind::SESSION, "files")
+}
+
 /// The last part of a path as a name: bounded, and of visible characters that need no escapes.
 pub fn file_name(path: &str) -> Option<String> {
     let name = path.rsplit(['/', '\\']).next().unwrap_or(path);
@@ -213,8 +226,9 @@ impl FileRecord {
 
     /// The same for clients.
     pub fn view(self, file: FileId) -> FileView {
-        let Self { media_type, name, bytes, .. } = self;
-        FileView { file, media_type, bytes, name }
+        let Self { media_type, name, bytes, at, is_named, .. } = self;
+        let expires_at = (!is_named).then(|| at.plus(FILE_KEPT));
+        FileView { file, media_type, bytes, name, at, expires_at }
     }
 }
 

@@ -3,9 +3,9 @@
 //!
 //! A failure prints how to replay its seed. `CLAWNODE_SOAK` sets how many seeds `sim_soak` runs,
 //! `CLAWNODE_SESSIONS` how many sessions `sim_scale_soak` has. With `CLAWNODE_HOOKS`,
-//! `CLAWNODE_LARGE`, `CLAWNODE_SCHEMAS`, `CLAWNODE_LANES`, `CLAWNODE_RUNAWAYS` or `CLAWNODE_FEW_TURNS` set `sim_replay`
-//! replays a seed with hooks, with large messages, with replies that have to fit a schema, with sessions of two lanes,
-//! with an agent that exceeds its limits, or with sessions whose states keep few turns, and with
+//! `CLAWNODE_LARGE`, `CLAWNODE_SCHEMAS`, `CLAWNODE_LANES`, `CLAWNODE_CIRCUITS`, `CLAWNODE_RUNAWAYS` or
+//! `CLAWNODE_FEW_TURNS` set `sim_replay` replays a seed with hooks, with large messages, with replies that have to fit a
+//! schema, with sessions of two lanes, with circuits and a provider that is down for ten minutes, with an agent that exceeds its limits, or with sessions whose states keep few turns, and with
 //! `CLAWNODE_COUNTERS`, `CLAWNODE_MEMORIES` or `CLAWNODE_BUDGETS` with so many counters, memories or accounts beside
 //! its sessions. With `CLAWNODE_SESSION_BUDGETS` calls of its sessions reserve, too, and with `CLAWNODE_ADMISSIONS`
 //! about so many other calls come.
@@ -22,6 +22,8 @@ use clawnode_simulator::{RunFailure, RunReport, SimOptions, run};
 const SEEDS: u64 = 500;
 /// Seeds with messages of any size: each folds far more bytes than another.
 const LARGE: u64 = 80;
+/// Seeds with circuits: each lasts a quarter of an hour.
+const CIRCUITS: u64 = 6;
 /// Seeds with replies that have to fit a schema.
 const SCHEMAS: u64 = 60;
 /// Sessions of the tests of scale: for every run of the tests (in under a minute), for planted bugs,
@@ -111,6 +113,35 @@ fn sweep(seeds: std::ops::Range<u64>, counters: usize) {
 fn sim_calls_give_way() {
     let gave_way: usize = (0..40).map(|seed| replay(seed, KernelBug::None).gave_way).sum();
     assert!(gave_way > 40, "{gave_way} attempts gave way");
+}
+
+fn with_circuits(seed: u64, planted: KernelBug) -> SimOptions {
+    SimOptions { seed, planted, circuits: true, ..SimOptions::default() }
+}
+
+/// The first provider of a chain is down for ten minutes: no turn fails (GIVE-1), and calls are not sent to it while
+/// its circuit is open (CIRC-2).
+#[test]
+fn sim_ten_minutes_without_a_provider() {
+    let (mut not_sent, mut gave_way) = (0, 0);
+    for seed in 0..CIRCUITS {
+        let report = traced(&with_circuits(seed, KernelBug::None));
+        assert!(report.millis > 600_000, "seed {seed}: {report:?}");
+        not_sent += report.not_sent;
+        gave_way += report.gave_way;
+    }
+    println!("{gave_way} attempts gave way, {not_sent} of them were not sent");
+    assert!(not_sent > 100 && gave_way > not_sent);
+}
+
+/// CIRC-2: a circuit that never half-opens is found, and the seed is green without.
+#[test]
+fn circ_2_finds_a_circuit_that_stays_open() {
+    let options = |seed| with_circuits(seed, KernelBug::CircuitStaysOpen);
+    let found = (0..CIRCUITS).find_map(|seed| Some((seed, run(&options(seed)).err()?)));
+    let (seed, failure) = found.unwrap_or_else(|| panic!("it was not found"));
+    assert_eq!(failure.violation.name, "CIRC-2", "{failure}");
+    traced(&with_circuits(seed, KernelBug::None));
 }
 
 /// The same with hooks, which may decide otherwise whenever they are asked again.
@@ -239,6 +270,7 @@ fn sim_replay() {
             schemas: std::env::var_os("CLAWNODE_SCHEMAS").is_some(),
             summaries: std::env::var_os("CLAWNODE_SUMMARIES").is_some(),
             lanes: std::env::var_os("CLAWNODE_LANES").is_some(),
+            circuits: std::env::var_os("CLAWNODE_CIRCUITS").is_some(),
             few_turns: std::env::var_os("CLAWNODE_FEW_TURNS").is_some(),
             budgets: number("CLAWNODE_BUDGETS")
                 .and_then(|number| number.try_into().ok())

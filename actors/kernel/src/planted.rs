@@ -73,6 +73,8 @@ pub enum KernelBug {
     ThoughtsTurnedRound,
     /// What a model thought is sent to another one that answers instead.
     ForeignThoughtsKept,
+    /// A circuit that has opened never lets a call try its provider again.
+    CircuitStaysOpen,
     /// A call whose attempt gave way is taken to have failed.
     GivesUpAtOnce,
     /// A call that is ended for another is not made again.

@@ -134,6 +134,7 @@ impl Sim {
                 let turn = job.done.turn;
                 self.ledger.emitting(entity, turn, &job.outcome)?;
                 self.judge.ends(entity, turn, &job.outcome)?;
+                self.circuits.ends(turn, &job.outcome)?;
                 self.runs(to, entity, counter, key, None);
                 let after = if self.world.chance(self.plan.emit_fails) {
                     self.world.rng.random_range(100..6_000)
@@ -186,6 +187,12 @@ impl Sim {
         self.runs(to, entity, counter, key, Some(attempt));
         if self.lanes.is_on {
             self.holds_place(at, key, job);
+        }
+        if let Some(failure) = self.refused_by_circuit(at, key, job)? {
+            let (partial, usage) = (Text::from(""), Usage::default());
+            let outcome = Outcome::Failed { attempt, failure, partial, usage };
+            self.world.later(to, 1, Self::breaks_off(at, key, outcome));
+            return Ok(());
         }
         if self.plan.poison == Some(Poison::Calls) && self.poisoned == Some(entity) {
             self.actor_dies(to, entity);
@@ -303,6 +310,7 @@ impl Sim {
             (true, false) => Some(ModelPlan::failure(call, attempt)),
             (false, false) => None,
         };
+        self.circuit_learns(to, call, attempt, failure.is_some());
         let at = ActivationPlace { process: to, entity, counter };
         let usage = self.session_call_ends(at, key, failure.as_ref())?;
         let usage =

@@ -37,6 +37,7 @@ mod any_machine;
 mod book;
 mod budgets;
 mod chaos;
+mod circuits;
 mod client_tools;
 mod clients;
 mod counters;
@@ -87,6 +88,7 @@ use clawnode_sim::{Bugs, Happening, RequestTicket, StoreChange, World};
 
 use self::{
     budgets::{Bills, BudgetTally, SessionHolds},
+    circuits::SimCircuits,
     clients::SimClient,
     jobs::ToolEffects,
     judge::OutsideJudge,
@@ -136,6 +138,8 @@ pub struct SimOptions {
     pub budgets: usize,
     /// Whether messages are of two lanes, and processes have fewer places than calls.
     pub lanes: bool,
+    /// Whether processes have circuits, and a provider is down for ten minutes.
+    pub circuits: bool,
     /// Whether the calls of sessions reserve, too.
     pub session_budgets: bool,
     /// Whether the agent has limits that it exceeds.
@@ -179,6 +183,8 @@ pub struct RunReport {
     pub budget_calls: usize,
     /// Calls that were ended for others.
     pub preempted: usize,
+    /// Calls that circuits did not let pass.
+    pub not_sent: usize,
     /// Those of sessions among them.
     pub session_holds: usize,
     /// Calls under budgets that were not made.
@@ -231,6 +237,7 @@ struct Sim {
     bills: Bills,
     /// The places of agents, if calls need any.
     lanes: SimLanes,
+    circuits: SimCircuits,
     session_holds: SessionHolds,
     runaways: Runaways,
     budget_tally: BudgetTally,
@@ -290,6 +297,7 @@ pub fn run(options: &SimOptions) -> Result<RunReport, Box<RunFailure>> {
                 misfits,
                 budget_calls,
                 preempted: sim.lanes.ended,
+                not_sent: sim.circuits.refused,
                 session_holds,
                 refused: sim.budget_tally.refused,
                 crash_points: sim.crash_points(),
@@ -353,6 +361,7 @@ impl Sim {
             runaways: Runaways::default(),
             budget_tally: BudgetTally::default(),
             lanes: SimLanes::new(plan.lanes),
+            circuits: SimCircuits::new(options.circuits),
             call_inputs: BTreeMap::new(),
             client_ops: BTreeMap::new(),
             last_writer: BTreeMap::new(),

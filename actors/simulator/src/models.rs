@@ -13,6 +13,9 @@ use rand_chacha::ChaCha8Rng;
 /// The models that agents may have, the usual one first.
 const MODELS: [&str; 3] = ["sim/model", "other/model", "third/model"];
 
+/// A long outage, in milliseconds.
+const DOWN_LONG: u64 = 600_000;
+
 /// The models of agents, and when their providers are down.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ModelPlan {
@@ -40,6 +43,14 @@ impl ModelPlan {
             }
         }
         Self { fallbacks, outage: Duration::from_secs(outage), downs }
+    }
+
+    /// The first of two providers is down for ten minutes.
+    pub(super) fn losing_first(seed: u64) -> Self {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x0c4a_1ed0_0de1_5001);
+        let from = rng.random_range(10_000..60_000);
+        let downs = vec![(0, from, from + DOWN_LONG)];
+        Self { fallbacks: 1, outage: Duration::from_mins(15), downs }
     }
 
     /// The model that agents name.

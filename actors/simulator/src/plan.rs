@@ -175,6 +175,9 @@ impl SeedPlan {
         if plan.lanes {
             plan.sessions = plan.sessions.max(4);
         }
+        if options.circuits {
+            plan.loses_provider();
+        }
         if options.runaways {
             plan.runs_away();
         }

@@ -244,6 +244,12 @@ pub trait Backend: Answers {
         file: FileId,
     ) -> Result<(FileView, BoxStream<'static, Result<Bytes, ErrorBody>>), ErrorBody>;
 
+    /// The files of a session, the oldest first.
+    async fn files(&self, session: EntityId) -> Result<Vec<FileView>, ErrorBody>;
+
+    /// Deletes a file that no message names.
+    async fn delete_file(&self, session: EntityId, file: FileId) -> Result<(), ErrorBody>;
+
     /// About how many tokens a model call of this agent would have that is asked this alone. What is attached
     /// is not stored.
     async fn count_tokens(

@@ -31,6 +31,9 @@ pub(super) const UPLOADS: usize = 4;
 /// The longest time for one upload: 50 MB over a slow line.
 const UPLOAD_TIME: Duration = Duration::from_mins(10);
 
+/// Content of a file, as it comes.
+pub(super) type FileContent = BoxStream<'static, Result<Bytes, ErrorBody>>;
+
 /// `POST /v1/sessions/{session}/files`: the body is the file.
 pub(super) async fn upload(
     State(gateway): State<Arc<Gateway>>,
@@ -43,25 +46,31 @@ pub(super) async fn upload(
         let session = key_of(&session)?;
         let params = query(query_text.as_deref(), &[("name", QueryKind::Text)]);
         let name = params.get("name").and_then(|name| name.as_str()).map(str::to_owned);
-        check_length(&headers)?;
-        let patience = gateway.options.body_deadline;
-        let place = timeout(patience, gateway.uploads.acquire()).await;
-        let Ok(Ok(_place)) = place else {
-            let message = format!("{UPLOADS} uploads run already");
-            return Err(ErrorBody::new(ErrorCode::Overloaded, message).hint("try again later"));
-        };
-        let content = content(request.into_body(), patience);
-        let storing = gateway.backend.store_file(session, name, content);
-        timeout(UPLOAD_TIME, storing).await.unwrap_or_else(|_elapsed| {
-            let minutes = UPLOAD_TIME.as_secs() / 60;
-            let message = format!("the upload took longer than {minutes} min");
-            Err(ErrorBody::new(ErrorCode::Malformed, message))
-        })
+        check_length(&headers, 0)?;
+        let content = content(request.into_body(), gateway.options.body_deadline);
+        uploading(&gateway, gateway.backend.store_file(session, name, content)).await
     };
     match stored.await {
         Ok(file) => (StatusCode::CREATED, rest::json(json(&file))).into_response(),
         Err(error) => ErrorDialect::Rest.respond(&error),
     }
+}
+
+/// Does what stores a file once there is a place for it, within the time for one upload.
+pub(super) async fn uploading(
+    gateway: &Gateway,
+    storing: impl Future<Output = Result<FileView, ErrorBody>>,
+) -> Result<FileView, ErrorBody> {
+    let place = timeout(gateway.options.body_deadline, gateway.uploads.acquire()).await;
+    let Ok(Ok(_place)) = place else {
+        let message = format!("{UPLOADS} uploads run already");
+        return Err(ErrorBody::new(ErrorCode::Overloaded, message).hint("try again later"));
+    };
+    timeout(UPLOAD_TIME, storing).await.unwrap_or_else(|_elapsed| {
+        let minutes = UPLOAD_TIME.as_secs() / 60;
+        let message = format!("the upload took longer than {minutes} min");
+        Err(ErrorBody::new(ErrorCode::Malformed, message))
+    })
 }
 
 /// `GET /v1/sessions/{session}/files/{file}`: the file itself. A document is never shown as a page of
@@ -81,7 +90,8 @@ pub(super) async fn show(
     }
 }
 
-fn respond(file: &FileView, content: BoxStream<'static, Result<Bytes, ErrorBody>>) -> Response {
+/// The file itself, as an answer.
+pub(super) fn respond(file: &FileView, content: FileContent) -> Response {
     let is_document = file.media_type.kind() == MediaKind::Document;
     let disposition = if is_document { "attachment" } else { "inline" };
     let headers = [
@@ -94,7 +104,7 @@ fn respond(file: &FileView, content: BoxStream<'static, Result<Bytes, ErrorBody>
 }
 
 /// A file is stored under a session's key: an id alone may be of none.
-fn key_of(session: &str) -> Result<EntityId, ErrorBody> {
+pub(super) fn key_of(session: &str) -> Result<EntityId, ErrorBody> {
     let key: Result<SessionKey, _> = session.parse();
     key.map(|key| key.entity()).map_err(|problem| {
         invalid(format!("parameter `session`: {problem}"))
@@ -102,11 +112,11 @@ fn key_of(session: &str) -> Result<EntityId, ErrorBody> {
     })
 }
 
-/// Refuses what says itself that it is too large.
-fn check_length(headers: &HeaderMap) -> Result<(), ErrorBody> {
+/// Refuses what says itself that it is too large, with so many bytes beside the file.
+pub(super) fn check_length(headers: &HeaderMap, beside: u64) -> Result<(), ErrorBody> {
     let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
     match length.and_then(|length| length.parse::<u64>().ok()) {
-        Some(length) if length > FILE_BYTES as u64 => {
+        Some(length) if length > FILE_BYTES as u64 + beside => {
             let message = format!("the file takes {length} bytes, the limit is {FILE_BYTES}");
             Err(ErrorBody::new(ErrorCode::TooLarge, message).hint("upload a smaller one"))
         }
@@ -115,7 +125,7 @@ fn check_length(headers: &HeaderMap) -> Result<(), ErrorBody> {
 }
 
 /// The content of a body, for as long as it keeps coming.
-fn content(body: Body, patience: Duration) -> BoxStream<'static, Result<Bytes, ErrorBody>> {
+pub(super) fn content(body: Body, patience: Duration) -> FileContent {
     let broken = |message: String| ErrorBody::new(ErrorCode::Malformed, message);
     let pieces =
         futures_util::stream::unfold(Some(body.into_data_stream()), move |pieces| async move {
@@ -132,5 +142,6 @@ fn content(body: Body, patience: Duration) -> BoxStream<'static, Result<Bytes, E
                 }
             }
         });
-    pieces.boxed()
+    // What is refused at its end is asked for the rest once more.
+    pieces.fuse().boxed()
 }

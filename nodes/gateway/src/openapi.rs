@@ -206,6 +206,30 @@ mod tests {
                 any(),
                 vec![(200, "application/octet-stream", json!({}))],
             ),
+            (Verb::Post, "/v1/files") => answered(
+                "OpenAI: stores a file, up to 50 MB: a form with `file` and `purpose`. A message names it as \
+                 `file_id`. The header `Clawnode-Session` names its session.",
+                any(),
+                vec![(200, JSON, any())],
+            ),
+            (Verb::Get, "/v1/files") => answered(
+                "OpenAI: the files of a session or of none, the newest first.",
+                any(),
+                vec![(200, JSON, any())],
+            ),
+            (Verb::Get, "/v1/files/{file}") => {
+                answered("OpenAI: what is known of a file.", any(), vec![(200, JSON, any())])
+            }
+            (Verb::Get, "/v1/files/{file}/content") => answered(
+                "OpenAI: a file itself.",
+                any(),
+                vec![(200, "application/octet-stream", json!({}))],
+            ),
+            (Verb::Delete, "/v1/files/{file}") => answered(
+                "OpenAI: deletes a file that no message names.",
+                any(),
+                vec![(200, JSON, any())],
+            ),
             (Verb::Post, "/v1/approvals/{call}") => answered(
                 "Approves or denies a tool call that waits for a person.",
                 json!({

@@ -33,12 +33,12 @@ const PATH_CHARS: usize = 80;
 /// The first parts, after `/v1/`, of the paths at which other servers take files.
 const FILE_PATHS: [&str; 2] = ["files", "uploads"];
 /// What to do instead.
-const FILES_HINT: &str = "a file belongs to a session: send its bytes as the body of \
-     `POST /v1/sessions/AGENT:openai:default:USER/files`, then name the `file_…` that it answers in a message of \
-     the same model and user; or put the content itself into the message, as a data URL or base64";
+const FILES_HINT: &str = "upload files as OpenAI's clients do, by `POST /v1/files` with a form, or send their bytes \
+     as the body of `POST /v1/sessions/SESSION/files`, then name the `file_…` in a message; or put the content \
+     itself into the message, as a data URL or base64";
 
 /// Bytes of a body that are still read, and dropped, once it is too large (16 MiB).
-const DROPPED_BYTES: usize = 16 << 20;
+pub(super) const DROPPED_BYTES: usize = 16 << 20;
 
 pub(super) async fn health() -> &'static str {
     "ok\n"

@@ -10,7 +10,7 @@ use axum::{
 use clawnode_proto::api::Method;
 
 use super::{
-    anthropic, docs, events, execute, files,
+    anthropic, docs, events, execute, file_api, files,
     gateway::Gateway,
     guard::guard,
     jobs, messages, openai, openapi, page, rest,
@@ -103,6 +103,11 @@ static OWN: &[Route] = &[
         .asked(&[("turn", Text), ("cursor", Text)]),
     own(Post, "/v1/sessions/{session}/files", || post(files::upload)).asked(&[("name", Text)]),
     own(Get, "/v1/sessions/{session}/files/{file}", || get(files::show)),
+    own(Post, "/v1/files", || post(file_api::create)),
+    own(Get, "/v1/files", || get(file_api::list)),
+    own(Get, "/v1/files/{file}", || get(file_api::show)),
+    own(Get, "/v1/files/{file}/content", || get(file_api::content)),
+    own(Delete, "/v1/files/{file}", || delete(file_api::delete)),
     own(Post, "/v1/approvals/{call}", || post(rest::decide))
         .with(Object(r#"{"decision":"approve","digest":"DIGEST"}"#)),
     own(Get, "/v1/jobs/{job}/artifacts/{*name}", || get(jobs::artifact)).asked(&[("run", Number)]),

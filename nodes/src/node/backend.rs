@@ -146,7 +146,10 @@ impl NodeBackend {
             AttachmentSource::Content(content) => content,
             AttachmentSource::Remote(file) => files.fetch(&file).await?,
             AttachmentSource::File(file) => {
-                return Ok(self.sessions.attach_file(session, file).await?);
+                if self.sessions.place_of_file(session, file).await? == session {
+                    return Ok(self.sessions.attach_file(session, file).await?);
+                }
+                self.sessions.shared_content(file).await?
             }
         };
         let (media, note) = self.sessions.attach(session, content).await?;
@@ -206,7 +209,7 @@ impl Backend for NodeBackend {
         // Content of a message that is refused after all goes later: what may be refused comes first.
         for attachment in &attachments {
             if let AttachmentSource::File(file) = attachment.source {
-                self.sessions.file(session.entity(), file).await?;
+                self.sessions.place_of_file(session.entity(), file).await?;
             }
         }
         let (files, mut pending) = (self.remote_files.of_request(&session.agent), Vec::new());
@@ -320,6 +323,14 @@ impl Backend for NodeBackend {
             async move { Ok(sessions.file_part(file, part).await?) }
         });
         Ok((record.view(file), content.boxed()))
+    }
+
+    async fn files(&self, session: EntityId) -> Result<Vec<FileView>, ErrorBody> {
+        Ok(self.sessions.files(session).await?)
+    }
+
+    async fn delete_file(&self, session: EntityId, file: FileId) -> Result<(), ErrorBody> {
+        Ok(self.sessions.give_up_file(session, file).await?)
     }
 
     async fn embed(&self, request: EmbedTexts) -> Result<Embedded, ErrorBody> {

@@ -18,7 +18,10 @@ use clawnode_cluster::{BucketEntry, BucketError, Storage, StoreError};
 use clawnode_proto::{
     CodecError, Digest, EntityId, ErrorBody, ErrorChain, ErrorCode, FileId, Position, Timestamp,
     limits::{ATTACHMENT_BYTES, FILE_BYTES, FILE_KEPT, FILES, FILES_UNSENT, FILES_UNSENT_BYTES},
-    media::{ContentNote, FileRecord, FileView, Media, MediaError, MediaType, file_name},
+    media::{
+        Content, ContentNote, FileRecord, FileView, Media, MediaError, MediaType, file_name,
+        shared_files,
+    },
     subject::{FILE_KEYS, file_key, file_keys},
 };
 use tracing::{debug, warn};
@@ -59,6 +62,9 @@ pub enum FileError {
     /// There is no such file, or it was removed.
     #[error("the session has no file `{0}`")]
     NotFound(FileId),
+    /// A message names it.
+    #[error("file `{0}` cannot be deleted: a message names it")]
+    Named(FileId),
     /// It is too large for an attachment.
     #[error("file `{0}` cannot be attached: {1}")]
     NotAttachable(FileId, MediaError),
@@ -158,8 +164,7 @@ impl Sessions {
                 Err(PutError::File(failure)) => return Err(failure),
             }
         }
-        let detail = format!("other writers changed `{key}`");
-        Err(StoreError::Unavailable { store: STORE, detail }.into())
+        Err(changed(&key))
     }
 
     async fn known_file(
@@ -171,6 +176,64 @@ impl Sessions {
         let BucketEntry { value, position } = entry.ok_or(FileError::NotFound(file))?;
         let record = FileRecord::from_bytes(&value)?;
         if record.is_going { Err(FileError::NotFound(file)) } else { Ok((record, position)) }
+    }
+
+    /// The files of a session, the oldest first.
+    pub async fn files(&self, session: EntityId) -> Result<Vec<FileView>, FileError> {
+        let prefix = file_keys(session);
+        let entries = self.storage().bucket.list(&prefix).await?;
+        let view = |(key, entry): &(String, BucketEntry)| {
+            let file = key.strip_prefix(&prefix)?.parse().ok()?;
+            let record = FileRecord::from_bytes(&entry.value).ok()?;
+            (!record.is_going).then(|| record.view(file))
+        };
+        let mut files: Vec<FileView> = entries.iter().filter_map(view).collect();
+        files.sort_by_key(|file| (file.at, file.file));
+        Ok(files)
+    }
+
+    /// Gives up a file that no message names. It is gone at once; a worker removes its content later.
+    pub async fn give_up_file(&self, session: EntityId, file: FileId) -> Result<(), FileError> {
+        let key = file_key(session, file);
+        for _ in 0..TRIES {
+            let (mut record, position) = self.known_file(session, file).await?;
+            if record.is_named {
+                return Err(FileError::Named(file));
+            }
+            record.is_going = true;
+            match put(self.storage(), &key, &record, position).await {
+                Ok(_) => return Ok(()),
+                Err(PutError::Conflict) => {}
+                Err(PutError::File(failure)) => return Err(failure),
+            }
+        }
+        Err(changed(&key))
+    }
+
+    /// The content of a file that was uploaded for no session in particular, to be attached to a message.
+    pub async fn shared_content(&self, file: FileId) -> Result<Content, FileError> {
+        let record = self.file(shared_files(), file).await?;
+        let [part] = record.parts[..] else {
+            return Err(FileError::NotAttachable(file, MediaError::TooLarge(record.bytes)));
+        };
+        let bytes = self.file_part(file, part).await?;
+        Content::new(record.name.as_deref(), bytes.to_vec()).map_err(FileError::Media)
+    }
+
+    /// Where a file is that a message to this session names: in the session, or among those of none.
+    pub async fn place_of_file(
+        &self,
+        session: EntityId,
+        file: FileId,
+    ) -> Result<EntityId, FileError> {
+        match self.file(session, file).await {
+            Ok(_) => Ok(session),
+            Err(FileError::NotFound(_)) => match self.file(shared_files(), file).await {
+                Ok(_) => Ok(shared_files()),
+                Err(failure) => Err(failure),
+            },
+            Err(failure) => Err(failure),
+        }
     }
 
     /// Removes files of the sessions that are `mine` if they are too old and no message names them. Returns
@@ -195,6 +258,11 @@ impl Sessions {
         }
         Ok(removed)
     }
+}
+
+fn changed(key: &str) -> FileError {
+    let detail = format!("other writers changed `{key}`");
+    StoreError::Unavailable { store: STORE, detail }.into()
 }
 
 /// The files of a session, but for those that a later build wrote.
@@ -395,8 +463,11 @@ impl From<FileError> for ErrorBody {
                 "files that no message names are removed after a day, the others with the session: \
                  start a new one",
             ),
-            FileError::TooManyUnsent { .. } => Self::new(ErrorCode::Overloaded, message)
-                .hint("send a message that names some of them; others are removed after a day"),
+            FileError::TooManyUnsent { .. } => Self::new(ErrorCode::Overloaded, message).hint(
+                "send a message that names some of them, or delete some; others are removed after a day",
+            ),
+            FileError::Named(_) => Self::new(ErrorCode::Conflict, message)
+                .hint("it goes with its session: `clawnode sessions delete SESSION`"),
             FileError::TooLarge => {
                 Self::new(ErrorCode::TooLarge, message).hint("upload a smaller one")
             }
@@ -428,7 +499,6 @@ mod tests {
     use clawnode_proto::{
         IdempotencyKey, SessionKey,
         envelope::ATTACHMENTS,
-        media::Content,
         session::{SessionInput, UserMessage},
     };
 
@@ -539,6 +609,57 @@ mod tests {
         assert!(matches!(sessions.attach_file(ADA, file).await, Err(FileError::NotFound(_))));
         assert_eq!(sessions.sweep_files(|_| true).await.unwrap(), 1, "what was begun is ended");
         assert_eq!(blobs(&sessions).await, 0);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_no_message_names_can_be_given_up() {
+        let (sessions, clock, _dir) = sessions();
+        let first = stored(&sessions, &[PNG]).await.unwrap();
+        clock.0.store(5, Ordering::Relaxed);
+        let named = stored(&sessions, &[PNG]).await.unwrap();
+        let kept = Timestamp(millis(FILE_KEPT));
+        assert_eq!((first.at, first.expires_at), (Timestamp(0), Some(kept)));
+        sessions.attach_file(ADA, named.file).await.unwrap();
+        let listed = sessions.files(ADA).await.unwrap();
+        assert_eq!(listed[0], first);
+        assert_eq!((listed[1].file, listed[1].expires_at), (named.file, None), "it stays");
+        let refused = sessions.give_up_file(ADA, named.file).await.unwrap_err();
+        assert_eq!(ErrorBody::from(refused).code, ErrorCode::Conflict);
+        sessions.give_up_file(ADA, first.file).await.unwrap();
+        let again = sessions.give_up_file(ADA, first.file).await;
+        assert!(matches!(again, Err(FileError::NotFound(_))), "{again:?}");
+        assert_eq!(sessions.files(ADA).await.unwrap().len(), 1);
+        assert_eq!(sessions.sweep_files(|_| true).await.unwrap(), 1);
+        assert_eq!(blobs(&sessions).await, 1);
+    }
+
+    #[tokio::test]
+    async fn a_file_of_no_session_is_attached_by_its_content() {
+        let (sessions, clock, _dir) = sessions();
+        let store = async |content: &[&[u8]]| {
+            let mut upload = sessions.upload(shared_files(), Some("b.png")).await.unwrap();
+            for piece in content {
+                upload.write(piece).await.unwrap();
+            }
+            upload.finish().await.unwrap().file
+        };
+        let (file, large) = (store(&[PNG]).await, store(&[PNG, &vec![7; ATTACHMENT_BYTES]]).await);
+        let own = stored(&sessions, &[PNG]).await.unwrap().file;
+        assert_eq!(sessions.place_of_file(ADA, file).await.unwrap(), shared_files());
+        assert_eq!(sessions.place_of_file(ADA, own).await.unwrap(), ADA);
+        let foreign = sessions.place_of_file(BOB, own).await;
+        assert!(matches!(foreign, Err(FileError::NotFound(_))), "it is of another session");
+        let refused = sessions.shared_content(large).await;
+        assert!(matches!(refused, Err(FileError::NotAttachable(..))), "{refused:?}");
+        let content = sessions.shared_content(file).await.unwrap();
+        assert_eq!(content.bytes(), PNG);
+        let (media, note) = sessions.attach(ADA, content).await.unwrap();
+        sessions.attached(vec![note]).await;
+        assert_eq!(media.name.as_deref(), Some("b.png"));
+        // It goes in time, and the session keeps what it got.
+        clock.0.store(millis(FILE_KEPT), Ordering::Relaxed);
+        assert_eq!(sessions.sweep_files(|_| true).await.unwrap(), 3);
+        assert!(sessions.storage().blobs.get(media.blob).await.unwrap().is_some());
     }
 
     #[tokio::test]

@@ -20,7 +20,7 @@ use tokio::time::{Instant, timeout_at};
 use super::super::{error::OpenAiError, gateway::Gateway};
 
 /// The header that names the session.
-pub(super) const SESSION: HeaderName = HeaderName::from_static("clawnode-session");
+pub(in super::super) const SESSION: HeaderName = HeaderName::from_static("clawnode-session");
 /// The header that names the call that waits for a person.
 pub(super) const APPROVAL: HeaderName = HeaderName::from_static("clawnode-approval");
 

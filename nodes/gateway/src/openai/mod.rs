@@ -22,6 +22,7 @@ mod stored;
 pub(super) mod stream;
 pub(super) mod tools;
 
+pub(super) use approval::SESSION;
 pub(super) use embeddings::embeddings;
 pub(super) use handlers::{completions, model, models};
 pub(super) use repeats::Repeats;

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::harness::{Gateway, TOKEN, http_client, message, patiently};
 
 /// Every route, and some that are none: verb, path, body, status with the token.
-const ROUTES: [(&str, &str, &str, u16); 74] = [
+const ROUTES: [(&str, &str, &str, u16); 79] = [
     ("GET", "/metrics", "", 200),
     ("GET", "/v1/status", "", 200),
     ("GET", "/v1/agents", "", 200),
@@ -49,6 +49,11 @@ const ROUTES: [(&str, &str, &str, u16); 74] = [
     ("POST", "/v1/sessions/ent_00000000000000000000000001/files", "x", 400),
     ("GET", "/v1/sessions/default:a:b:c/files/file_00000000000000000000000001", "", 404),
     ("GET", "/v1/sessions/default:a:b:c/files/x", "", 400),
+    ("POST", "/v1/files", "x", 400),
+    ("GET", "/v1/files", "", 200),
+    ("GET", "/v1/files/file_00000000000000000000000001", "", 404),
+    ("GET", "/v1/files/x/content", "", 400),
+    ("DELETE", "/v1/files/file_00000000000000000000000001", "", 404),
     ("POST", "/v1/sessions/default:a:b:c/cancel", r#"{"turn":"x"}"#, 400),
     ("POST", "/v1/tickets", "", 200),
     ("GET", "/v1/jobs?state=failed&limit=5", "", 200),

@@ -12,6 +12,8 @@ mod events;
 #[cfg(test)]
 mod example;
 #[cfg(test)]
+mod files;
+#[cfg(test)]
 mod flood;
 #[cfg(test)]
 mod harness;

@@ -434,7 +434,18 @@ impl Backend for Node {
             bytes += piece?.len() as u64;
         }
         let file = FileId::from_u128(session.as_u128());
-        Ok(FileView { file, media_type: MediaType::Png, bytes, name })
+        let (at, expires_at) = (Timestamp(2_500), Some(Timestamp(9_000)));
+        Ok(FileView { file, media_type: MediaType::Png, bytes, name, at, expires_at })
+    }
+
+    async fn files(&self, session: EntityId) -> Result<Vec<FileView>, ErrorBody> {
+        let old = self.file(session, FileId::from_u128(session.as_u128())).await?.0;
+        let new = FileView { file: FileId::from_u128(7), at: Timestamp(1_000), ..old.clone() };
+        Ok(vec![old, new])
+    }
+
+    async fn delete_file(&self, session: EntityId, file: FileId) -> Result<(), ErrorBody> {
+        self.file(session, file).await.map(drop)
     }
 
     async fn file(
@@ -445,7 +456,8 @@ impl Backend for Node {
         if file.as_u128() != session.as_u128() {
             return Err(ErrorBody::new(ErrorCode::NotFound, format!("no file `{file}`")));
         }
-        let view = FileView { file, media_type: MediaType::Pdf, bytes: 4, name: None };
+        let (media_type, at) = (MediaType::Pdf, Timestamp(0));
+        let view = FileView { file, media_type, bytes: 4, name: None, at, expires_at: None };
         let parts = [Ok(Bytes::from_static(b"%P")), Ok(Bytes::from_static(b"DF"))];
         Ok((view, stream::iter(parts).boxed()))
     }
