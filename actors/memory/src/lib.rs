@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod extract;
 pub mod points;
 mod runner;
 pub mod serve;
