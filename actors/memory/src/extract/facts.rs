@@ -8,12 +8,12 @@ use clawnode_proto::{
 use super::{
     own_words::{OwnSentence, OwnWord, sentences},
     patterns::{
-        ATTRIBUTES, BEGINS_AGAIN, DOUBTS, FactKind, FactPattern, GIVES_WORK, GREETINGS,
-        IMPORTANCE_ALLERGY, IMPORTANCE_FACT, JOINS, LEADS, LIKED, MATERIAL, PATTERNS, RELATIONS,
-        SEVERAL, SUBJECT,
+        ATTRIBUTES, FactKind, FactPattern, IMPORTANCE_ALLERGY, IMPORTANCE_FACT, LIKED, PATTERNS,
+        RELATIONS, SEVERAL, SUBJECT,
     },
     standing::{sentence, standing},
     value::{is_in, value},
+    word_lists::{BEGINS_AGAIN, DOUBTS, GIVES_WORK, GREETINGS, JOINS, LEADS, MATERIAL},
 };
 
 /// Facts and instructions of one message.

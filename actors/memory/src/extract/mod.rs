@@ -4,7 +4,7 @@
 //! only if it begins with a pattern, and a message that asks for work on a text counts for nothing.
 //!
 //! - `own_words` has the sentences that are the person's own: no quotes, no code, no lines that are given to work on.
-//! - `patterns` has the beginnings of facts in several languages, and which words end or spoil them.
+//! - `patterns` has the beginnings of facts in several languages, and `word_lists` which words end or spoil them.
 //! - `facts` matches a sentence with them, `value` reads what follows the pattern, and `standing` finds instructions.
 //!
 //! Invariants
@@ -22,5 +22,6 @@ mod standing;
 #[cfg(test)]
 mod tests;
 mod value;
+mod word_lists;
 
 pub use facts::{MOST, facts};

@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use super::{
     MOST, facts,
     own_words::HOLE,
-    patterns::{ATTRIBUTES, GIVES_WORK, LEADS, NEGATIONS, PATTERNS},
+    patterns::{ATTRIBUTES, PATTERNS},
+    word_lists::{GIVES_WORK, LEADS, NEGATIONS},
 };
 
 /// Pieces that are more likely than others to be read as something.

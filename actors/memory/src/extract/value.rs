@@ -2,9 +2,8 @@
 
 use super::{
     own_words::{HOLE, OwnWord},
-    patterns::{
-        DIETS, ENDS, FactKind, JOINS, NEGATIONS, NO_ENTRY, NO_NAME, NO_VALUE, PARTICLES, TRAILING,
-    },
+    patterns::{DIETS, FactKind},
+    word_lists::{ENDS, JOINS, NEGATIONS, NO_ENTRY, NO_NAME, NO_VALUE, PARTICLES, TRAILING},
 };
 
 /// The longest value, in characters.
