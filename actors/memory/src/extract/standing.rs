@@ -122,8 +122,8 @@ const CONDITIONS: [&str; 4] = ["if", "when", "whenever", "unless"];
 pub(super) fn standing(words: &[OwnWord]) -> Option<PointContent> {
     let rest = match words {
         [first, rest @ ..] if matches!(first.plain.as_str(), "always" | "never") => rest,
-        [from, now, on, rest @ ..]
-            if [from, now, on].map(|word| word.plain.as_str()) == ["from", "now", "on"] =>
+        [first, second, third, rest @ ..]
+            if [first, second, third].map(|word| word.plain.as_str()) == ["from", "now", "on"] =>
         {
             rest
         }

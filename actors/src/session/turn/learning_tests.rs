@@ -42,7 +42,7 @@ fn said(learns: Option<&LearnJob>) -> Vec<(u64, &str)> {
     said.map(|said| (said.heard.event, said.text.inline().unwrap())).collect()
 }
 
-/// C23. What is sent is a part of what the end of a turn has to send, so the kernel's rule holds for it (C12).
+/// C23. The facts go with the end of the turn, so the kernel's rule holds for them (C12).
 #[test]
 fn c23_a_message_is_not_acknowledged_before_the_memory_was_told_what_it_says() {
     let mut run = PlayedActivation::new(&[], Vec::new());
