@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod embed;
+pub mod extract;
 pub mod points;
 mod runner;
 pub mod serve;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use clawnode_proto::{id::KeyPart, memory::MemoryLayer};
+use serde::{Deserialize, Serialize};
 
 /// Which memories an agent reads, and how much of them. An agent without this recalls nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +16,19 @@ pub struct AgentMemory {
     pub shared: Vec<KeyPart>,
     /// Whether it is also shown what tools brought (no): pages and files may say anything.
     pub recall_untrusted: bool,
+    /// How facts are found in what persons say (by patterns).
+    pub extract: FactExtraction,
+}
+
+/// How facts are found in the messages of persons.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FactExtraction {
+    /// By patterns of words, without a model.
+    #[default]
+    Patterns,
+    /// They are not looked for.
+    Off,
 }
 
 impl Default for AgentMemory {
@@ -25,6 +39,12 @@ impl Default for AgentMemory {
             MemoryLayer::Social,
             MemoryLayer::Episode,
         ];
-        Self { layers: layers.into(), top_facts: 5, shared: Vec::new(), recall_untrusted: false }
+        Self {
+            layers: layers.into(),
+            top_facts: 5,
+            shared: Vec::new(),
+            recall_untrusted: false,
+            extract: FactExtraction::Patterns,
+        }
     }
 }

@@ -168,6 +168,7 @@ fn begun(number: usize) -> Turn {
         attached: Vec::new(),
         steers: Vec::new(),
         joined: Vec::new(),
+        heard: Vec::new(),
         system: None,
         sampling: Sampling::default(),
         model: None,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use clawnode_actors::agent::AgentMemory;
+use clawnode_actors::agent::{AgentMemory, FactExtraction};
 use clawnode_proto::{
     id::KeyPart,
     limits::{AGENT_SHARED_MEMORIES, RECALL_POINTS},
@@ -24,6 +24,8 @@ pub struct AgentMemoryOptions {
     pub shared: Vec<KeyPart>,
     /// Whether it is also shown what tools brought (`false`): pages and files may say anything.
     pub recall_untrusted: bool,
+    /// How facts are found in what persons say of themselves (`patterns`), for the memory of each person; `off`: they are not.
+    pub extract: FactExtraction,
 }
 
 impl Default for AgentMemoryOptions {
@@ -34,6 +36,7 @@ impl Default for AgentMemoryOptions {
             top_facts: u32::try_from(usual.top_facts).unwrap_or(u32::MAX),
             shared: usual.shared,
             recall_untrusted: usual.recall_untrusted,
+            extract: usual.extract,
         }
     }
 }
@@ -45,6 +48,7 @@ impl From<&AgentMemoryOptions> for AgentMemory {
             top_facts: usize::try_from(options.top_facts).unwrap_or(usize::MAX),
             shared: options.shared.clone(),
             recall_untrusted: options.recall_untrusted,
+            extract: options.extract,
         }
     }
 }

@@ -556,6 +556,7 @@ mod tests {
             ("[agents.a]\ncontext = 'short'", "agents.a.context", "`window`"),
             ("[agents.a]\ncontext_tokens = 5", "agents.a.context_tokens", "256 or more"),
             ("[agents.a.memory]\ntop_facts = 21", "agents.a.memory.top_facts", "0 to 20"),
+            ("[agents.a.memory]\nextract = 'model'", "agents.a.memory.extract", "`patterns`"),
             ("[agents.a.memory]\nlayers = []", "agents.a.memory.layers", "remove the section"),
             ("[agents.a.memory]\nshared = ['x', 'x']", "agents.a.memory.shared", "twice"),
             ("[agents.a.memory]\nshared = ['all']", "agents.a.memory.shared", "named `shared`"),

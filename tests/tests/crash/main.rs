@@ -17,6 +17,7 @@ mod give_way;
 mod import;
 mod journals;
 mod kills;
+mod learning;
 mod panics;
 mod placement;
 mod points;

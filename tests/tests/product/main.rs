@@ -15,6 +15,7 @@ mod jobs;
 mod keeping;
 mod lanes;
 mod last_cents;
+mod learning;
 mod leaving;
 mod ledger;
 mod lists;

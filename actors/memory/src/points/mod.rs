@@ -13,7 +13,7 @@
 //!   they forget it, or when something that is trusted as much supersedes it or says the same.
 //!
 //! On crash: nothing is lost; the next owner decides what the journal says.
-//! Not here: finding points by a text (`store`), and what a conversation learns.
+//! Not here: finding points by a text (`store`), and what a message says (`extract`).
 
 mod consolidate;
 mod kept;

@@ -39,6 +39,9 @@ impl SessionRunner {
         }
         // Not kept for clients that resume: the journal has the end, and the next turn may run by now.
         self.parts.hub.ended(entity, job.done.turn);
+        if let Some(learns) = &job.learns {
+            self.teach(entity, learns).await;
+        }
         if let Some(agent) = &job.agent {
             for model_call in &job.calls {
                 let record = UsageRecord {

@@ -24,6 +24,7 @@ pub mod reserve;
 #[cfg(test)]
 mod reserve_tests;
 pub mod run;
+mod teach;
 pub(in crate::session) mod tokens;
 pub(in crate::session) mod tool_calls;
 pub(in crate::session) mod waiting_holds;

@@ -67,6 +67,7 @@ impl SessionState {
             attached: Vec::new(),
             steers: Vec::new(),
             joined: Vec::new(),
+            heard: Vec::new(),
             system: message.system,
             sampling,
             model: message.model.or_else(|| self.kept.model.clone()),

@@ -10,6 +10,7 @@ use clawnode_proto::{
 use super::{
     approval::ApprovalState,
     dropping::LeftOut,
+    heard::taken,
     held::{AttemptBill, HeldAttempt, MeasuredPrefix, Spent},
     measure::Measured,
     memory_tools::is_of_memory,
@@ -424,7 +425,8 @@ impl SessionState {
         for (late, message) in late.into_iter().rev() {
             turn.joined.retain(|joined| *joined != late);
             self.begin_turn(late, message, turn.trace.clone());
-            if let Some(last) = self.open.pop_back() {
+            if let Some(mut last) = self.open.pop_back() {
+                last.heard = taken(&mut turn.heard, late);
                 self.open.push_front(last);
             }
         }
@@ -435,6 +437,7 @@ impl SessionState {
         turn.attached.slim();
         turn.steers.slim();
         turn.joined.slim();
+        turn.heard.slim();
         turn.steps.slim();
         self.unemitted.push(turn.id);
         self.closed.push(turn);

@@ -66,6 +66,7 @@ impl EntityKind for Session {
         state.unemitted.retain(|one| *one != turn);
         let told = state.closed.iter_mut().rev().find(|one| one.id == turn);
         let Some(turn) = told else { return };
+        turn.heard = Vec::new();
         for step in &mut turn.steps {
             (step.model, step.gave_way) = (None, None);
         }

@@ -6,7 +6,8 @@
 //! becomes of a tool call's job. `estimate` says how large a request seems, `measure` how large it is by what providers report, `dropping`, `bounded` and `attachments` how much of
 //! the conversation it shows, `response` whether a reply fits its schema, `routing` which model is asked, `terms` and `held`
 //! what a call may cost, and has cost, `next_call` makes the next one, and `next_needs` says what that would need. `begin` says how turns begin,
-//! `kept` which ones a state keeps, `skills` which skills they have, and `recall` what they are reminded of. `memory_tools` has what calls ask of memories. `ledger` has what an agent wrote down of its work, and
+//! `kept` which ones a state keeps, `skills` which skills they have, and `recall` what they are reminded of. `memory_tools` has what calls ask of memories, `learning` what memories learn
+//! from a turn, and `heard` where that was said. `ledger` has what an agent wrote down of its work, and
 //! `blocks` what a model is shown of that. `recorded` tells who looks at a journal from outside what it says, and `explain`
 //! what a model was shown, and why. `compacting` has summaries made of older turns, `compacted` takes
 //! them into the state, and `compaction` is what that keeps of them. `room_beside` says what a summary leaves of limits for
@@ -37,10 +38,14 @@ mod estimate;
 pub mod explain;
 pub(in crate::session) mod fold;
 pub mod give_way;
+pub mod heard;
 pub mod held;
 pub mod hooks;
 pub mod kept;
 pub mod kind;
+pub mod learning;
+#[cfg(test)]
+mod learning_tests;
 pub(in crate::session) mod ledger;
 pub mod measure;
 pub(in crate::session) mod memory_tools;

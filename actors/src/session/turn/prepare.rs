@@ -23,6 +23,7 @@ use super::{
     effect::Effect,
     ending::{EmittedCall, emitted, emitted_summary},
     hooks,
+    learning::{self, LearnJob},
     state::{SessionState, Turn},
     tool_frames::ToolFrames,
     tools::{ToolCall, action_of},
@@ -235,6 +236,8 @@ pub struct EmitJob {
     pub calls: Vec<EmittedCall>,
     /// Whose they are.
     pub agent: Option<AgentName>,
+    /// What memories may learn from it.
+    pub learns: Option<LearnJob>,
     /// Its jobs.
     pub jobs: Vec<JobId>,
     /// The timers that may still be set for it.
@@ -460,6 +463,7 @@ fn emission(state: &SessionState, id: TurnId) -> EffectJob {
             .chain(turn.and_then(emitted_summary))
             .collect(),
         agent: state.profile.as_ref().map(|profile| profile.agent.clone()),
+        learns: turn.and_then(|turn| learning::job(state, turn)),
         timers: turn.map_or_else(Vec::new, |turn| {
             let time = turn.last_timer().map(|(_turn, timer)| timer);
             time.into_iter().chain(turn.outage_timer()).collect()

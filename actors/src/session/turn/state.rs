@@ -26,6 +26,7 @@ use super::{
     compaction::{Compaction, HistorySummary},
     dropping::LeftOut,
     give_way::{GaveWay, RealWindow},
+    heard::HeardMessage,
     held::{HeldAttempt, MeasuredPrefix, Spent},
     hooks::ModelJudged,
     kept::EarlierTurns,
@@ -100,6 +101,10 @@ pub struct Turn {
     pub steers: Vec<(TurnId, UserMessage)>,
     /// Inputs that joined this turn, under the ids that their own turns would have had.
     pub joined: Vec<TurnId>,
+    /// The events with what began it and what joined it, until memories have learned from it. An earlier build did not
+    /// keep them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub heard: Vec<HeardMessage>,
     /// Follows the agent's system prompt.
     pub system: Option<String>,
     /// Settings that go before the agent's.
@@ -272,7 +277,10 @@ impl SessionState {
         let trace = input.traceparent.clone();
         self.see(head.ts);
         match body {
-            SessionInput::UserMessage(message) => self.begin_turn(id, message, trace),
+            SessionInput::UserMessage(message) => {
+                self.begin_turn(id, message, trace);
+                self.heard(id, head);
+            }
             SessionInput::Execute(plan) => {
                 self.begin_turn(id, UserMessage::text(plan.about.clone()), trace);
                 if let Some(turn) = self.open.back_mut() {
@@ -280,13 +288,18 @@ impl SessionState {
                 }
             }
             // Nothing joins a plan.
-            SessionInput::Steer(message) => match self.open.front_mut() {
-                Some(turn) if turn.plan.is_none() && !turn.steps.is_empty() && !turn.cancelled => {
-                    turn.joined.push(id);
-                    turn.steers.push((id, message));
+            SessionInput::Steer(message) => {
+                match self.open.front_mut() {
+                    Some(turn)
+                        if turn.plan.is_none() && !turn.steps.is_empty() && !turn.cancelled =>
+                    {
+                        turn.joined.push(id);
+                        turn.steers.push((id, message));
+                    }
+                    _ => self.begin_turn(id, message, trace),
                 }
-                _ => self.begin_turn(id, message, trace),
-            },
+                self.heard(id, head);
+            }
             SessionInput::Cancel { turn } => {
                 for open in &mut self.open {
                     if open.id == turn || open.joined.contains(&turn) {

@@ -50,6 +50,9 @@ pub(super) enum Point {
     AfterEmit,
     /// C12: all is done but the acknowledgement.
     BeforeAck,
+    /// C23: what a session learned is stored for a memory, and the session does not know that.
+    AfterLearned,
+    BeforeLearned,
     /// C13: the archive is stored, the snapshot is not.
     BeforeSnapshot,
     /// C13: the snapshot is stored.
@@ -81,7 +84,7 @@ pub(super) enum Point {
 }
 
 /// All points by name.
-const POINTS: [(&str, Point); 25] = [
+const POINTS: [(&str, Point); 27] = [
     ("before-put", Point::BeforePut),
     ("after-put", Point::AfterPut),
     ("before-accepted", Point::BeforeAccepted),
@@ -93,6 +96,8 @@ const POINTS: [(&str, Point); 25] = [
     ("after-give-way", Point::AfterGiveWay),
     ("after-emit", Point::AfterEmit),
     ("before-ack", Point::BeforeAck),
+    ("before-learned", Point::BeforeLearned),
+    ("after-learned", Point::AfterLearned),
     ("before-snapshot", Point::BeforeSnapshot),
     ("after-snapshot", Point::AfterSnapshot),
     ("before-purge", Point::BeforePurge),
@@ -170,6 +175,14 @@ impl Armed {
             && left.fetch_sub(1, Ordering::Relaxed) == 1
         {
             die();
+        }
+    }
+
+    /// The same for what a session sends to a memory: what a turn said, or what `remember` was called with.
+    fn pass_lesson(&self, input: &Input, here: Point) {
+        let (name, _) = input.idempotency_key.as_str().split_once(':').unwrap_or_default();
+        if matches!(name, "learned" | "remember") {
+            self.pass(here);
         }
     }
 
@@ -350,8 +363,10 @@ impl Inbox for WithFailpoints<dyn Inbox> {
         if is_result {
             self.armed.pass(Point::BeforeResult);
         }
+        self.armed.pass_lesson(input, Point::BeforeLearned);
         let position = self.inner.put(input).await?;
         self.armed.pass(Point::AfterPut);
+        self.armed.pass_lesson(input, Point::AfterLearned);
         if is_result {
             self.armed.pass(Point::AfterResult);
         }
@@ -365,8 +380,10 @@ impl Inbox for WithFailpoints<dyn Inbox> {
     ) -> Result<Option<Position>, StoreError> {
         self.armed.chance("inbox.put_if_room");
         self.armed.pass(Point::BeforePut);
+        self.armed.pass_lesson(input, Point::BeforeLearned);
         let position = self.inner.put_if_room(input, room).await?;
         self.armed.pass(Point::AfterPut);
+        self.armed.pass_lesson(input, Point::AfterLearned);
         Ok(position)
     }
 

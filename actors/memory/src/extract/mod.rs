@@ -1,0 +1,27 @@
+//! What persons say of themselves in a message: facts and standing instructions, found by patterns. Pure.
+//!
+//! A wrong fact is worse than a missing one: persons do not see what a memory has, and it stays there. So a sentence counts
+//! only if it begins with a pattern, and a message that asks for work on a text counts for nothing.
+//!
+//! - `own_words` has the sentences that are the person's own: no quotes, no code, no lines that are given to work on.
+//! - `patterns` has the beginnings of facts in several languages, and `word_lists` which words end or spoil them.
+//! - `facts` matches a sentence with them, `value` reads what follows the pattern, and `standing` finds instructions.
+//!
+//! Invariants
+//! - S-22 what is found has the trust of a person, so nothing that others wrote may be found.
+//! - Any text gives at most [`MOST`] points, each within the limits of points.
+//!
+//! Not here: which messages are searched, and where the points go (the session does that at the end of a turn).
+
+mod facts;
+mod own_words;
+mod patterns;
+#[cfg(test)]
+mod properties;
+mod standing;
+#[cfg(test)]
+mod tests;
+mod value;
+mod word_lists;
+
+pub use facts::{MOST, facts};

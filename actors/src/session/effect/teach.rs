@@ -1,0 +1,99 @@
+//! Sends the memory of a person what they said of themselves in a turn that has ended.
+//!
+//! Part of the turn's post-turn effects: done again after a crash, under the same keys, until all of it is stored.
+
+use clawnode_cluster::{Backoff, StoreError};
+use clawnode_memory::{Memory, extract::facts};
+use clawnode_proto::{
+    EntityId, ErrorChain, IdempotencyKey, Input, limits::PENDING_INPUTS, memory_point::MemoryInput,
+};
+use tracing::{debug, warn};
+
+use super::run::{AGAIN, SessionRunner};
+use crate::{
+    agent::{AgentMemory, FactExtraction},
+    session::turn::learning::{LearnJob, SaidMessage},
+};
+
+/// Looks at the inbox of a memory that has no room, before its facts are left out: a memory that is out of service must not
+/// keep its sessions from their rest.
+const LOOKS_MOST: u32 = 20;
+
+// === impl SessionRunner ===
+
+impl SessionRunner {
+    /// Sends all that is to be learned; each message once. Ends when the inbox of the memory has it.
+    pub(super) async fn teach(&self, entity: EntityId, job: &LearnJob) {
+        // As it is configured now, like the tools of memories.
+        let options = self.parts.agents.options(&job.session.agent);
+        let memory = options.and_then(|options| options.memory);
+        let Some(memory) = memory.filter(|memory| memory.extract == FactExtraction::Patterns)
+        else {
+            return;
+        };
+        for said in &job.said {
+            if let Some(input) = self.lesson(job, said, &memory).await {
+                self.store_lesson(entity, &input).await;
+            }
+        }
+    }
+
+    /// What the memory is sent of one message, if it says anything.
+    async fn lesson(
+        &self,
+        job: &LearnJob,
+        said: &SaidMessage,
+        memory: &AgentMemory,
+    ) -> Option<Input> {
+        let turn = said.heard.turn;
+        let text = match self.text(&said.text).await {
+            Ok(text) => text,
+            Err(failure) => {
+                warn!(%turn, failure.message, "nothing is learned from a message that cannot be read");
+                return None;
+            }
+        };
+        let mut contents = facts(&text);
+        contents.retain(|content| memory.layers.contains(&content.layer));
+        if contents.is_empty() {
+            return None;
+        }
+        let points = job.points(said, contents);
+        let name = format!("learned:{turn}").parse::<IdempotencyKey>().ok()?;
+        let body = MemoryInput::Put { points };
+        match Memory::input(&job.memory(), name, self.parts.clock.now(), &body) {
+            Ok(input) => Some(input),
+            Err(error) => {
+                warn!(%turn, %error, "cannot tell a memory what a message says");
+                None
+            }
+        }
+    }
+
+    /// Stores an input for a memory; repeats until its inbox has it.
+    async fn store_lesson(&self, entity: EntityId, input: &Input) {
+        let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
+        let mut looks = 0;
+        loop {
+            match self.parts.storage.inbox.put_if_room(input, PENDING_INPUTS).await {
+                Ok(Some(_)) => return,
+                Ok(None) if looks >= LOOKS_MOST => {
+                    let memory = &input.key;
+                    warn!(%entity, %memory, "a turn's facts are left out, because the inbox of the memory is full");
+                    return;
+                }
+                Ok(None) => looks += 1,
+                Err(StoreError::Refused { detail, .. }) => {
+                    warn!(%entity, detail, "a turn's facts are refused");
+                    return;
+                }
+                Err(failure) => {
+                    let failure = ErrorChain(&failure);
+                    debug!(%entity, %failure, "cannot store a turn's facts now; trying again");
+                }
+            }
+            let wait = backoff.next(&mut rand::rng());
+            tokio::time::sleep(wait).await;
+        }
+    }
+}

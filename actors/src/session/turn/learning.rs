@@ -1,0 +1,90 @@
+//! What memories learn from a turn that has ended: which messages are looked at. Pure.
+//!
+//! C23: the turn is done, and the memory does not have its facts yet. They are a part of the turn's post-turn effects, so they
+//! are sent again under the same key until `Emitted` is folded, and the message is not acknowledged before.
+//!
+//! - MEM-3 the source of a point is the event with the person's message, so a message that is sent again adds nothing.
+//! - Only messages of persons count that a model was shown, and that were neither cancelled nor blocked.
+
+use clawnode_proto::{
+    Head, SessionKey, TurnId,
+    llm::Text,
+    memory::{MemoryKey, MemorySource},
+    memory_point::{LearnedPoint, PointContent},
+    session::TurnOutcome,
+};
+
+use super::{
+    heard::HeardMessage,
+    state::{SessionState, Turn},
+};
+
+/// What memories may learn from a turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LearnJob {
+    /// Whose turn.
+    pub session: SessionKey,
+    /// What persons said in it.
+    pub said: Vec<SaidMessage>,
+}
+
+/// A message of a person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SaidMessage {
+    /// Which one.
+    pub heard: HeardMessage,
+    /// Its text.
+    pub text: Text,
+}
+
+/// What memories may learn from this turn.
+pub(super) fn job(state: &SessionState, turn: &Turn) -> Option<LearnJob> {
+    let session = state.key.clone().filter(|key| !key.is_stateless() && !state.doomed)?;
+    let is_withdrawn =
+        matches!(turn.outcome, None | Some(TurnOutcome::Cancelled | TurnOutcome::Blocked { .. }));
+    if turn.plan.is_some() || turn.steps.is_empty() || is_withdrawn {
+        return None;
+    }
+    // `said` has the message that began the turn, then those that joined it, in their order.
+    let ids = std::iter::once(&turn.id).chain(&turn.joined);
+    let said = turn.said.iter().zip(ids).filter_map(|((_, text), id)| {
+        let heard = turn.heard.iter().find(|heard| heard.turn == *id)?;
+        Some(SaidMessage { heard: *heard, text: text.clone() })
+    });
+    let said: Vec<SaidMessage> = said.filter(|said| said.text.bytes() > 0).collect();
+    (!said.is_empty()).then_some(LearnJob { session, said })
+}
+
+// === impl LearnJob ===
+
+impl LearnJob {
+    /// The memory that learns: that of the session's peer (MEM-1).
+    pub(in crate::session) fn memory(&self) -> MemoryKey {
+        MemoryKey::of_peer(&self.session)
+    }
+
+    /// The points that a message gives: each has a part of its event as its source.
+    pub(in crate::session) fn points(
+        &self,
+        said: &SaidMessage,
+        contents: Vec<PointContent>,
+    ) -> Vec<LearnedPoint> {
+        let HeardMessage { event, at, .. } = said.heard;
+        let entity = self.session.entity();
+        let source = |part| Some(MemorySource { entity, event, part, at });
+        let points = contents.into_iter().zip(0..);
+        points.map(|(content, part)| LearnedPoint { content, source: source(part) }).collect()
+    }
+}
+
+// === impl SessionState ===
+
+impl SessionState {
+    /// Takes note of the event that has a person's message.
+    pub(super) fn heard(&mut self, id: TurnId, head: &Head) {
+        let has = |turn: &&mut Turn| turn.id == id || turn.joined.contains(&id);
+        if let Some(turn) = self.open.iter_mut().find(has) {
+            turn.heard.push(HeardMessage { turn: id, event: head.n.0, at: head.ts });
+        }
+    }
+}
