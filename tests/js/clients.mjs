@@ -96,6 +96,16 @@ async function withOpenai() {
     }
     return response.output_text;
   };
+  const files = async () => {
+    const named = await (await load("openai")).toFile(PICTURE, "picture.png");
+    const file = await one.files.create({ file: named, purpose: "user_data" });
+    const content = Buffer.from(await (await one.files.content(file.id)).arrayBuffer());
+    const part = { type: "file", file: { file_id: file.id } };
+    const seen = await chat([{ type: "text", text: "seen?" }, part]);
+    const listed = (await one.files.list()).data.map((other) => other.id).includes(file.id);
+    const { deleted } = await one.files.delete(file.id);
+    return [content.equals(PICTURE), seen, file.filename, listed, deleted];
+  };
   const url = `data:image/png;base64,${PICTURE.toString("base64")}`;
   const shown = [
     { type: "text", text: "what is it?" },
@@ -114,6 +124,7 @@ async function withOpenai() {
     "its own tool loop": await cell(runner, "I saw it."),
     "structured output": await cell(parsed, { name: "Ada" }),
     picture: await cell(() => chat(shown)),
+    files: await cell(files, [true, "reply to: seen?", "picture.png", true, true]),
     Responses: await cell(
       async () => {
         const asked = { model: "default", input: "hello there" };

@@ -112,6 +112,19 @@ def with_openai():
         reply = client.embeddings.create(model="openai/embedder", input="x")
         return reply.data[0].embedding, reply.usage.total_tokens
 
+    def files():
+        picture = base64.b64decode(PICTURE)
+        file = client.files.create(file=("picture.png", picture), purpose="vision")
+        same = client.files.content(file.id).read() == picture
+        asked = [{"type": "input_text", "text": "seen?"}, {"type": "input_image", "file_id": file.id}]
+        seen = client.responses.create(model="default", input=[{"role": "user", "content": asked}])
+        asked = [{"type": "text", "text": "seen?"}, {"type": "file", "file": {"file_id": file.id}}]
+        chat(asked, user="openai-files")
+        listed = file.id in [one.id for one in client.files.list()]
+        deleted = client.files.delete(file.id).deleted
+        is_left = file.id in [one.id for one in client.files.list()]
+        return same, seen.output_text, file.filename, listed, deleted, is_left
+
     def busy():
         again = openai.OpenAI(timeout=60)
         return again.chat.completions.create(model="default", messages=user("busy openai"))
@@ -131,6 +144,7 @@ def with_openai():
         "tools": cell(tools, ("tool_calls", "stop", "I saw it.")),
         "structured output": cell(parsed, "Ada"),
         "picture": cell(lambda: chat(SHOWN), anything),
+        "files": cell(files, (True, "reply to: seen?", "picture.png", True, True, False)),
         "Responses": cell(
             lambda: client.responses.create(model="default", input="hello there").output_text, "Hello!"
         ),

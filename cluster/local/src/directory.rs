@@ -20,6 +20,9 @@ use super::{
 /// The format of data directories that this program writes. 2: the log may hold jobs, which an
 /// older program would take for damage.
 const FORMAT: u32 = 2;
+/// Why a folder without that file is no data directory. The folder may not be there at all.
+pub(super) const NO_FORMAT: &str = "no node has stored anything there, for it has no file `format`";
+
 /// The content of the file `format`.
 #[derive(Debug, Serialize, Deserialize)]
 struct DirectoryFormat {

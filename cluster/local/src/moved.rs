@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     OpenError,
-    directory::read_format,
+    directory::{NO_FORMAT, read_format},
     disk::{Disk, RealDisk, read_whole, write_whole},
     lock::DirLock,
 };
@@ -59,7 +59,7 @@ pub fn take_back(dir: &Path) -> Result<Option<Moved>, OpenError> {
 pub fn identity(dir: &Path) -> Result<u128, OpenError> {
     let found = read_format(&RealDisk, dir)?.ok_or_else(|| OpenError::NotADataDirectory {
         dir: dir.to_owned(),
-        detail: "it has no `format`".to_owned(),
+        detail: NO_FORMAT.to_owned(),
     })?;
     Ok(found.1)
 }

@@ -18,7 +18,7 @@ use super::{
     blobs::LocalBlobs,
     bucket::LocalBucket,
     deliveries::{Deliveries, LocalJobQueue},
-    directory::{IndexState, format_of, log_dir, prepare, read_format},
+    directory::{IndexState, NO_FORMAT, format_of, log_dir, prepare, read_format},
     disk::{Disk, RealDisk},
     engine::{Crowd, FreeSpace, Scrub, WriteEngine},
     inbox::LocalInbox,
@@ -107,11 +107,9 @@ pub fn open(dir: &Path, options: LocalOptions) -> Result<(Storage, LocalControl)
 pub fn open_read_only(dir: &Path) -> Result<(Storage, LocalControl), OpenError> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let lock = DirLock::shared(dir)?;
-    let (partitions, store) =
-        read_format(&*disk, dir)?.ok_or_else(|| OpenError::NotADataDirectory {
-            dir: dir.to_owned(),
-            detail: "it has no `format`".to_owned(),
-        })?;
+    let (partitions, store) = read_format(&*disk, dir)?.ok_or_else(|| {
+        OpenError::NotADataDirectory { dir: dir.to_owned(), detail: NO_FORMAT.to_owned() }
+    })?;
     let memory = Index::Memory(BTreeMap::new());
     let recovered = recover(&*disk, &log_dir(dir), store, memory, false).map_err(|e| match e {
         ReplayError::Open(error) => error,

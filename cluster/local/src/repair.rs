@@ -7,7 +7,7 @@ use tracing::warn;
 
 use super::{
     OpenError,
-    directory::{IndexState, log_dir, read_format},
+    directory::{IndexState, NO_FORMAT, log_dir, read_format},
     disk::{Disk, DiskFile, RealDisk, write_whole},
     lock::DirLock,
     log::{SEGMENT_HEADER, SegmentHead, segment_ids, segment_path},
@@ -80,7 +80,7 @@ fn go_over(dir: &Path, mode: Mode) -> Result<RepairReport, OpenError> {
     let lock = DirLock::exclusive(dir)?;
     let (_, store) = read_format(&disk, dir)?.ok_or_else(|| OpenError::NotADataDirectory {
         dir: dir.to_owned(),
-        detail: "it has no `format`".to_owned(),
+        detail: NO_FORMAT.to_owned(),
     })?;
     if mode == Mode::Repair {
         IndexState::new(dir).distrust();

@@ -34,7 +34,7 @@ use super::{
     version_check::HeartbeatSource,
 };
 use crate::{
-    config::{Config, Env, LoadedConfig},
+    config::{Config, Env, LoadedConfig, nearest},
     start_error::StartError,
     telemetry,
 };
@@ -120,7 +120,9 @@ pub fn chosen(
         }
         let Some(spec) = catalogue.iter().find(|spec| spec.name == *name) else {
             let known: Vec<&str> = catalogue.iter().map(|spec| spec.name.as_str()).collect();
-            let hint = format!("{}name one of: {}", section_of(name), known.join(", "));
+            let near = nearest(name.as_str(), known.iter().copied());
+            let meant = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
+            let hint = format!("{meant}{}name one of: {}", section_of(name), known.join(", "));
             return Err(invalid(format!("there is no tool `{name}`")).hint(hint));
         };
         if let Err(error) = schema::check(spec) {

@@ -187,6 +187,9 @@ async fn what_a_node_refuses_at_its_start_the_check_and_doctor_refuse_in_the_sam
         assert_eq!(looked.code, 78, "{name}: {}", looked.out);
         assert!(looked.out.contains(part), "{name}: {}", looked.out);
     }
+    let path = home.write("misspelt_tool.toml", "[agents.default]\ntools = [\"file_wirte\"]\n");
+    let checked = home.run(&["config", "check", &path]).await;
+    assert!(checked.err.contains("hint: did you mean `file_write`? give"), "{}", checked.err);
     let started = home.run(&["up", "--model", "demo/demo"]).await;
     assert_eq!(started.code, 78, "{}", started.err);
     assert!(started.err.contains("it has `echo`, `slow`"), "{}", started.err);

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::{javascript, python};
 
 /// The features, in the order of the table.
-const FEATURES: [&str; 18] = [
+const FEATURES: [&str; 19] = [
     "models",
     "chat",
     "stream with usage",
@@ -25,6 +25,7 @@ const FEATURES: [&str; 18] = [
     "thinking",
     "structured output",
     "picture",
+    "files",
     "Responses",
     "in the background",
     "embeddings",

@@ -93,6 +93,34 @@ async fn a_changed_soul_speaks_in_the_next_turn() -> Outcome {
     node.stop().await
 }
 
+#[tokio::test]
+async fn a_changed_profile_of_a_model_counts_in_the_next_call() -> Outcome {
+    let (server, home) = scene(Script::default()).await;
+    let config = home.path().join("config.toml");
+    let write = |user: &str, more: &str| {
+        let body = format!("body = {{ metadata = {{ user_id = \"{user}\" }} }}");
+        let models = format!("[models.\"anthropic/*\"]\n{body}\n{more}\n");
+        std::fs::write(&config, models).unwrap();
+    };
+    write("first", "");
+    let home = home.var("CLAWNODE_CONFIG", config.to_str().unwrap());
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    client.chat(&Message::new("ada", "one")).await?;
+    assert!(body(&server).contains("\"first\"") && !body(&server).contains("\"max_tokens\":700"));
+    write("second", "max_output_tokens = 700");
+    let mut n = 0;
+    // The file is looked at every now and then; a call shows when it was.
+    while !body(&server).contains("\"second\"") {
+        assert!(body(&server).contains("\"first\""));
+        n += 1;
+        client.chat(&Message::new("ada", &format!("again {n}"))).await?;
+        assert!(n < 5_000, "the new profile never counted");
+    }
+    assert!(body(&server).contains("\"max_tokens\":700"), "{}", body(&server));
+    node.stop().await
+}
+
 fn body(server: &clawnode_tests::model::ModelServer) -> String {
     let last = server.calls().pop().unwrap();
     String::from_utf8_lossy(&last.body).into_owned()

@@ -20,6 +20,7 @@ mod leaving;
 mod ledger;
 mod lists;
 mod memories;
+mod memory_meaning;
 mod memory_tools;
 mod openapi;
 mod panic;

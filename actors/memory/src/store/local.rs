@@ -147,7 +147,7 @@ impl LocalStore {
         self.shared.forget().map_err(|source| failed(self.shared.folder(), source))
     }
 
-    async fn work<T: Send + 'static>(
+    pub(crate) async fn work<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
