@@ -86,7 +86,7 @@ struct FileForm {
     purpose: Vec<u8>,
 }
 
-/// What comes of a form with a file.
+/// A form with a file, piece by piece.
 enum FileEvent {
     /// The file begins, which may have a name.
     Begun(Option<String>),
@@ -204,7 +204,7 @@ fn respond(error: ErrorBody) -> Response {
     }
 }
 
-/// The session that the header names, or what stands for none.
+/// The session that the header names, or the one for files of no session.
 fn session_of(headers: &HeaderMap) -> Result<EntityId, ErrorBody> {
     match session_header(headers)? {
         Some(session) => Ok(parse::<SessionRef>("Clawnode-Session", session)?.id),

@@ -41,7 +41,7 @@ const EXCEPTIONS: [(&str, Access); 5] = [
 ];
 
 /// The paths that metrics tell apart.
-const ROUTES: [&str; 17] = [
+const ROUTES: [&str; 18] = [
     "/",
     "/healthz",
     "/readyz",
@@ -55,6 +55,7 @@ const ROUTES: [&str; 17] = [
     "/v1/mcp",
     "/v1/chat/completions",
     "/v1/embeddings",
+    "/v1/files",
     "/v1/messages",
     "/v1/models",
     "/v1/responses",

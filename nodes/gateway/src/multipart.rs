@@ -14,7 +14,7 @@ const BOUNDARY_BYTES: usize = 70;
 const HEAD_BYTES: usize = 8 << 10;
 /// What ends the headers of a part.
 const HEAD_END: &[u8] = b"\r\n\r\n";
-/// What ends a line.
+/// Between a boundary, its headers and its content (RFC 2046, 5.1.1).
 const LINE_END: &[u8] = b"\r\n";
 
 /// Reads a form.
@@ -26,7 +26,7 @@ pub(super) struct FormDecoder {
     place: FormPlace,
 }
 
-/// A piece of a form.
+/// What the decoder gives next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FormPiece {
     /// A part begins.
@@ -214,8 +214,11 @@ mod tests {
         FormDecoder::new(&headers)
     }
 
+    /// Name, file name and content of a part.
+    type Read = (String, Option<String>, Vec<u8>);
+
     /// The parts of a form whose bytes come in pieces, and whether it is complete.
-    fn read(pieces: &[&[u8]]) -> Result<(Vec<(String, Option<String>, Vec<u8>)>, bool), FormError> {
+    fn read(pieces: &[&[u8]]) -> Result<(Vec<Read>, bool), FormError> {
         let mut decoder = decoder("Multipart/Form-Data; charset=x; boundary=\"b\"")?;
         let mut parts = Vec::new();
         for piece in pieces {

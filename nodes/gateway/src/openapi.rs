@@ -302,10 +302,16 @@ mod tests {
     /// What a route answers when it refuses or fails.
     fn refusal(route: &Route) -> Value {
         // In OpenAI's words, Anthropic's, or JSON-RPC's.
-        if ["/v1/chat", "/v1/embeddings", "/v1/messages", "/v1/models", "/v1/responses", "/v1/rpc"]
-            .iter()
-            .any(|its| route.path.starts_with(its))
-        {
+        const OTHERS: [&str; 7] = [
+            "/v1/chat",
+            "/v1/embeddings",
+            "/v1/files",
+            "/v1/messages",
+            "/v1/models",
+            "/v1/responses",
+            "/v1/rpc",
+        ];
+        if OTHERS.iter().any(|its| route.path.starts_with(its)) {
             return json!({
                 "description": "The error.",
                 "content": { JSON: { "schema": any() } },

@@ -120,10 +120,9 @@ fn environment(env: &Env) -> ConfigNode {
 /// where a relative path would mean another file.
 fn resolve_paths(config: &mut Config, tree: &ConfigNode, file: Option<&Path>, env: &Env) {
     let folder = file.and_then(Path::parent).map(absolute);
-    let folder = folder.as_deref();
     let fix = |path: &mut PathBuf, key: &[&str]| {
         let of_file = matches!(tree.origin_of(key), ValueOrigin::File { .. });
-        *path = paths::resolve(path, folder.filter(|_| of_file), env);
+        *path = paths::resolve(path, folder.as_deref().filter(|_| of_file), env);
     };
     fix(&mut config.node.data_dir, &["node", "data_dir"]);
     fix(&mut config.sandbox.docker.socket, &["sandbox", "docker", "socket"]);
@@ -156,11 +155,11 @@ fn resolve_paths(config: &mut Config, tree: &ConfigNode, file: Option<&Path>, en
         }
     }
     for (name, provider) in &mut config.providers {
-        if let Some(path) = &mut provider.api_key_file {
-            fix(path, &["providers", name, "api_key_file"]);
-        }
-        if let Some(path) = &mut provider.credentials_file {
-            fix(path, &["providers", name, "credentials_file"]);
+        let key_file = ("api_key_file", &mut provider.api_key_file);
+        for (setting, path) in [key_file, ("credentials_file", &mut provider.credentials_file)] {
+            if let Some(path) = path {
+                fix(path, &["providers", name, setting]);
+            }
         }
     }
     for (at, server) in config.mcp_servers.iter_mut().enumerate() {

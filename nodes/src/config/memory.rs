@@ -44,8 +44,9 @@ impl TryFrom<String> for EmbeddingsChoice {
         if text == "none" {
             return Ok(Self::None);
         }
-        let model = text.parse().map(Self::Model);
-        model.map_err(|_| format!("`{text}` is neither `none` nor a model: write `PROVIDER/MODEL`"))
+        let wrong =
+            |why| format!("`{text}` is neither `none` nor a model, `PROVIDER/MODEL`: {why}");
+        text.parse().map(Self::Model).map_err(wrong)
     }
 }
 

@@ -30,8 +30,9 @@ use clawnode_proto::{
 };
 
 use super::{
-    backend::{NodeBackend, idempotency_key, named, store},
-    delete, health,
+    backend::{NodeBackend, named, store},
+    delete::{self, idempotency_key},
+    health,
     orders::NodeOrder,
     policy, scheduler,
 };

@@ -18,8 +18,7 @@ use clawnode_gateway::{
 };
 use clawnode_kernel::EntityError;
 use clawnode_proto::{
-    AgentName, CallId, EntityId, ErrorBody, ErrorCode, FileId, FrameKey, IdempotencyKey, JobId,
-    TurnId,
+    AgentName, CallId, EntityId, ErrorBody, ErrorCode, FileId, FrameKey, JobId, TurnId,
     api::SendMode,
     circuit::{CircuitFailures, CircuitReport, CircuitState},
     client_tool::{ClientResult, ClientResults},
@@ -483,16 +482,6 @@ impl NodeBackend {
 fn following(sent: SentMessage, session: String) -> Following {
     let accepted = AcceptedView { session, turn: sent.turn, cursor: sent.cursor };
     Following { accepted, events: sent.events }
-}
-
-/// A name for what is asked for only once of something.
-pub(super) fn idempotency_key(
-    what: &str,
-    subject: &dyn std::fmt::Display,
-) -> Result<IdempotencyKey, ErrorBody> {
-    format!("{what}:{subject}")
-        .parse()
-        .map_err(|error| ErrorBody::new(ErrorCode::Internal, format!("{error}")))
 }
 
 /// A store that fails, as clients see it.

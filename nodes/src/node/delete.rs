@@ -5,9 +5,9 @@ use std::time::Duration;
 use clawnode_actors::session::{SendError, Sessions};
 use clawnode_gateway::SessionRef;
 use clawnode_kernel::EntityError;
-use clawnode_proto::{ErrorBody, ErrorCode};
+use clawnode_proto::{ErrorBody, ErrorCode, IdempotencyKey};
 
-use super::backend::{idempotency_key, named};
+use super::backend::named;
 
 /// How long a deletion may take before the client gets an answer to ask again.
 const DELETION: Duration = Duration::from_secs(30);
@@ -44,4 +44,14 @@ pub(super) async fn delete(sessions: &Sessions, session: &SessionRef) -> Result<
         )
         .hint("check again with `clawnode sessions list`"))
     })
+}
+
+/// A name for what is asked for only once of something.
+pub(super) fn idempotency_key(
+    what: &str,
+    subject: &dyn std::fmt::Display,
+) -> Result<IdempotencyKey, ErrorBody> {
+    format!("{what}:{subject}")
+        .parse()
+        .map_err(|error| ErrorBody::new(ErrorCode::Internal, format!("{error}")))
 }

@@ -37,7 +37,7 @@ pub struct Message {
     pub channel: String,
     /// Our side of the channel.
     pub account: String,
-    /// Who sends it.
+    /// Who sends it, as the session's key has it: also `PEER~CONVERSATION`.
     pub peer: String,
     pub content: String,
     /// Makes sending again harmless.
@@ -127,10 +127,12 @@ impl Message {
 
     /// What `chat.send` is given.
     pub(super) fn params(&self) -> Value {
+        let conversation = self.peer.split_once('~').map(|(_, conversation)| conversation);
         json!({
             "channel": self.channel,
             "account": self.account,
-            "peer": self.peer,
+            "peer": self.peer.split('~').next(),
+            "conversation": conversation,
             "content": self.content,
             "idempotency_key": self.key,
             "mode": if self.steers { "steer" } else { "turn" },

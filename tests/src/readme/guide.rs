@@ -21,7 +21,10 @@ pub const GUIDES: [Scene; 15] = [
     Scene {
         readme: "docs/guide/attachments.md",
         folder: FOLDER,
-        steps: &[Step::new("TOKEN=", "serve", "shows 'a PNG picture'")],
+        steps: &[
+            Step::new("TOKEN=", "serve", "shows 'a PNG picture'"),
+            Step::left("file = client", "the test of clients does it with both of OpenAI's"),
+        ],
     },
     Scene { readme: "docs/guide/chat.md", folder: FOLDER, steps: &[SCRIPTED] },
     Scene {

@@ -106,16 +106,13 @@ fn without_quotes(text: &str) -> String {
         }
         let is_apostrophe = before.is_alphanumeric() && matches!(char, '\'' | '\u{2019}');
         let quote = QUOTES.iter().find(|(begin, _)| *begin == char);
-        match quote.filter(|_| !is_apostrophe) {
-            Some((_, end)) => {
-                skip_to(&mut chars, *end);
-                own.push(HOLE);
-                before = HOLE;
-            }
-            None => {
-                own.push(if char == '\u{2019}' { '\'' } else { char });
-                before = char;
-            }
+        if let Some((_, end)) = quote.filter(|_| !is_apostrophe) {
+            skip_to(&mut chars, *end);
+            own.push(HOLE);
+            before = HOLE;
+        } else {
+            own.push(if char == '\u{2019}' { '\'' } else { char });
+            before = char;
         }
     }
     own

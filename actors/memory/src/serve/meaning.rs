@@ -4,6 +4,7 @@
 //! after a wait that grows to five minutes. Nothing else waits for it.
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, PoisonError, atomic::Ordering},
     time::Duration,
 };
@@ -155,7 +156,9 @@ impl ServedStore {
             if is_all {
                 meaning.is_all_new.store(true, Ordering::SeqCst);
             }
-            new.iter().for_each(|scope| meaning.add(scope));
+            for scope in &new {
+                meaning.add(scope);
+            }
         } else if is_all && !meaning.is_whole.swap(true, Ordering::SeqCst) {
             info!(model = meaning.embedder.model(), "memories are found by their meaning");
         } else {
@@ -224,19 +227,11 @@ impl ServedStore {
         let length = made.first().map_or(0, Vec::len);
         let store = &meaning.store;
         store.work(move |store| store.learn_dimensions(length)).await?;
-        let mut made: Vec<(BareDocument, Vec<f32>)> = bare.into_iter().zip(made).collect();
-        made.sort_by(|one, other| one.0.scope.cmp(&other.0.scope));
-        let scopes = made.chunk_by(|one, other| one.0.scope == other.0.scope);
-        let scopes: Vec<(StoreScope, Vec<(Document, Vec<f32>)>)> = scopes
-            .filter_map(|same| {
-                let scope = same.first()?.0.scope.clone();
-                let one = |(bare, vector): &(BareDocument, Vec<f32>)| {
-                    (bare.document.clone(), vector.clone())
-                };
-                Some((scope, same.iter().map(one).collect()))
-            })
-            .collect();
-        for (scope, made) in scopes {
+        let mut by_scope: BTreeMap<StoreScope, Vec<(Document, Vec<f32>)>> = BTreeMap::new();
+        for (BareDocument { scope, document }, vector) in bare.into_iter().zip(made) {
+            by_scope.entry(scope).or_default().push((document, vector));
+        }
+        for (scope, made) in by_scope {
             match store.work(move |store| store.give_vectors(&scope, made)).await {
                 Err(StoreError::Damaged { scope, .. }) => self.mark_damaged(&[scope]),
                 given => given?,

@@ -1,6 +1,7 @@
 //! Vectors of documents that the store in this process has already: they are made later than the documents are put.
 //!
-//! A vector is added only to the document that it was made of. What was masked, replaced or dropped meanwhile gets none.
+//! A vector is added only to the document whose text it was made from. What was masked, replaced or dropped meanwhile
+//! gets none.
 
 use std::{
     collections::HashMap,

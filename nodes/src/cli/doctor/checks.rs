@@ -61,10 +61,6 @@ pub(super) async fn all(context: &CliContext) -> Vec<Check> {
     checks.extend(memory::store(&context.loaded).await);
     if let Some(nats) = &config.cluster.nats {
         checks.extend(network::nats(nats.each()).await);
-        let found = "servers do not report whether they write to disk before they acknowledge. With \
-                     `sync_interval: always`, a power cut loses nothing; with the default, it may \
-                     lose the last two minutes";
-        checks.push(Check::green("nats.durability", found));
     } else {
         checks.extend(membership(&config.node.data_dir).await);
     }

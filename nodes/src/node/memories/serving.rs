@@ -58,13 +58,11 @@ pub async fn store(
     })?;
     let conversations = loaded.config.kept_conversations();
     let (storage, clock) = (storage.clone(), Arc::clone(clock));
-    Ok(match store {
-        Some(store) => ServedStore::new(store, lock, storage, clock, conversations),
-        None => {
-            let store = qdrant::open(loaded)?;
-            ServedStore::over(store, folder, lock, storage, clock, conversations)
-        }
-    })
+    if let Some(store) = store {
+        return Ok(ServedStore::new(store, lock, storage, clock, conversations));
+    }
+    let store = qdrant::open(loaded)?;
+    Ok(ServedStore::over(store, folder, lock, storage, clock, conversations))
 }
 
 /// The first folder that no other process uses, and what holds it: nodes of one host may share a data folder.
