@@ -443,7 +443,7 @@ pub struct RpcRequest {
     /// Chosen by the client; echoed.
     #[serde(default)]
     pub id: serde_json::Value,
-    /// A name of the table in [`crate::methods`], such as `sessions.list`.
+    /// A name of the table in [`mod@crate::methods`], such as `sessions.list`.
     pub method: String,
     /// Its parameters.
     #[serde(default)]
