@@ -1,6 +1,6 @@
 //! The steps, in their order, and the sets of features that they share, so that no dependency is
-//! compiled twice in the same manner: everything but the WebAssembly engine and SSH, which take minutes
-//! to compile, and everything with them. What is only looked at (clippy, doc) is looked at with them;
+//! compiled twice in the same manner: everything but the WebAssembly engine, SSH and the client of Qdrant,
+//! which take minutes to compile, and everything with them. What is only looked at (clippy, doc) is looked at with them;
 //! what is run with them is the last step's, which compiles them and what depends on them. Tests and
 //! chaos wait more than they compute, and what is only compiled is compiled beside them.
 
@@ -24,7 +24,7 @@ use crate::{
 
 /// What is built and tested: all that a node is by default, with what only tests have.
 const EVERYTHING: [&str; 3] = ["--workspace", "--features", "test-util"];
-/// The same with the engine for plugins, and with SSH.
+/// The same with the engine for plugins, SSH, and the client of Qdrant.
 const WITH_WASM: [&str; 3] = ["--workspace", "--features", "test-util,wasm,ssh,qdrant"];
 /// Where plugins are built.
 const PLUGINS: &str = "target/plugins";
