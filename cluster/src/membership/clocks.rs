@@ -66,6 +66,15 @@ impl ClusterClock {
         clocks.agree();
     }
 
+    /// As [`agree`](Self::agree), for a process that may have heard too few yet: only the first such
+    /// time is taken. A newcomer whose clock is wrong would else write its own time for seconds.
+    pub fn agree_at_first(&self) {
+        let mut clocks = self.locked();
+        if clocks.middle.is_none() {
+            clocks.agree();
+        }
+    }
+
     /// The processes whose clocks differ from the middle one by at least [`CLOCKS_APART_MS`], with
     /// how many seconds they are ahead of it (below 0: behind). Of two clocks, either may be wrong:
     /// the later one is said to be ahead.
@@ -247,6 +256,27 @@ mod tests {
         assert_eq!(process.ahead(), 700, "its machine has the right time again");
         process.hears(&[4_999, 701]);
         assert_eq!(process.ahead(), 700, "clocks that are near are left alone");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_newcomer_takes_the_first_time_that_most_agree_on() {
+        let process = Process::new();
+        process.hand.jump(-DAY);
+        process.hears(&[]);
+        let hear = |process: &Process, id, ahead: i64| {
+            let said = Timestamp(HERE.checked_add_signed(ahead).unwrap());
+            process.clock.hear(ProcessId::from_u128(id), said);
+            process.clock.agree_at_first();
+        };
+        hear(&process, 2, 0);
+        assert_eq!(process.ahead(), -DAY, "of two clocks either may be wrong");
+        hear(&process, 3, 10);
+        assert_eq!(process.ahead(), 0);
+        // Those that are heard next may be the few that are wrong.
+        for id in 4..9 {
+            hear(&process, id, DAY);
+        }
+        assert_eq!(process.ahead(), 0);
     }
 
     #[tokio::test(start_paused = true)]

@@ -132,9 +132,11 @@ impl Membership {
             self.tell(&said).await;
         }
         let members = life.state.members(now, self.clock.apart());
-        // Before that, it may have heard too few to know the time of most of them.
+        // Before that, it may have heard too few to change the time that it knows.
         if members.heard_all {
             self.clock.agree(|process| life.state.holds_alive(process));
+        } else {
+            self.clock.agree_at_first();
         }
         self.view.send_if_modified(|known| {
             let changed = *known != members;

@@ -4,10 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use clawnode_cluster::{
-    Peek, Storage,
+    Clock, Peek, Storage,
     membership::{Announcer, ClusterClock, Members, Membership, MembershipOptions},
 };
-use clawnode_proto::{ProcessId, codec, node::Heartbeat};
+use clawnode_proto::{ProcessId, Timestamp, codec, node::Heartbeat};
 use tokio::{sync::watch, task::JoinSet};
 
 use super::{
@@ -31,15 +31,35 @@ fn start(
     options: MembershipOptions,
     tasks: &mut JoinSet<()>,
 ) -> Result<watch::Receiver<Members>> {
+    start_with(storage, process, options, &Arc::default(), tasks)
+}
+
+fn start_with(
+    storage: &Storage,
+    process: u128,
+    options: MembershipOptions,
+    clocks: &Arc<ClusterClock>,
+    tasks: &mut JoinSet<()>,
+) -> Result<watch::Receiver<Members>> {
     let (view, seen) = watch::channel(Members::default());
     let me = ProcessId::from_u128(process);
     let sample = support::heartbeat(process)?;
     let heartbeat = Arc::new(move || sample.clone());
     let (storage, announcer) = (storage.clone(), Announcer::default());
-    let clock = Arc::new(ClusterClock::default());
+    let clock = clocks.clone();
     let membership = Membership { storage, me, options, clock, heartbeat, view, announcer };
     tasks.spawn(membership.run());
     Ok(seen)
+}
+
+/// A machine whose clock has stopped.
+#[derive(Debug)]
+struct Stopped(Timestamp);
+
+impl Clock for Stopped {
+    fn now(&self) -> Timestamp {
+        self.0
+    }
 }
 
 async fn until(seen: &mut watch::Receiver<Members>, what: impl Fn(&Members) -> bool) -> Result {
@@ -72,5 +92,22 @@ pub async fn a_process_that_joins_learns_who_died_before(ground: &dyn Ground) ->
     let patient = MembershipOptions { dead_after: Duration::from_hours(1), ..TIMES };
     let mut seen = start(&storage, 2, patient, &mut tasks)?;
     until(&mut seen, |members| members.holds_dead(dead)).await?;
+    holds("it has not listened for an hour", !seen.peek(|members| members.heard_all))
+}
+
+pub async fn a_process_that_joins_with_a_wrong_clock_soon_has_the_time_of_the_others(
+    ground: &dyn Ground,
+) -> Result {
+    let storage = ground.fresh().await?;
+    let mut tasks = JoinSet::new();
+    for process in [1, 2] {
+        let mut seen = start(&storage, process, TIMES, &mut tasks)?;
+        until(&mut seen, |members| members.settled).await?;
+    }
+    let clock = Arc::new(ClusterClock::new(Arc::new(Stopped(Timestamp(1_000)))));
+    let patient = MembershipOptions { dead_after: Duration::from_hours(1), ..TIMES };
+    let mut seen = start_with(&storage, 3, patient, &clock, &mut tasks)?;
+    until(&mut seen, |members| members.alive.len() == 3).await?;
+    holds("it has the time of the others", clock.now() > Timestamp(1_000))?;
     holds("it has not listened for an hour", !seen.peek(|members| members.heard_all))
 }

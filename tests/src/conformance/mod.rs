@@ -119,7 +119,8 @@ macro_rules! conformance {
                 a_set_limit_is_known_everywhere
             }
             membership {
-                a_process_that_joins_learns_who_died_before
+                a_process_that_joins_learns_who_died_before,
+                a_process_that_joins_with_a_wrong_clock_soon_has_the_time_of_the_others
             }
             restart {
                 everything_stored_is_there_after_a_restart, what_was_done_stays_done
