@@ -161,6 +161,10 @@ limits! {
         RECALL_STANDING: usize = 10, "points";
         /// The same, by the estimate of 3 bytes a token. It counts in `RECALL_BYTES`, too.
         RECALL_STANDING_TOKENS: usize = 300, "tokens";
+        /// Points that are learned from what a person says of themselves in one message.
+        LEARNED_POINTS: usize = 5, "points";
+        /// How much of a message is read for them. The rest of a longer one is not read.
+        LEARNED_CHARS: usize = 2_000, "characters";
         /// Shared memories that one agent reads.
         AGENT_SHARED_MEMORIES: usize = 16, "memories";
     }

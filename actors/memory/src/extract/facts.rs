@@ -1,6 +1,7 @@
 //! Facts in the sentences of a message.
 
 use clawnode_proto::{
+    limits::LEARNED_POINTS,
     memory::{MemoryLayer, MemoryTrust},
     memory_point::PointContent,
 };
@@ -16,8 +17,6 @@ use super::{
     word_lists::{BEGINS_AGAIN, DOUBTS, GIVES_WORK, GREETINGS, JOINS, LEADS, MATERIAL},
 };
 
-/// Facts and instructions of one message.
-pub const MOST: usize = 5;
 /// How certain it is that a person meant it so, in percent.
 const CONFIDENCE: u8 = 90;
 /// Words before a fact that are skipped one after the other, `also, by the way, ...`, and those of a greeting.
@@ -32,7 +31,7 @@ struct Attribute {
     layer: MemoryLayer,
 }
 
-/// What a person says of themselves in a message, and what is to be done from now on: at most [`MOST`] points.
+/// What a person says of themselves in a message, and what is to be done from now on: at most [`LEARNED_POINTS`] points.
 pub fn facts(text: &str) -> Vec<PointContent> {
     let mut found = Vec::new();
     for OwnSentence { words, asks } in sentences(text) {
@@ -44,7 +43,7 @@ pub fn facts(text: &str) -> Vec<PointContent> {
         found.extend(said);
     }
     found.retain(|content| content.check().is_ok());
-    found.truncate(MOST);
+    found.truncate(LEARNED_POINTS);
     found
 }
 

@@ -9,7 +9,7 @@
 //!
 //! Invariants
 //! - S-22 what is found has the trust of a person, so nothing that others wrote may be found.
-//! - Any text gives at most [`MOST`] points, each within the limits of points.
+//! - Any text gives at most [`LEARNED_POINTS`](clawnode_proto::limits::LEARNED_POINTS) points, each within the limits of points.
 //!
 //! Not here: which messages are searched, and where the points go (the session does that at the end of a turn).
 
@@ -24,4 +24,4 @@ mod tests;
 mod value;
 mod word_lists;
 
-pub use facts::{MOST, facts};
+pub use facts::facts;

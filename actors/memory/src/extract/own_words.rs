@@ -2,8 +2,8 @@
 
 use std::iter::Peekable;
 
-/// What is read of a message, in characters. The rest is more likely a text that the message is about.
-const READ_CHARS: usize = 2_000;
+use clawnode_proto::limits::LEARNED_CHARS;
+
 /// Takes the place of a quote or of code.
 pub(super) const HOLE: char = '\u{fffc}';
 /// What begins and ends a quote.
@@ -59,8 +59,8 @@ pub(super) struct OwnSentence {
 /// The sentences at the beginning of a text, without what is quoted, code, or given after a colon. One that is cut off
 /// is left out.
 pub(super) fn sentences(text: &str) -> Vec<OwnSentence> {
-    let is_cut = text.chars().nth(READ_CHARS).is_some();
-    let read: String = text.chars().take(READ_CHARS).collect();
+    let is_cut = text.chars().nth(LEARNED_CHARS).is_some();
+    let read: String = text.chars().take(LEARNED_CHARS).collect();
     let own = without_quotes(&without_code(&read));
     let mut found = Vec::new();
     for line in own.lines() {

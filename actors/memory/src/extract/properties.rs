@@ -1,10 +1,13 @@
 //! Whatever a message says, what is found in it is within the limits of points.
 
-use clawnode_proto::memory::{MemoryTrust, is_standing};
+use clawnode_proto::{
+    limits::LEARNED_POINTS,
+    memory::{MemoryTrust, is_standing},
+};
 use proptest::prelude::*;
 
 use super::{
-    MOST, facts,
+    facts,
     own_words::HOLE,
     patterns::{ATTRIBUTES, PATTERNS},
     word_lists::{GIVES_WORK, LEADS, NEGATIONS},
@@ -39,7 +42,7 @@ proptest! {
     ) {
         let text = pieces.join(gap);
         let found = facts(&text);
-        prop_assert!(found.len() <= MOST);
+        prop_assert!(found.len() <= LEARNED_POINTS);
         for content in &found {
             prop_assert_eq!(content.check(), Ok(()));
             prop_assert_eq!(content.trust, MemoryTrust::Person);

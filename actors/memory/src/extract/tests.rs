@@ -1,8 +1,11 @@
 //! What is found in messages, and what is not.
 
-use clawnode_proto::memory::{MemoryLayer, MemoryTrust, is_standing};
+use clawnode_proto::{
+    limits::LEARNED_POINTS,
+    memory::{MemoryLayer, MemoryTrust, is_standing},
+};
 
-use super::{MOST, facts};
+use super::facts;
 
 /// `predicate = object` of each fact, and the text of each instruction.
 fn found(text: &str) -> Vec<String> {
@@ -66,7 +69,7 @@ fn several_facts_of_a_message_are_found_in_their_order() {
     let text = facts("hello, i live in oslo, and my name is ada").remove(0).text;
     assert_eq!(text, "I live in oslo.", "in their own words");
     let many: Vec<String> = (0..9).map(|n| format!("I prefer tea {n}.")).collect();
-    assert_eq!(found(&many.join(" ")).len(), MOST);
+    assert_eq!(found(&many.join(" ")).len(), LEARNED_POINTS);
 }
 
 #[test]
