@@ -7,7 +7,7 @@
 use std::{
     ffi::OsStr,
     io,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, ExitStatus, Stdio},
 };
 
@@ -163,6 +163,14 @@ pub(crate) fn wasm_compiler() -> Result<(), String> {
         .map(|(package, _)| *package)
         .collect();
     if missing.is_empty() { Ok(()) } else { apt(&missing) }
+}
+
+/// Clippy's compiler, which `cargo clippy` has cargo call.
+pub(crate) fn clippy() -> Option<PathBuf> {
+    let found = Command::new("rustc").args(["--print", "sysroot"]).output().ok()?;
+    let folder = String::from_utf8(found.stdout).ok()?;
+    let program = Path::new(folder.trim()).join("bin/clippy-driver");
+    program.is_file().then_some(program)
 }
 
 /// A command that compiles a plugin in Rust with its standard library.
