@@ -26,6 +26,7 @@ mod openapi;
 mod panic;
 mod providers;
 mod real_model;
+mod real_providers;
 mod recall;
 mod reported_usage;
 mod runaways;

@@ -23,7 +23,9 @@ Everything else goes to `cargo nextest run`, and implies `--no-lint`:
 
 Environment: with CI=true nextest's profile `ci` is used: no early end, flaky tests fail; and the
 crates that the simulator computes with are optimised (`.config/cargo-ci.toml`). With
-CLAWNODE_TEST_REAL_MODEL=1 one turn goes through a real small language model, installed for it.";
+CLAWNODE_TEST_REAL_MODEL=1 one turn goes through a real small language model, installed for it. With
+CLAWNODE_TEST_REAL_PROVIDERS=PROVIDER/MODEL,... `cargo xtest real_providers` asks these models, with the keys that a
+node reads. It costs money.";
 
 /// The options of the command.
 #[derive(Debug)]

@@ -245,7 +245,7 @@ fn nextest(
     if io::stderr().is_terminal() {
         run.args(["--color", "always"]);
     }
-    if options.soak || tools::real_model_wanted() {
+    if options.soak || tools::real_model_wanted() || tools::real_providers_wanted() {
         run.args(["--run-ignored", "all"]);
     }
     run.args(&options.filters);

@@ -217,6 +217,11 @@ pub(crate) fn real_model_wanted() -> bool {
     std::env::var("CLAWNODE_TEST_REAL_MODEL").is_ok_and(|value| value == "1")
 }
 
+/// Whether tests may ask real providers.
+pub(crate) fn real_providers_wanted() -> bool {
+    std::env::var("CLAWNODE_TEST_REAL_PROVIDERS").is_ok_and(|models| !models.is_empty())
+}
+
 /// Installs a small language model and what runs it.
 fn real_model(folder: &Path) -> Result<(), String> {
     let (python, model) = (folder.join("python"), folder.join("model.gguf"));
