@@ -1,11 +1,12 @@
 //! The kernel in a simulated world: many seeds, each with its own faults, all invariants checked
 //! after every step.
 //!
-//! A failure prints how to replay its seed. `CLAWNODE_SOAK` sets how many seeds `sim_soak` runs,
-//! `CLAWNODE_SESSIONS` how many sessions `sim_scale_soak` has. With `CLAWNODE_HOOKS`,
-//! `CLAWNODE_LARGE`, `CLAWNODE_SCHEMAS`, `CLAWNODE_LANES`, `CLAWNODE_CIRCUITS`, `CLAWNODE_RUNAWAYS` or
-//! `CLAWNODE_FEW_TURNS` set `sim_replay` replays a seed with hooks, with large messages, with replies that have to fit a
-//! schema, with sessions of two lanes, with circuits and a provider that is down for ten minutes, with an agent that exceeds its limits, or with sessions whose states keep few turns, and with
+//! A failure prints how to replay its seed. `CLAWNODE_SOAK` sets how many seeds `sim_soak` and `sim_budgets_soak` run,
+//! `CLAWNODE_SESSIONS` how many sessions `sim_scale_soak` has. With `CLAWNODE_HOOKS`, `CLAWNODE_LARGE`,
+//! `CLAWNODE_SCHEMAS`, `CLAWNODE_LANES`, `CLAWNODE_CIRCUITS`, `CLAWNODE_RUNAWAYS`, `CLAWNODE_FEW_TURNS` or
+//! `CLAWNODE_SUMMARIES` set `sim_replay` replays a seed with hooks, with large messages, with replies that have to fit a
+//! schema, with sessions of two lanes, with circuits and a provider that is down for ten minutes, with an agent that
+//! exceeds its limits, with sessions whose states keep few turns, or with models that make summaries, and with
 //! `CLAWNODE_COUNTERS`, `CLAWNODE_MEMORIES` or `CLAWNODE_BUDGETS` with so many counters, memories or accounts beside
 //! its sessions. With `CLAWNODE_SESSION_BUDGETS` calls of its sessions reserve, too, and with `CLAWNODE_ADMISSIONS`
 //! about so many other calls come.
@@ -364,8 +365,8 @@ fn sim_known_seeds() {
 /// A holder in each process, and one or two accounts: synthetic calls reserve, and in every second seed
 /// those of sessions, too. No limit is passed, and every call ends.
 fn budgeted(seeds: std::ops::Range<u64>) {
-    let mut calls = (0, 0);
-    for seed in seeds {
+    let (mut calls, mut holds, mut steps) = (0, 0, 0);
+    for seed in seeds.clone() {
         let options = SimOptions {
             seed,
             budgets: 1 + usize::from(seed % 3 == 2),
@@ -374,16 +375,17 @@ fn budgeted(seeds: std::ops::Range<u64>) {
         };
         match run(&options) {
             Ok(report) => {
-                calls.0 += report.budget_calls;
-                calls.1 += report.session_holds;
+                calls += report.budget_calls;
+                holds += report.session_holds;
+                steps += report.steps;
             }
             Err(_) => {
                 traced(&options);
             }
         }
     }
-    println!("{} calls under budgets, {} of sessions", calls.0, calls.1);
-    assert!(calls.0 > 0, "no call was made");
+    println!("{seeds:?}: {calls} calls under budgets, {holds} of sessions, {steps} steps");
+    assert!(calls > 0, "no call was made");
 }
 
 /// One or two memories in each world: put, forgotten and purged.
@@ -465,10 +467,12 @@ seeds! {
     sim_seeds_7: 7, 1 counters;
 }
 
-/// The seeds that the other tests leave out.
+/// The seeds that the other tests leave out, or `CLAWNODE_SOAK` seeds from `CLAWNODE_SEED` on.
 #[test]
 fn sim_budgets_soak() {
-    budgeted(5 * BUDGETED..BUDGETED_SOAK);
+    let from = number("CLAWNODE_SEED").unwrap_or(5 * BUDGETED);
+    let count = number("CLAWNODE_SOAK").unwrap_or(BUDGETED_SOAK.saturating_sub(from));
+    budgeted(from..from + count);
 }
 
 macro_rules! budget_seeds {

@@ -13,7 +13,7 @@
 //! - I1 `n` is dense and the hash chain holds.
 //! - I2 epochs strictly increase; all events between two claims carry the first one's incarnation.
 //! - I3 at most one outcome per call id, no begin after the outcome.
-//! - I4 an input is acknowledged only when the fold has it and the entity is at rest, or a
+//! - I4 an input is acknowledged only when the journal has it and the entity is at rest, or a
 //!   later-journaled input of it is unacknowledged, or it is parked whole, or the tombstone that it went with knows it.
 //! - I5 nothing visible precedes the append that decided it.
 //! - I7 frames are never folded.

@@ -208,7 +208,11 @@ impl<K: Booked> AnyBook for Book<K> {
             return Some(format!("`{input}` was accepted, but the journal has it not"));
         };
         if self.waiting.contains_key(&input) {
-            return Some(format!("`{input}` is in the journal, and still waits in the inbox"));
+            let known = if self.entity.core.has(input) { "knows it" } else { "forgot it" };
+            return Some(format!(
+                "`{input}` is in the journal of `{}`, whose fold {known}, and still waits in the inbox",
+                self.entity.id
+            ));
         }
         if self.is_quarantined() || self.damaged {
             return None;

@@ -1,6 +1,8 @@
 //! Composing: makes one append of everything that is queued, ended and decided, and finds what follows from
 //! it.
 
+use std::collections::BTreeSet;
+
 use clawnode_proto::{
     InputId, Timestamp,
     kernel::{Accepted, Deleted, KernelEvent},
@@ -8,7 +10,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    ActivationEnd, ActivationPhase, Busy, CallGrant, EffectKind, Entity, EntityKind, Machine,
+    ActivationEnd, ActivationPhase, Busy, CallGrant, Core, EffectKind, Entity, EntityKind, Machine,
     MachineOutput, Probation,
 };
 #[cfg(feature = "test-util")]
@@ -357,19 +359,29 @@ impl<K: EntityKind> Machine<K> {
     }
 
     /// I4: an input may be acknowledged when the journal has it and nothing depends on it as a
-    /// wake-up: the entity is at rest, or a later-journaled input of it is still in hand.
+    /// wake-up.
     pub(super) fn may_complete(&self, input: InputId) -> bool {
-        let Some(core) = self.core() else { return false };
-        let newest = core.newest_input();
+        self.core().is_some_and(|core| core.has(input)) && self.wakes_without(input)
+    }
+
+    /// Whether the entity is at rest, or a later-journaled input of it is still in hand.
+    fn wakes_without(&self, input: InputId) -> bool {
+        let newest = self.core().and_then(Core::newest_input);
         let anchored = newest.is_some_and(|newest| self.held.contains(&newest));
         // Drafted events are not in the journal yet.
-        let settled = self.draft.is_empty() && core.has(input);
+        let settled = self.draft.is_empty();
         settled && (self.quiescent || (self.claimed && anchored && newest != Some(input)))
     }
 
     fn complete(&mut self) {
-        let done: Vec<_> =
-            self.held.iter().copied().filter(|input| self.may_complete(*input)).collect();
+        // What is in hand leaves the queue only into the journal, or because the journal has it. The fold may have
+        // forgotten it since: a kind that remembers inputs for minutes may be that busy, or be claimed with a clock
+        // that is ahead.
+        let queued: BTreeSet<InputId> = self.queue.iter().map(|input| input.id).collect();
+        let known = |input: &InputId| self.core().is_some_and(|core| core.has(*input));
+        let journaled = |input: &InputId| !queued.contains(input) || known(input);
+        let held = self.held.iter().filter(|input| journaled(input)).copied();
+        let done: Vec<_> = held.filter(|input| self.wakes_without(*input)).collect();
         for input in done {
             self.held.remove(&input);
             self.out.push(MachineOutput::Complete(input));

@@ -28,6 +28,9 @@ mod draft;
 mod flight;
 mod growth;
 mod io;
+#[cfg(test)]
+#[cfg(feature = "test-util")]
+mod memory_tests;
 mod options;
 #[cfg(feature = "test-util")]
 mod planted;
