@@ -30,6 +30,9 @@ pub const METADATA: u16 = 4;
 /// The oldest reader of a message with a lane of its own: an older one would serve it as any other.
 pub const LANES: u16 = 4;
 
+/// The oldest reader of feedback: an older one would take it for an input of a newer build.
+pub const FEEDBACK: u16 = 4;
+
 /// The oldest reader of a message with attachments: an older one would lose them unseen.
 pub const ATTACHMENTS: u16 = 3;
 

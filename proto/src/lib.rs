@@ -27,6 +27,7 @@ pub mod error;
 pub mod event;
 pub mod execute;
 pub mod feed;
+pub mod feedback;
 pub mod frame;
 pub mod hook;
 pub mod id;

@@ -149,6 +149,8 @@ limits! {
         /// Points that left a memory and whose sources add nothing when they come again. Older ones would be
         /// added again, after 7 days.
         MEMORY_GONE: usize = 10_000, "points";
+        /// Feedback that a memory remembers, so that it counts once. Older feedback would count again, after 7 days.
+        MEMORY_RATINGS: usize = 1_000, "feedbacks";
         /// What one turn is shown that was recalled, with labels. It is in the append of the turn's first call.
         RECALL_BYTES: usize = 8 << 10, "bytes";
         /// The same, by the estimate of 3 bytes a token. In a context of fewer than 5,000 tokens: 3 of 10 of them.
@@ -261,6 +263,10 @@ limits! {
         LEDGER_READ_BYTES: usize = 6 << 10, "bytes";
         /// Calls of `ledger_append` and `ledger_read` in one reply. Each is three events of one append.
         LEDGER_CALLS: usize = 16, "calls";
+        /// The comment of feedback.
+        FEEDBACK_CHARS: usize = 1_000, "characters";
+        /// Changes of the feedback of one turn. A further one is refused.
+        FEEDBACK_OF_TURN: u32 = 16, "changes";
         /// Rules of one agent.
         POLICY_RULES: usize = 64, "rules";
         /// Commands in `[tools.run_command] read_only`.

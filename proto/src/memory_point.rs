@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     grammar,
-    id::{EntityId, MemoryPointId, TimerId, derive},
+    id::{EntityId, InputId, MemoryPointId, TimerId, TurnId, derive},
     limits::{MEMORY_NAME_CHARS, MEMORY_TEXT_CHARS},
     memory::{MemoryLayer, MemorySource, MemoryTrust},
     timestamp::Timestamp,
@@ -90,6 +90,8 @@ pub enum MemoryInput {
         /// Who wants it.
         by: String,
     },
+    /// Moves the importance of points: a person has said what they think of a turn that was shown them.
+    Rate(PointsRating),
     /// Deletes the memory with its journal.
     Delete {},
     /// The timer of the daily consolidation or of a purge has fired.
@@ -111,6 +113,8 @@ grammar! {
         Masked(PointsMasked) = "memory_masked", required, progress;
         /// Points have left the live ones, so that others have room.
         Consolidated(PointsConsolidated) = "memory_consolidated", required, progress;
+        /// The importance of points has moved by feedback.
+        Rated(PointsRated) = "memory_rated", required, progress;
     }
 }
 
@@ -180,6 +184,48 @@ pub struct JoinedPoint {
     pub point: MemoryPointId,
     /// The one that stays.
     pub into: MemoryPointId,
+}
+
+/// What a memory is sent about points that a turn was shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct PointsRating {
+    /// The input of the session that brought the feedback. The same one has no effect a second time.
+    pub feedback: InputId,
+    /// The session that has the turn.
+    pub session: EntityId,
+    /// The turn that was shown the points.
+    pub turn: TurnId,
+    /// By how much their importance moves, -2 to 2.
+    pub step: i8,
+    /// The points. It has no effect on those that are not live.
+    pub points: Vec<MemoryPointId>,
+}
+
+/// The importance of points has moved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct PointsRated {
+    /// The input of the session that brought the feedback.
+    pub feedback: InputId,
+    /// The session that has the turn.
+    pub session: EntityId,
+    /// The turn that was shown the points.
+    pub turn: TurnId,
+    /// By how much each of them moves, within the bounds of importance.
+    pub step: i8,
+    /// Those that were live, and how much they matter from now on.
+    pub points: Vec<RatedPoint>,
+}
+
+/// A point whose importance has moved, also if it was at its bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct RatedPoint {
+    /// Which one.
+    pub point: MemoryPointId,
+    /// How much it matters from now on, 1 to 10.
+    pub importance: u8,
 }
 
 // === impl PointContent ===

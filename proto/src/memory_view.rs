@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     cursor::Cursor,
+    feedback::PointFeedback,
     id::{EntityId, MemoryPointId, Position},
     memory::{MemoryKey, MemoryLayer, MemorySource, MemoryTrust},
     memory_point::PointRefused,
@@ -345,8 +346,11 @@ pub struct MemoryPointView {
     pub object: Option<String>,
     /// How certain it is, in percent.
     pub confidence: u8,
-    /// How much it was given to matter, 1 to 10.
+    /// How much it matters, 1 to 10: as it was given, and moved by feedback.
     pub importance: u8,
+    /// How feedback has moved it. Absent if there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub feedback: Option<PointFeedback>,
     /// How much it matters now, in thousandths of an importance. It halves in 30 days, unless a person or an operator
     /// said it.
     #[serde(default)]

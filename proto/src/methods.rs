@@ -24,6 +24,7 @@ pub mod types {
         },
         context_view::{ContextView, SessionsContext},
         execute::{ExecuteParams, ExecutionParams, ExecutionView},
+        feedback::{FeedbackGive, FeedbackList, FeedbackView},
         kill_switch::{PanicView, SwitchList},
         ledger::{LedgerShow, LedgerView},
         mcp::{McpList, McpServerView},
@@ -161,6 +162,14 @@ macro_rules! methods {
             /// are read from its archives.
             LedgerShow ledger_show = "ledger.show": LedgerShow => LedgerView
                 [Get "/v1/sessions/{session}/ledger".asked(LEDGER)];
+            /// Says what a person thinks of a turn that has ended. What the turn recalled matters more or less from then
+            /// on.
+            FeedbackGive feedback_give = "feedback.give": FeedbackGive => DoneView
+                [Post "/v1/feedback"
+                    .with(Object(r#"{"session":"default:web:app:ada","turn":"turn_…","thumb":"up"}"#))];
+            /// What people said of the turns of a session, oldest first, in pages. It reads the whole journal.
+            FeedbackList feedback_list = "feedback.list": FeedbackList => FeedbackView
+                [Get "/v1/sessions/{session}/feedback".asked(PAGE)];
             /// Streams a session's frames from a cursor on.
             SessionsResume = "sessions.resume": SessionsResume => AcceptedView;
             /// All data of a session, to keep elsewhere.

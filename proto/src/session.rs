@@ -6,6 +6,7 @@ use crate::{
     budget::{BudgetHeld, SpendLimits},
     client_tool::ClientResults,
     context::ContextSettings,
+    feedback::{FeedbackGiven, FeedbackInput},
     grammar,
     hook::{HookSpec, HookTrail},
     id::{AgentName, CallId, Digest, EventId, TimerId, TurnId},
@@ -59,6 +60,8 @@ pub enum SessionInput {
         /// The turn that waits at its limit of steps.
         turn: TurnId,
     },
+    /// A person says what they think of a turn that has ended.
+    Feedback(FeedbackInput),
     /// A timer has fired. The timer of a tool call has the bits of the call's id.
     TimerFired {
         /// Its id, by which the state finds what it was set for.
@@ -164,6 +167,8 @@ grammar! {
         TurnDone(TurnDone) = "turn_done", required, progress;
         /// What a turn used. Bill by this event.
         Settled(Settled) = "settled", required;
+        /// A person has said what they think of a turn. A build that does not know it would not tell memories.
+        FeedbackGiven(FeedbackGiven) = "feedback_given", required, progress;
     }
 }
 

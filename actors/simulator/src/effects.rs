@@ -144,6 +144,8 @@ impl Sim {
                 let ending = TurnEnding { entity, counter, turn, jobs: job.jobs.clone() };
                 self.world.later(to, after, PlannedNote::Closes(Box::new(ending)));
             }
+            // Turns recall nothing here, so no feedback moves a point.
+            SessionJob::Rate(_) => self.feed(to, entity, counter, MachineInput::Confirmed(key))?,
         }
         Ok(())
     }

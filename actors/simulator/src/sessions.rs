@@ -180,6 +180,7 @@ impl Booked for Session {
             | SessionInput::ClientResults(_)
             | SessionInput::ApprovalDecided(_)
             | SessionInput::Continue { .. }
+            | SessionInput::Feedback(_)
             | SessionInput::TimerFired { .. } => None,
             SessionInput::Delete => {
                 (book.deletions == 0).then(|| format!("`{input}` deleted nothing"))

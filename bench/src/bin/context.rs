@@ -19,7 +19,7 @@ use clawnode_actors::{
         Assembled, SessionState, Step, StepEnd, Turn,
         turn::{
             client::ClientOffer, clock::TurnClock, context::assemble, dropping::LeftOut,
-            held::Spent, tools::ToolCall,
+            feedback::TurnFeedback, held::Spent, tools::ToolCall,
         },
     },
 };
@@ -181,6 +181,7 @@ fn begun(number: usize) -> Turn {
         steps: Vec::new(),
         skills: Vec::new(),
         recalled: None,
+        feedback: TurnFeedback::default(),
         nudges: Vec::new(),
         compaction: None,
         plan: None,

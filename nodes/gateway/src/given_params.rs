@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clawnode_proto::{
     CallId, Cursor, Digest, ExecutionId, McpServerName, TurnId, context_view::ContextPlace,
-    ledger::LedgerShow,
+    feedback::FeedbackInput, ledger::LedgerShow,
 };
 
 use super::session_ref::SessionRef;
@@ -50,6 +50,16 @@ pub struct SessionContext {
     pub session: SessionRef,
     /// Which call of it; nothing for the last one.
     pub at: Option<ContextPlace>,
+}
+
+/// What a person thinks of a turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TurnRating {
+    pub session: SessionRef,
+    /// Which turn of it, and what is thought of it.
+    pub given: FeedbackInput,
+    /// The client's name for the request; nothing if it has none.
+    pub name: Option<String>,
 }
 
 /// Entries of a session's ledger.

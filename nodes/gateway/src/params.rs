@@ -11,6 +11,7 @@ use clawnode_proto::{
         PanicParams, SessionParams, SessionsHistory, SessionsList,
     },
     context_view::SessionsContext,
+    feedback::{FeedbackGive, FeedbackInput, FeedbackList},
     ledger::LedgerShow,
     limits,
     memory_view::{MemoryPutParams, MemorySearchParams, MemoryShowParams},
@@ -22,7 +23,7 @@ use serde_json::Value;
 use super::{
     given_params::{
         CallDecision, ContinuedTurn, ListPage, McpApproval, SessionContext, SessionLedgerShow,
-        SessionPage, SessionTurn,
+        SessionPage, SessionTurn, TurnRating,
     },
     session_ref::SessionRef,
 };
@@ -43,7 +44,7 @@ pub mod given {
     use crate::{
         CallDecision, CleanFilter, ContinuedTurn, ExecuteRequest, ExecutionWait, JobFilter,
         ListPage, LogFilter, McpApproval, SessionContext, SessionLedgerShow, SessionPage,
-        SessionRef, SessionTurn,
+        SessionRef, SessionTurn, TurnRating,
     };
 
     pub type AgentParams = AgentName;
@@ -54,6 +55,8 @@ pub mod given {
     pub type EventsParams = Checked<types::EventsParams>;
     pub type ExecuteParams = ExecuteRequest;
     pub type ExecutionParams = ExecutionWait;
+    pub type FeedbackGive = TurnRating;
+    pub type FeedbackList = SessionPage;
     /// The job, and what is wanted of it.
     pub type JobArtifact = (JobId, types::JobArtifact);
     pub type JobLogs = LogFilter;
@@ -157,6 +160,25 @@ impl Judge<given::SessionsHistory> for SessionsHistory {
 impl Judge<given::SessionsContext> for SessionsContext {
     fn judge(self) -> Result<given::SessionsContext, ErrorBody> {
         Ok(SessionContext { session: parse("session", &self.session)?, at: self.at })
+    }
+}
+
+impl Judge<given::FeedbackGive> for FeedbackGive {
+    fn judge(self) -> Result<given::FeedbackGive, ErrorBody> {
+        let Self { session, turn, thumb, comment, idempotency_key: name } = self;
+        let longest = limits::FEEDBACK_CHARS;
+        if comment.as_ref().is_some_and(|comment| comment.chars().count() > longest) {
+            return Err(invalid(format!("`comment` is longer than {longest} characters")));
+        }
+        let comment = comment.filter(|comment| !comment.trim().is_empty());
+        let given = FeedbackInput { turn: parse("turn", &turn)?, thumb, comment };
+        Ok(TurnRating { session: parse("session", &session)?, given, name })
+    }
+}
+
+impl Judge<given::FeedbackList> for FeedbackList {
+    fn judge(self) -> Result<given::FeedbackList, ErrorBody> {
+        session_page(&self.session, self.cursor, self.limit)
     }
 }
 

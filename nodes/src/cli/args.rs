@@ -5,7 +5,7 @@ use clap::{Parser, Subcommand};
 #[cfg(feature = "tui")]
 use super::top;
 use super::{
-    agents, approvals, backup, budget, chat, config, doctor, events, execute,
+    agents, approvals, backup, budget, chat, config, doctor, events, execute, feedback,
     flags::{GlobalFlags, RoleArg},
     guide, hooks, import, jobs, journal, ledger, manual, mcp, memory, models, node, panic, parked,
     providers, quarantine, sessions, skills, tools, tree, up, usage, verify,
@@ -158,6 +158,8 @@ pub(super) enum Command {
     /// Show what the agent of a session wrote down while it worked
     #[command(subcommand)]
     Ledger(ledger::LedgerCommand),
+    /// Say what you think of a turn, or show what people said of the turns of a session
+    Feedback(feedback::FeedbackArgs),
     /// Write everything in the data directory to a file
     Backup(backup::BackupArgs),
     /// Restore a backup into an empty data directory

@@ -10,6 +10,7 @@ use clap::{Args, Subcommand};
 use clawnode_proto::{
     ErrorCode,
     api::{ListParams, calls},
+    feedback::PointFeedback,
     limits::{MEMORY_PUT_BYTES, MEMORY_PUT_POINTS},
     memory::{MemoryKey, MemoryLayer, MemoryTrust},
     memory_point::PointRefusal,
@@ -411,12 +412,21 @@ fn shown(out: Output, points: &[MemoryPointView]) -> String {
             name(&point.layer),
             name(&point.trust),
             format!("{}.{}", point.weight / 1_000, point.weight / 100 % 10),
+            importance(point),
             name(&point.state),
             brief(&point.text, TEXT_SHOWN),
         ]
     };
-    let head = ["point", "learned", "layer", "trust", "weight", "state", "text"];
+    let head = ["point", "learned", "layer", "trust", "weight", "importance", "state", "text"];
     out.table(&head, points.iter().map(row))
+}
+
+/// How much a point matters by itself, and why.
+fn importance(point: &MemoryPointView) -> String {
+    let moved = point
+        .feedback
+        .map(|PointFeedback { given, sum }| format!(" (given {given}, feedback {sum:+})"));
+    format!("{}{}", point.importance, moved.unwrap_or_default())
 }
 
 fn stats(out: Output, stats: &MemoryStats) -> String {

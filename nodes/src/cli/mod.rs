@@ -18,6 +18,7 @@ mod context;
 mod doctor;
 mod events;
 mod execute;
+mod feedback;
 mod flags;
 mod guide;
 mod history;

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use clawnode_gateway::{
     Answers, CallDecision, Checked, CleanFilter, ContinuedTurn, ExecuteRequest, ExecutionWait,
     HandlerResult, JobFilter, ListPage, LogFilter, McpApproval, RequestCaller as Caller,
-    SessionContext, SessionLedgerShow, SessionPage, SessionRef, SessionTurn,
+    SessionContext, SessionLedgerShow, SessionPage, SessionRef, SessionTurn, TurnRating,
 };
 use clawnode_proto::{
     AgentName, CallId, JobId, McpServerName,
@@ -14,9 +14,9 @@ use clawnode_proto::{
         AccountView, AgentDetail, AgentList, AgentView, Approval, ApprovalList, ArchiveStats,
         BudgetAllowParams, BudgetExplainView, BudgetList, BudgetParams, BudgetReconcileParams,
         BudgetSetParams, CleanView, ContextView, ContinuedView, DiagnoseParams, DiagnoseView,
-        DoneView, EventList, EventsParams, ExecutionView, FeedView, HistoryView, JobList, JobView,
-        LedgerView, LogView, McpList, McpServerView, MemoryForgetParams, MemoryForgetView,
-        MemoryList, MemoryParams, MemoryPoints, MemoryPutParams, MemoryPutView,
+        DoneView, EventList, EventsParams, ExecutionView, FeedView, FeedbackView, HistoryView,
+        JobList, JobView, LedgerView, LogView, McpList, McpServerView, MemoryForgetParams,
+        MemoryForgetView, MemoryList, MemoryParams, MemoryPoints, MemoryPutParams, MemoryPutView,
         MemoryReindexParams, MemorySearchParams, MemorySearchView, MemoryShowParams, MemoryStats,
         MemoryStoreView, ModelList, ModelParams, ModelTest, ModelView, NodeList, NodeParams,
         NodeView, NodesDrain, Nothing, PanicClear, PanicParams, PanicView, ParkedDrop, ParkedList,
@@ -208,11 +208,8 @@ impl Answers for NodeBackend {
         self.session_page(page).await
     }
 
-    async fn sessions_history(
-        &self,
-        _: &Caller,
-        SessionPage { session, after, limit }: SessionPage,
-    ) -> HandlerResult<HistoryView> {
+    async fn sessions_history(&self, _: &Caller, page: SessionPage) -> HandlerResult<HistoryView> {
+        let SessionPage { session, after, limit } = page;
         let found = self.sessions.history_page(session.id, after.as_ref(), limit).await;
         found.map_err(|error| named(&session, error))
     }
@@ -220,19 +217,23 @@ impl Answers for NodeBackend {
     async fn sessions_context(
         &self,
         _: &Caller,
-        SessionContext { session, at }: SessionContext,
+        one: SessionContext,
     ) -> HandlerResult<ContextView> {
-        let found = self.sessions.context(session.id, at).await;
-        found.map_err(|error| named(&session, error))
+        let found = self.sessions.context(one.session.id, one.at).await;
+        found.map_err(|error| named(&one.session, error))
     }
 
-    async fn ledger_show(
-        &self,
-        _: &Caller,
-        SessionLedgerShow { session, wanted }: SessionLedgerShow,
-    ) -> HandlerResult<LedgerView> {
-        let found = self.sessions.ledger(session.id, &wanted).await;
-        found.map_err(|error| named(&session, error))
+    async fn ledger_show(&self, _: &Caller, page: SessionLedgerShow) -> HandlerResult<LedgerView> {
+        let found = self.sessions.ledger(page.session.id, &page.wanted).await;
+        found.map_err(|error| named(&page.session, error))
+    }
+
+    async fn feedback_give(&self, caller: &Caller, rating: TurnRating) -> HandlerResult<DoneView> {
+        self.take_feedback(rating, caller.trace.clone()).await.map(|()| DONE)
+    }
+
+    async fn feedback_list(&self, _: &Caller, page: SessionPage) -> HandlerResult<FeedbackView> {
+        self.feedback_page(page).await
     }
 
     async fn sessions_export(
@@ -247,11 +248,8 @@ impl Answers for NodeBackend {
         delete::delete(&self.sessions, &session).await.map(|()| DONE)
     }
 
-    async fn journal_show(
-        &self,
-        _: &Caller,
-        SessionPage { session, after, limit }: SessionPage,
-    ) -> HandlerResult<EventList> {
+    async fn journal_show(&self, _: &Caller, page: SessionPage) -> HandlerResult<EventList> {
+        let SessionPage { session, after, limit } = page;
         let found = self.sessions.entities().journal_page(session.id, after.as_ref(), limit).await;
         found.map_err(|error| named(&session, error))
     }

@@ -12,6 +12,7 @@ use clawnode_proto::{
     EntityId, ErrorBody, ErrorCode,
     api::{Call, JournalShow, JournalVerify, ListParams, Method, SessionParams, SessionsHistory},
     context_view::SessionsContext,
+    feedback::FeedbackList,
     ledger::LedgerShow,
     offline::{ReplayRow, ReplayView},
 };
@@ -63,13 +64,21 @@ impl DataDirectory {
         all.map_err(|error| ErrorBody::new(error.code(), error.to_string()))
     }
 
-    /// Answers `sessions.list`, `sessions.history`, `sessions.context`, `ledger.show`, `sessions.export`,
-    /// `journal.show`, `journal.verify`, `quarantine.list`, `quarantine.show` and `parked.list` with the same
+    /// Answers `sessions.list`, `sessions.history`, `sessions.context`, `ledger.show`, `feedback.list`,
+    /// `sessions.export`, `journal.show`, `journal.verify`, `quarantine.list`, `quarantine.show` and `parked.list` with the same
     /// documents as a node; any other method is `unsupported`.
     pub async fn call<C: Call>(&self, _: C, params: &C::Params) -> Result<C::Answer, ErrorBody> {
         let answer = self.answer(C::METHOD, json(params)?).await?;
         serde_json::from_value(answer)
             .map_err(|error| ErrorBody::new(ErrorCode::Internal, error.to_string()))
+    }
+
+    async fn feedback(&self, params: Value) -> Result<Value, ErrorBody> {
+        let FeedbackList { session, cursor, limit } = read(params)?;
+        let session = reference(&session)?;
+        let limit = usize::try_from(limit.unwrap_or(PAGE)).unwrap_or(usize::MAX);
+        let found = self.sessions.feedback(session.id, cursor.as_ref(), limit).await;
+        json(found.map_err(|error| named(&session, error))?)
     }
 
     async fn answer(&self, method: Method, params: Value) -> Result<Value, ErrorBody> {
@@ -98,6 +107,7 @@ impl DataDirectory {
                 let found = self.sessions.ledger(session.id, &wanted).await;
                 json(found.map_err(|error| named(&session, error))?)
             }
+            Method::FeedbackList => self.feedback(params).await,
             Method::SessionsExport => {
                 let SessionParams { session } = read(params)?;
                 let session = reference(&session)?;

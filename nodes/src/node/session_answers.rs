@@ -1,8 +1,9 @@
-//! Sessions, as clients list them, and which model answers in one next.
+//! Sessions, as clients list them, what people think of their turns, and which model answers in one next.
 
-use clawnode_gateway::{HandlerResult, SessionRef};
+use clawnode_gateway::{HandlerResult, SessionPage, SessionRef, TurnRating};
 use clawnode_proto::{
-    AgentName, ErrorBody, ErrorCode, api::SessionsList, model_route::RouteView, view::SessionList,
+    AgentName, ErrorBody, ErrorCode, Traceparent, api::SessionsList, feedback::FeedbackView,
+    model_route::RouteView, view::SessionList,
 };
 
 use super::{
@@ -19,6 +20,29 @@ impl NodeBackend {
             row.node = row.owner.and_then(|owner| self.overview.name_of(owner));
         }
         Ok(list)
+    }
+
+    /// Says what a person thinks of a turn of a session.
+    pub(super) async fn take_feedback(
+        &self,
+        rating: TurnRating,
+        trace: Option<Traceparent>,
+    ) -> HandlerResult<()> {
+        let TurnRating { session, given, name } = rating;
+        let name = name.unwrap_or_else(|| ulid::Ulid::generate().to_string());
+        let name = format!("feedback:{name}").parse().map_err(|error| {
+            let what = format!("parameter `idempotency_key`: {error}");
+            ErrorBody::new(ErrorCode::InvalidParams, what)
+        })?;
+        let done = self.sessions.give_feedback(session.id, given, name, trace).await;
+        done.map_err(|error| named(&session, error))
+    }
+
+    /// One page of what people said of the turns of a session.
+    pub(super) async fn feedback_page(&self, page: SessionPage) -> HandlerResult<FeedbackView> {
+        let SessionPage { session, after, limit } = page;
+        let found = self.sessions.feedback(session.id, after.as_ref(), limit).await;
+        found.map_err(|error| named(&session, error))
     }
 
     /// Which model the next call of a session asks, and why.

@@ -90,6 +90,12 @@ fn lanes() {
     insta::assert_snapshot!(all(&sample::lanes().map(SessionInput::UserMessage)));
 }
 
+#[test]
+fn feedback() {
+    let (inputs, events) = sample::feedback();
+    insta::assert_snapshot!(all(&inputs) + &self::events(&events));
+}
+
 /// What has no routes has the bytes that it had before there were any: the other goldens show it.
 #[test]
 fn routed() {

@@ -1,11 +1,12 @@
 //! The bytes of the events that memories record, of their inputs, and of how the bucket lists them.
 
 use clawnode_proto::{
-    EntityId, MemoryPointId, Timestamp,
+    EntityId, InputId, MemoryPointId, Timestamp, TurnId,
     memory::{MemoryLayer, MemorySource, MemoryTrust},
     memory_point::{
         JoinedPoint, LearnedPoint, MemoryEvent, MemoryInput, MemoryPoint, PointAdded, PointContent,
-        PointRefusal, PointRefused, PointsConsolidated, PointsMasked,
+        PointRefusal, PointRefused, PointsConsolidated, PointsMasked, PointsRated, PointsRating,
+        RatedPoint,
     },
     memory_view::ListedMemory,
 };
@@ -56,7 +57,24 @@ fn memory_events() -> Vec<MemoryEvent> {
         PointsMasked { points: vec![one, other], by: "ada".to_owned() }.into(),
         PointsConsolidated { joined, archived: vec![other], daily: false }.into(),
         PointsConsolidated { joined: vec![], archived: vec![], daily: true }.into(),
+        rated(vec![RatedPoint { point: one, importance: 4 }]).into(),
+        rated(vec![]).into(),
     ]
+}
+
+fn rated(points: Vec<RatedPoint>) -> PointsRated {
+    let PointsRating { feedback, session, turn, step, .. } = rating();
+    PointsRated { feedback, session, turn, step, points }
+}
+
+fn rating() -> PointsRating {
+    PointsRating {
+        feedback: InputId::from_u128(3),
+        session: EntityId::from_u128(7),
+        turn: TurnId::from_u128(5),
+        step: -2,
+        points: vec![source(0).point(), source(1).point()],
+    }
 }
 
 fn inputs() -> Vec<MemoryInput> {
@@ -68,6 +86,7 @@ fn inputs() -> Vec<MemoryInput> {
         MemoryInput::ForgetSource { source: source(0).entity, by: "ada".to_owned() },
         MemoryInput::Delete {},
         MemoryInput::TimerFired { due: Timestamp(1_795_651_200_000) },
+        MemoryInput::Rate(rating()),
     ]
 }
 

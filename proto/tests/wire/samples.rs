@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use clawnode_proto::{
     AgentName, Attempt, CallId, Capability, Digest, EntityId, Epoch, ErrorBody, ErrorCode, EventId,
-    Frame, FrameBody, FrameKey, HookName, IdempotencyKey, Incarnation, Input, JobId, Kind,
+    Frame, FrameBody, FrameKey, HookName, IdempotencyKey, Incarnation, Input, InputId, JobId, Kind,
     MemoryPointId, NodeName, Order, Position, ProcessId, Seq, SwitchId, Tail, TimerId, Timestamp,
     Traceparent, TurnId,
     agents::{AgentCounts, AgentLimit, AgentPause, ExceededLimit},
@@ -23,6 +23,7 @@ use clawnode_proto::{
     embed::{EmbedTexts, Embedded, Vector},
     execute::PlanStep,
     feed::{ClusterEvent, EventBatch, EventBody},
+    feedback::{FeedbackGiven, FeedbackInput, RatedPoints, Thumb},
     frame::{ApprovalRequest, FrameBatch, Notice, ToolFinished, ToolStarted},
     hook::{
         HookBlock, HookFault, HookPoint, HookSpec, HookTrail, MessagePatch, ModelPatch, PassedOver,
@@ -547,6 +548,32 @@ pub(crate) fn profile() -> Profile {
         context: None,
         compact_model: None,
     }
+}
+
+/// What people think of turns.
+pub(crate) fn feedback() -> (Vec<SessionInput>, Vec<SessionEvent>) {
+    let moves = vec![RatedPoints {
+        memory: name("default/peer/web:bot:ada"),
+        points: vec![MemoryPointId::from_u128(1), MemoryPointId::from_u128(2)],
+    }];
+    let comment = || Some("Tea is at five.".to_owned());
+    let input =
+        |thumb, comment| SessionInput::Feedback(FeedbackInput { turn: turn(), thumb, comment });
+    let given = |thumb, comment, step, moves| {
+        let (turn, feedback) = (turn(), input_id());
+        SessionEvent::from(FeedbackGiven { turn, feedback, thumb, comment, step, moves })
+    };
+    let inputs = vec![input(Thumb::Up, None), input(Thumb::Down, comment())];
+    let events = vec![
+        given(Thumb::Up, None, 1, moves.clone()),
+        given(Thumb::Down, comment(), -2, moves),
+        given(Thumb::Down, None, 0, Vec::new()),
+    ];
+    (inputs, events)
+}
+
+fn input_id() -> InputId {
+    InputId::from_u128(3)
 }
 
 /// What is journaled of the rules of a session's requests.

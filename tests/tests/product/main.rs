@@ -10,6 +10,7 @@ mod cluster;
 mod compaction;
 mod containers;
 mod executions;
+mod feedback;
 mod hooks;
 mod jobs;
 mod keeping;

@@ -1,8 +1,8 @@
 //! A memory: a kind of entities with the points that an agent, or several, learned.
 //!
-//! Inputs come from people (`Put`, `Forget`, `Delete`) and from a timer a day after something was added. What is
-//! decided is an event: a point is added, and may supersede others; points are masked; consolidation takes points
-//! out of the live ones.
+//! Inputs come from people (`Put`, `Forget`, `Delete`), from sessions (`Rate`) and from a timer a day after something was
+//! added. What is decided is an event: a point is added, and may supersede others; points are masked; consolidation takes
+//! points out of the live ones; feedback moves how much they matter.
 //!
 //! Time is the time of events, so it never goes back, and a timer that has fired says that it was due.
 //!
@@ -22,6 +22,9 @@ mod kind;
 mod kind_tests;
 #[cfg(test)]
 mod properties;
+mod rated;
+#[cfg(test)]
+mod rated_tests;
 mod same;
 mod state;
 #[cfg(test)]

@@ -73,7 +73,7 @@ impl Seen {
                 self.left.extend(consolidated.joined.iter().map(|joined| joined.point));
                 self.left.extend(&consolidated.archived);
             }
-            MemoryEvent::Refused(_) => {}
+            MemoryEvent::Refused(_) | MemoryEvent::Rated(_) => {}
         }
     }
 

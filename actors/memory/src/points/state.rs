@@ -12,7 +12,7 @@ use clawnode_proto::{
     memory::{MemoryKey, MemorySource},
     memory_point::{
         LearnedPoint, MemoryEvent, MemoryInput, MemoryPoint, PointAdded, PointRefusal,
-        PointRefused, PointsConsolidated, PointsMasked,
+        PointRefused, PointsConsolidated, PointsMasked, PointsRating,
     },
     memory_view::{ListedMemory, MemoryLayers, MemoryStats, PointState},
 };
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     consolidate::{self, Room},
-    kept::{KeptPoint, PastPoint, PutAnswer},
+    kept::{KeptPoint, KnownRatings, PastPoint, PutAnswer},
     same::is_about_same,
     weight::is_kept,
 };
@@ -44,13 +44,13 @@ pub struct MemoryState {
     /// The event of its first input, since which it is listed. 0 before that.
     born: u64,
     /// In the order in which they were added.
-    live: Vec<KeptPoint>,
+    pub(super) live: Vec<KeptPoint>,
     /// What left the live points and was not forgotten, the oldest first.
     past: VecDeque<PastPoint>,
     /// The ids of points that are in neither, so that their sources add nothing again, the oldest first.
     gone: VecDeque<MemoryPointId>,
     /// What is to be recorded.
-    wanted: VecDeque<WantedChange>,
+    pub(super) wanted: VecDeque<WantedChange>,
     answers: VecDeque<PutAnswer>,
     /// When the first point was added since the last consolidation.
     changed: Option<Timestamp>,
@@ -66,14 +66,18 @@ pub struct MemoryState {
     /// Whether the journal is purged as soon as nothing is to be recorded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     purges: bool,
+    /// Feedback that has no effect again.
+    #[serde(default, skip_serializing_if = "KnownRatings::is_empty")]
+    pub(super) ratings: KnownRatings,
 }
 
 /// What is to be recorded, in the order of inputs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum WantedChange {
+pub(super) enum WantedChange {
     Put(InputId, KeptPoint),
     Mask(PointsMasked),
     Consolidate,
+    Rate(PointsRating),
 }
 
 // === impl MemoryState ===
@@ -247,6 +251,7 @@ impl MemoryState {
                 self.wanted.push_back(WantedChange::Mask(PointsMasked { points, by }));
             }
             MemoryInput::ForgetSource { source, by } => self.forget_source(source, &by),
+            MemoryInput::Rate(rating) => self.rate(rating),
             MemoryInput::Delete {} => self.doomed = true,
             // It says that the time has passed, whatever clock the owner has.
             MemoryInput::TimerFired { due } => {
@@ -280,8 +285,8 @@ impl MemoryState {
     /// The points that it has of this source, and those that are to be recorded.
     fn points_of(&self, source: EntityId) -> impl Iterator<Item = MemoryPointId> {
         let waiting = self.wanted.iter().filter_map(|wanted| match wanted {
-            WantedChange::Put(_, KeptPoint { id, point }) => Some((*id, point)),
-            WantedChange::Mask(_) | WantedChange::Consolidate => None,
+            WantedChange::Put(_, KeptPoint { id, point, .. }) => Some((*id, point)),
+            WantedChange::Mask(_) | WantedChange::Consolidate | WantedChange::Rate(_) => None,
         });
         let live = self.live.iter().map(|kept| (kept.id, &kept.point));
         let known = live.chain(self.past.iter().map(|past| (past.id, &past.point))).chain(waiting);
@@ -306,7 +311,8 @@ impl MemoryState {
                 self.dropped = true;
                 refused.push(PointRefused { point: id, reason: PointRefusal::Invalid });
             } else {
-                self.wanted.push_back(WantedChange::Put(input, KeptPoint { id, point }));
+                let wanted = KeptPoint { id, point, feedback: None };
+                self.wanted.push_back(WantedChange::Put(input, wanted));
             }
         }
         self.answers.push_back(PutAnswer { input, added: Vec::new(), known, refused });
@@ -335,6 +341,7 @@ impl MemoryState {
                 Ok(())
             }
             MemoryEvent::Consolidated(consolidated) => self.is_consolidated(consolidated),
+            MemoryEvent::Rated(rated) => self.are_rated(rated),
         }
     }
 
@@ -354,7 +361,7 @@ impl MemoryState {
         for old in supersedes {
             self.leaves(*old, PointState::Superseded, Some(id));
         }
-        self.live.push(KeptPoint { id, point: point.clone() });
+        self.live.push(KeptPoint { id, point: point.clone(), feedback: None });
         let takes = Room::of(&self.live);
         if !takes.fits(Room::MOST) {
             return Err(Violation(format!("it has more than a memory may have: {takes:?}")));
@@ -436,8 +443,8 @@ impl MemoryState {
         superseded_by: Option<MemoryPointId>,
     ) {
         let Some(at) = self.live.iter().position(|kept| kept.id == id) else { return };
-        let KeptPoint { id, point } = self.live.remove(at);
-        self.past.push_back(PastPoint { id, point, state, superseded_by });
+        let KeptPoint { id, point, feedback } = self.live.remove(at);
+        self.past.push_back(PastPoint { id, point, state, superseded_by, feedback });
         let bytes = |past: &PastPoint| past.point.content.bytes();
         let mut taken: usize = self.past.iter().map(bytes).sum();
         while self.past.len() > MEMORY_PAST_POINTS || taken > MEMORY_PAST_BYTES {
@@ -464,11 +471,12 @@ impl MemoryState {
             WantedChange::Mask(masked) => masked.clone().into(),
             WantedChange::Consolidate => consolidate::daily(&self.live, self.now).into(),
             WantedChange::Put(_, wanted) => self.decides(wanted),
+            WantedChange::Rate(rating) => self.rates(rating).into(),
         })
     }
 
     /// A point is added, others leave for it first, or it is refused.
-    fn decides(&self, KeptPoint { id, point }: &KeptPoint) -> MemoryEvent {
+    fn decides(&self, KeptPoint { id, point, .. }: &KeptPoint) -> MemoryEvent {
         let is_superseded = |kept: &&KeptPoint| {
             let is_trusted = kept.point.content.trust <= point.content.trust;
             is_trusted && is_about_same(&kept.point, point)

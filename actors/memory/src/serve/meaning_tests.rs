@@ -129,6 +129,12 @@ async fn what_has_no_common_word_is_found_by_its_meaning() {
     assert!(round(&served).await);
     assert_eq!(toy.asked(), asked, "all vectors are in the files");
     assert_eq!(best(&served, &scope, "a beverage").await, (Some(TEA.to_owned()), false));
+    // A point keeps its vector when feedback moves how much it matters.
+    owner.rates(TEA, 1).await;
+    assert_eq!(best(&served, &scope, "a beverage").await, (Some(TEA.to_owned()), false));
+    let asked = toy.asked();
+    assert!(round(&served).await);
+    assert_eq!(toy.asked(), asked);
     // MEM-4: what is forgotten is gone, and the rest of the memory keeps its vectors.
     owner.forgets(TEA).await;
     assert_ne!(best(&served, &scope, "a beverage").await.0, Some(TEA.to_owned()));

@@ -37,13 +37,22 @@ pub(super) enum MissingPoints {
         /// What is not live any more. It goes first: with the batch alone, a crash between would leave it.
         masked: Vec<DocumentId>,
         batch: DocumentBatch,
+        /// Whether some of the batch are there, and differ in how much they matter.
+        replaces: bool,
     },
     /// All live points, in the place of those that it has.
     Whole(DocumentBatch),
 }
 
-/// Those that events took away, and those that they added.
-type ChangedDocuments = (Vec<DocumentId>, Vec<Document>);
+/// What events changed.
+struct ChangedDocuments {
+    /// Those that they took away.
+    masked: Vec<DocumentId>,
+    /// Those that they added, and those whose importance they moved.
+    documents: Vec<Document>,
+    /// Whether there are some of the latter.
+    replaces: bool,
+}
 
 /// What a store lacks that is filled up to the event `upto`.
 pub(super) fn missing(
@@ -67,9 +76,9 @@ pub(super) fn missing(
     let begins = events.first().is_some_and(|first| first.head.n.0 <= upto.saturating_add(1));
     let new = events.iter().filter(|event| event.head.n.0 > upto);
     let changes = if begins { changed(memory, new)? } else { None };
-    Ok(changes.map_or_else(whole, |(masked, documents)| MissingPoints::Further {
-        masked,
-        batch: DocumentBatch { after: upto, upto: end, documents },
+    Ok(changes.map_or_else(whole, |ChangedDocuments { masked, documents, replaces }| {
+        let batch = DocumentBatch { after: upto, upto: end, documents };
+        MissingPoints::Further { masked, batch, replaces }
     }))
 }
 
@@ -126,7 +135,7 @@ fn changed<'a>(
 ) -> Result<Option<ChangedDocuments>, FillError> {
     let past = memory.state.past().map(|past| (past.id, DocumentId::from(&past.point.source)));
     let past: BTreeMap<MemoryPointId, DocumentId> = past.collect();
-    let (mut left, mut added) = (Vec::new(), Vec::new());
+    let (mut left, mut added, mut rated) = (Vec::new(), Vec::new(), BTreeSet::new());
     for sealed in events {
         if sealed.head.kind == DELETED {
             return Ok(None);
@@ -141,11 +150,22 @@ fn changed<'a>(
                 left.extend(consolidated.archived);
             }
             Some(MemoryEvent::Masked(_)) => return Ok(None),
+            Some(MemoryEvent::Rated(points_rated)) => {
+                rated.extend(points_rated.points.iter().map(|rated| rated.point));
+            }
             Some(MemoryEvent::Refused(_)) | None => {}
         }
     }
     let masked: Option<Vec<DocumentId>> = left.iter().map(|id| past.get(id).copied()).collect();
-    Ok(masked.map(|masked| (masked, added.iter().map(document).collect())))
+    // As they are now, in the place of those that were added or are there.
+    let live = memory.state.live().filter(|kept| rated.contains(&kept.id));
+    added.retain(|point| !rated.contains(&point.id()));
+    added.extend(live.map(|kept| kept.point.clone()));
+    Ok(masked.map(|masked| ChangedDocuments {
+        masked,
+        documents: added.iter().map(document).collect(),
+        replaces: !rated.is_empty(),
+    }))
 }
 
 fn document(point: &MemoryPoint) -> Document {

@@ -309,10 +309,11 @@ impl ServedStore {
         match points::missing(upto, &memory, &records)? {
             MissingPoints::None => {}
             MissingPoints::Gone => store.drop(scope).await?,
-            MissingPoints::Further { masked, batch } => {
+            MissingPoints::Further { masked, batch, replaces } => {
                 if !masked.is_empty() {
                     store.mask(scope, &masked).await?;
                 }
+                let batch = if replaces { self.with_vectors(scope, batch).await? } else { batch };
                 match store.put(scope, batch).await {
                     // What was masked takes room as well. With the live points alone, it is forgotten.
                     Err(StoreError::Full { .. }) => {
@@ -347,22 +348,27 @@ impl ServedStore {
 
     /// Puts these documents in the place of all that the scope has.
     async fn put_whole(&self, scope: &StoreScope, batch: DocumentBatch) -> Result<(), StoreError> {
-        let batch = match &self.shared.local {
-            Some(local) => {
-                let kept = scope.clone();
-                let keep = move |store: &LocalStore| {
-                    let mut batch = batch;
-                    match store.keep_vectors(&kept, &mut batch) {
-                        Ok(()) | Err(StoreError::Damaged { .. }) => Ok(batch),
-                        Err(failure) => Err(failure),
-                    }
-                };
-                local.work(keep).await?
-            }
-            None => batch,
-        };
+        let batch = self.with_vectors(scope, batch).await?;
         self.store().drop(scope).await?;
         self.store().put(scope, batch).await
+    }
+
+    /// The same documents, with the vectors of those that are there with the same text.
+    async fn with_vectors(
+        &self,
+        scope: &StoreScope,
+        batch: DocumentBatch,
+    ) -> Result<DocumentBatch, StoreError> {
+        let Some(local) = &self.shared.local else { return Ok(batch) };
+        let kept = scope.clone();
+        let keep = move |store: &LocalStore| {
+            let mut batch = batch;
+            match store.keep_vectors(&kept, &mut batch) {
+                Ok(()) | Err(StoreError::Damaged { .. }) => Ok(batch),
+                Err(failure) => Err(failure),
+            }
+        };
+        local.work(keep).await
     }
 
     /// What is live in a memory now. The store has all of it then.

@@ -6,12 +6,12 @@ use clawnode_cluster::{AppendAnswer, Backoff, Storage, SystemClock, Write};
 use clawnode_kernel::{Entity, EntityKind as _};
 use clawnode_local as local;
 use clawnode_proto::{
-    EntityId, Epoch, EventId, IdempotencyKey, Incarnation, Input, Kind, Position, ProcessId,
-    Sealed, SessionKey, Tail, Timestamp, TurnId,
+    EntityId, Epoch, EventId, IdempotencyKey, Incarnation, Input, InputId, Kind, Position,
+    ProcessId, Sealed, SessionKey, Tail, Timestamp, TurnId,
     event::{Grammar, Head, VERSION, encode_record},
     kernel::{Accepted, Born, Claim, Deleted, KernelEvent, Snapshot, SnapshotState},
     memory::{MemoryKey, MemoryLayer, MemoryTrust},
-    memory_point::{LearnedPoint, MemoryEvent, MemoryInput, PointContent},
+    memory_point::{LearnedPoint, MemoryEvent, MemoryInput, PointContent, PointsRating},
     session::UserMessage,
     session::{SessionEvent, SessionInput, TurnDone, TurnOutcome},
 };
@@ -129,6 +129,17 @@ impl Owner {
         self.tell(&MemoryInput::Forget { points, by, now: false }).await;
     }
 
+    /// Feedback moves the importance of a point.
+    pub(super) async fn rates(&mut self, text: &str, step: i8) {
+        let mut memory = Entity::<Memory>::unborn(self.id);
+        self.written.iter().for_each(|sealed| memory.apply(sealed).unwrap());
+        let found = memory.state.live().find(|kept| kept.point.content.text == text).unwrap();
+        let feedback = InputId::from_u128(u128::from(self.inputs));
+        let (session, turn, points) =
+            (EntityId::from_u128(7), TurnId::from_u128(8), vec![found.id]);
+        self.tell(&MemoryInput::Rate(PointsRating { feedback, session, turn, step, points })).await;
+    }
+
     /// A person says something, in a turn that ends.
     pub(super) async fn hears(&mut self, text: &str) {
         let said = self.accepted(&SessionInput::UserMessage(UserMessage::text(text)));
@@ -209,6 +220,32 @@ async fn a_search_finds_what_is_live_also_before_the_feed_was_followed() {
     assert_eq!((filled.upto, filled.end), (tea.tail.n.0, tea.tail.n.0));
     tea.is_deleted().await;
     assert!(found(&served, &scopes, "tea").await.is_empty(), "it is deleted");
+}
+
+/// The store has what feedback made of a point, beside what was added, and whatever it had before.
+#[tokio::test]
+async fn feedback_moves_what_is_found_first() {
+    let (data, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let storage = storage(data.path());
+    let served = served(folder.path(), &storage);
+    let mut owner = Owner::new(&storage, Kind::MEMORY, "default/all").await;
+    let scopes = [memory("default/all")];
+    owner.learns("Tea one.", "a").await;
+    owner.learns("Tea two.", "b").await;
+    assert_eq!(found(&served, &scopes, "tea").await.len(), 2);
+    for (best, other) in [("Tea two.", "Tea one."), ("Tea one.", "Tea two.")] {
+        owner.rates(best, 2).await;
+        owner.rates(other, -2).await;
+        owner.rates(best, 2).await;
+        assert_eq!(found(&served, &scopes, "tea").await, [best, other]);
+    }
+    // Added and rated before the store looks.
+    owner.learns("Tea three.", "c").await;
+    for _ in 0..3 {
+        owner.rates("Tea three.", 2).await;
+    }
+    let shown = found(&served, &scopes, "tea").await;
+    assert_eq!((shown.len(), shown[0].as_str()), (3, "Tea three."));
 }
 
 /// MEM-4: what was superseded, forgotten or said by an agent does not stand.

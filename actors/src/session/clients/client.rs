@@ -19,7 +19,8 @@ use clawnode_proto::{
     TurnId,
     client_tool::{ClientResults, ClientTool},
     envelope::{
-        ATTACHMENTS, CLIENT_TOOLS, KEPT_CHOICES, LANES, METADATA, PLAIN, RESPONSE_SCHEMA, VERSIONS,
+        ATTACHMENTS, CLIENT_TOOLS, FEEDBACK, KEPT_CHOICES, LANES, METADATA, PLAIN, RESPONSE_SCHEMA,
+        VERSIONS,
     },
     limits::{APPEND_BYTES, INLINE_BYTES, INPUT_BYTES, PENDING_INPUTS},
     llm::Text,
@@ -364,6 +365,7 @@ impl Sessions {
             | SessionInput::ToolResult(_)
             | SessionInput::ApprovalDecided(_)
             | SessionInput::Continue { .. }
+            | SessionInput::Feedback(_)
             | SessionInput::TimerFired { .. }
             | SessionInput::Delete) => other,
         })
@@ -436,6 +438,7 @@ impl Sessions {
 fn needs(input: &SessionInput) -> Option<(u16, &'static str)> {
     let message = match input {
         SessionInput::ClientResults(_) => return Some((CLIENT_TOOLS, "tools of clients")),
+        SessionInput::Feedback(_) => return Some((FEEDBACK, "feedback")),
         SessionInput::UserMessage(message) | SessionInput::Steer(message) => message,
         _ => return None,
     };

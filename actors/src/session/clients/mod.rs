@@ -1,4 +1,4 @@
-//! What clients and operators ask of sessions: send, follow, list, inspect, delete.
+//! What clients and operators ask of sessions: send, follow, list, inspect, rate, delete.
 //!
 //! `client` is the entry; it uses the kernel's `Entities`, which sees entities of every kind. Everything
 //! here reads journals and writes inboxes; nothing here appends.
@@ -9,6 +9,7 @@ pub mod client;
 pub mod context;
 pub(in crate::session) mod directory;
 pub mod executions;
+mod feedback;
 pub mod files;
 pub(in crate::session) mod flight;
 pub(in crate::session) mod follow;

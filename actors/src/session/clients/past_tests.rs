@@ -1,12 +1,14 @@
 //! What clients see of turns that left the state of their session: what they saw before.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicU16};
 
 use clawnode_cluster::{AppendAnswer, Clock, SystemClock, Write};
 use clawnode_kernel::archive;
 use clawnode_local as local;
 use clawnode_proto::{
-    CallId, Cursor, IdempotencyKey, InputId, Position, TurnId,
+    CallId, Cursor, IdempotencyKey, Input, InputId, Position, TurnId,
+    envelope::FEEDBACK,
+    feedback::{FeedbackInput, Thumb},
     limits::INLINE_BYTES,
     session::{SessionInput, UserMessage},
     turn::TurnBody,
@@ -136,4 +138,29 @@ async fn a_turn_that_never_was_is_not_found() {
     let own = TurnId::from_u128(7);
     let missing = long.sessions.recorded(key().entity(), own, None).await;
     assert!(matches!(missing, Err(SendError::NotFound { .. })), "{missing:?}");
+}
+
+/// An older build would not know it, so it is not sent while one may take the session.
+#[tokio::test]
+async fn feedback_is_for_turns_in_the_state_and_for_builds_that_know_it() {
+    let long = LongSession::new().await;
+    let id = key().entity();
+    let gives = async |sessions: &Sessions, turn, key: &str| {
+        let given = FeedbackInput { turn, thumb: Thumb::Up, comment: None };
+        sessions.give_feedback(id, given, key.parse().unwrap(), None).await
+    };
+    let ids = LongSession::ids();
+    let left = gives(&long.sessions, ids[5], "a").await.unwrap_err();
+    assert!(matches!(left, SendError::NoFeedback { .. }), "{left:?}");
+    let unknown = gives(&long.sessions, TurnId::from_u128(7), "b").await.unwrap_err();
+    assert!(matches!(unknown, SendError::NoTurn { .. }), "{unknown:?}");
+    let older = long.sessions.clone().writing(Arc::new(AtomicU16::new(FEEDBACK - 1)));
+    let refused = gives(&older, ids[TURNS - 1], "c").await.unwrap_err();
+    assert!(matches!(refused, SendError::OlderBuild("feedback")), "{refused:?}");
+    gives(&long.sessions, ids[TURNS - 1], "d").await.unwrap();
+    let waiting = long.sessions.storage().inbox.read(id, Position(0)).await.unwrap();
+    let inputs: Vec<Input> =
+        waiting.iter().map(|waiting| Input::from_bytes(&waiting.bytes).unwrap()).collect();
+    assert_eq!(inputs.len(), 1, "what was refused is not stored");
+    assert_eq!((inputs[0].v, inputs[0].v_min), (FEEDBACK, FEEDBACK));
 }

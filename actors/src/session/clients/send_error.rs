@@ -41,6 +41,16 @@ pub enum SendError {
     /// No such turn waits for more steps.
     #[error("no such turn of session `{session}` waits for more steps")]
     NoStepsWanted { session: String },
+    /// The session has no such turn.
+    #[error("the session has no turn `{turn}`")]
+    NoTurn { turn: String },
+    /// A turn takes no feedback.
+    #[error("turn `{turn}` takes no feedback: {what}")]
+    NoFeedback {
+        turn: String,
+        /// Why not.
+        what: String,
+    },
     /// No model call is at the place.
     #[error("no model call{} in session `{session}`", place.as_ref().map(|call| format!(" `{call}`")).unwrap_or_default())]
     NoCall {
@@ -103,6 +113,10 @@ impl From<SendError> for ErrorBody {
             SendError::OtherKind { .. } => Self::new(ErrorCode::NotFound, message)
                 .hint("`clawnode journal show` shows entities of every kind"),
             SendError::Entity(failure) => (*failure).into(),
+            SendError::NoTurn { .. } => Self::new(ErrorCode::NotFound, message)
+                .hint("`clawnode sessions show` shows the turns"),
+            SendError::NoFeedback { .. } => Self::new(ErrorCode::Conflict, message)
+                .hint("give feedback to one of the last turns, once it has ended; `clawnode sessions show` shows them"),
             SendError::NoCall { .. } => Self::new(ErrorCode::NotFound, message)
                 .hint("name it as `TURN` or `TURN.STEP`; `clawnode sessions show` shows the turns"),
             SendError::NoApproval { .. } => Self::new(ErrorCode::NotFound, message)

@@ -18,6 +18,7 @@ mod memory_tools;
 pub(in crate::session) mod outages;
 pub(in crate::session) mod people;
 pub(in crate::session) mod perform;
+mod rate;
 pub(in crate::session) mod recall;
 pub(in crate::session) mod request;
 pub mod reserve;

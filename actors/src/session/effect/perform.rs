@@ -128,6 +128,7 @@ impl SessionRunner {
                 self.emit(entity, &job).await;
                 port.confirmed(effect);
             }),
+            SessionJob::Rate(ratings) => self.rating(entity, ratings, port, effect),
         }
     }
 }

@@ -33,7 +33,7 @@ impl SessionRunner {
         };
         for said in &job.said {
             if let Some(input) = self.lesson(job, said, &memory).await {
-                self.store_lesson(entity, &input).await;
+                self.store_for_memory(entity, &input, "a turn's facts").await;
             }
         }
     }
@@ -71,25 +71,25 @@ impl SessionRunner {
     }
 
     /// Stores an input for a memory; repeats until its inbox has it.
-    async fn store_lesson(&self, entity: EntityId, input: &Input) {
+    pub(super) async fn store_for_memory(&self, entity: EntityId, input: &Input, what: &str) {
+        let memory = &input.key;
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
         let mut looks = 0;
         loop {
             match self.parts.storage.inbox.put_if_room(input, PENDING_INPUTS).await {
                 Ok(Some(_)) => return,
                 Ok(None) if looks >= LOOKS_MOST => {
-                    let memory = &input.key;
-                    warn!(%entity, %memory, "a turn's facts are left out, because the inbox of the memory is full");
+                    warn!(%entity, %memory, what, "left out, because the inbox of the memory is full");
                     return;
                 }
                 Ok(None) => looks += 1,
                 Err(StoreError::Refused { detail, .. }) => {
-                    warn!(%entity, detail, "a turn's facts are refused");
+                    warn!(%entity, %memory, what, detail, "refused by the inbox of the memory");
                     return;
                 }
                 Err(failure) => {
                     let failure = ErrorChain(&failure);
-                    debug!(%entity, %failure, "cannot store a turn's facts now; trying again");
+                    debug!(%entity, %memory, what, %failure, "not stored now; trying again");
                 }
             }
             let wait = backoff.next(&mut rand::rng());

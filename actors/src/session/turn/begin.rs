@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     client::ClientOffer,
     clock::TurnClock,
+    feedback::TurnFeedback,
     state::{SessionState, Turn},
 };
 
@@ -83,6 +84,7 @@ impl SessionState {
             plan: None,
             skills: Vec::new(),
             recalled: None,
+            feedback: TurnFeedback::default(),
             judged: None,
             held: None,
             cancelled: self.doomed,

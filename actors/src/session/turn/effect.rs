@@ -7,7 +7,7 @@
 use clawnode_budget::holder::CallNeeds;
 use clawnode_kernel::EffectKind;
 use clawnode_proto::{
-    AgentName, Attempt, CallId, Digest, Timestamp, TurnId,
+    AgentName, Attempt, CallId, Digest, InputId, Timestamp, TurnId,
     block::Blocks,
     hook::{HookPoint, HookTrail, ModelPatch},
     lane::Lane,
@@ -72,6 +72,8 @@ pub enum Effect {
     },
     /// A turn's post-turn effects.
     Emit { turn: TurnId },
+    /// Memories are sent which points feedback moves.
+    Rate { feedback: InputId },
 }
 
 /// What a model call needs before it may start.
@@ -186,6 +188,7 @@ impl Effect {
             | Self::Time { .. }
             | Self::Outage { .. } => EffectKind::Publish,
             Self::Emit { turn } => EffectKind::Emit(turn),
+            Self::Rate { feedback } => EffectKind::Emit(TurnId::from_u128(feedback.as_u128())),
         }
     }
 }

@@ -100,6 +100,7 @@ impl SessionState {
             }
             SessionEvent::TurnDone(done) => self.close(done.turn, &done.outcome),
             SessionEvent::Settled(settled) => self.settled(settled),
+            SessionEvent::FeedbackGiven(given) => self.feedback_given(given),
         }
     }
 

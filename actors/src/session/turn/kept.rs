@@ -185,7 +185,8 @@ impl SessionState {
             return;
         }
         let older = Room::most(settings.rules).over(&self.closed).max(self.unshown(&settings));
-        let is_over = |turn: &&Turn| !self.unemitted.contains(&turn.id);
+        let is_over =
+            |turn: &&Turn| !self.unemitted.contains(&turn.id) && !self.feedback.waits_for(turn.id);
         #[cfg(feature = "test-util")]
         let is_over = |turn: &&Turn| {
             is_over(turn) || clawnode_kernel::KernelBug::PrunesUnpublished.is_in_folds()

@@ -64,6 +64,7 @@ impl EntityKind for Session {
 
     fn emitted(state: &mut SessionState, turn: TurnId) {
         state.unemitted.retain(|one| *one != turn);
+        state.feedback.is_sent(turn);
         let told = state.closed.iter_mut().rev().find(|one| one.id == turn);
         let Some(turn) = told else { return };
         turn.heard = Vec::new();
@@ -104,6 +105,9 @@ impl EntityKind for Session {
     }
 
     fn advance(state: &SessionState) -> Vec<SessionEvent> {
+        if let Some(given) = state.next_feedback() {
+            return vec![given.into()];
+        }
         // A cancelled turn that waits ends at once, whatever runs before it.
         let waiting = state.open.iter().skip(1).find(|turn| turn.cancelled);
         if let Some(turn) = waiting {
@@ -139,6 +143,7 @@ impl EntityKind for Session {
     fn decide(state: &SessionState) -> Vec<Effect> {
         let mut effects: Vec<Effect> =
             state.unemitted.iter().map(|turn| Effect::Emit { turn: *turn }).collect();
+        effects.extend(state.feedback.unsent().map(|feedback| Effect::Rate { feedback }));
         if let Some(turn) = state.running()
             && state.key.is_some()
             && !turn.cancelled
@@ -329,7 +334,8 @@ impl EntityKind for Session {
             | Effect::AskSteps { .. }
             | Effect::Time { .. }
             | Effect::Outage { .. }
-            | Effect::Emit { .. } => return Vec::new(),
+            | Effect::Emit { .. }
+            | Effect::Rate { .. } => return Vec::new(),
         };
         if let Outcome::Tool(end, hooks) = outcome {
             let mut tools = turn.steps.iter().flat_map(|step| &step.tools);

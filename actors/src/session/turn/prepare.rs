@@ -22,6 +22,7 @@ use super::{
     context::Assembled,
     effect::Effect,
     ending::{EmittedCall, emitted, emitted_summary},
+    feedback::MemoryRating,
     hooks,
     learning::{self, LearnJob},
     state::{SessionState, Turn},
@@ -64,6 +65,8 @@ pub enum SessionJob {
     Time(TimeJob),
     /// Tell the world that a turn has ended.
     Emit(EmitJob),
+    /// Send memories which points feedback moves.
+    Rate(Vec<MemoryRating>),
 }
 
 /// All that a model call takes.
@@ -278,6 +281,10 @@ impl Effect {
                 Some(EffectJob { told: turn.wait_frames(), trace: turn.trace.clone(), job })
             }
             Self::Emit { turn } => Some(emission(state, turn)),
+            Self::Rate { feedback } => {
+                let job = SessionJob::Rate(state.ratings(feedback)?);
+                Some(EffectJob { told: None, trace: None, job })
+            }
         }
     }
 }

@@ -309,6 +309,7 @@ impl Turn {
     /// Only that it was reminded of something outlives it.
     pub(super) fn forget_recalled(&mut self) {
         if let Some(recalled) = &mut self.recalled {
+            self.feedback.shows(recalled);
             recalled.standing = Vec::new();
             recalled.points = Vec::new();
             recalled.passages = Vec::new();

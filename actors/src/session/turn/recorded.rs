@@ -52,6 +52,7 @@ pub(super) fn blobs_of_input(input: &Input) -> Vec<Digest> {
             | SessionInput::Cancel { .. }
             | SessionInput::ApprovalDecided(_)
             | SessionInput::Continue { .. }
+            | SessionInput::Feedback(_)
             | SessionInput::TimerFired { .. }
             | SessionInput::Delete,
         )

@@ -25,6 +25,7 @@ use super::{
     clock::TurnClock,
     compaction::{Compaction, HistorySummary},
     dropping::LeftOut,
+    feedback::{OpenFeedback, TurnFeedback},
     give_way::{GaveWay, RealWindow},
     heard::HeardMessage,
     held::{HeldAttempt, MeasuredPrefix, Spent},
@@ -83,6 +84,9 @@ pub struct SessionState {
     /// What messages chose for all turns.
     #[serde(default, skip_serializing_if = "KeptChoices::is_none")]
     pub kept: KeptChoices,
+    /// Feedback that is not recorded, or that memories do not have yet.
+    #[serde(default, skip_serializing_if = "OpenFeedback::is_none")]
+    pub feedback: OpenFeedback,
     /// A client asked for its deletion.
     pub doomed: bool,
 }
@@ -146,6 +150,9 @@ pub struct Turn {
     /// What it was reminded of. Once it is over, without the texts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recalled: Option<Box<Recalled>>,
+    /// What people think of it.
+    #[serde(default, skip_serializing_if = "TurnFeedback::is_none")]
+    pub feedback: TurnFeedback,
     /// What hooks decided about the call that is next or under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judged: Option<ModelJudged>,
@@ -322,6 +329,7 @@ impl SessionState {
                     open.more_steps = open.more_steps.saturating_add(MORE_STEPS);
                 }
             }
+            SessionInput::Feedback(given) => self.is_rated(input.id, given),
             SessionInput::TimerFired { timer } => self.fired(timer),
             SessionInput::Delete => {
                 self.doomed = true;

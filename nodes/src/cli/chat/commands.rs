@@ -4,6 +4,8 @@
 //! sent to a model by mistake. `//` sends the rest with one slash, and so does a space before it.
 //! The demo model reads lines `/tool NAME {…}` as calls of tools; they go to it, and to no other.
 
+use clawnode_proto::feedback::Thumb;
+
 /// What a line that begins with a slash asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ChatCommand {
@@ -19,6 +21,8 @@ pub(super) enum ChatCommand {
     Tools,
     Attach(Option<String>),
     Detach(Option<String>),
+    /// What the person thinks of the last turn, and why.
+    Rate(Thumb, Option<String>),
     Show,
     Edit,
     Cancel,
@@ -35,7 +39,7 @@ pub(super) enum ChatLine {
 }
 
 /// Name, argument, and what it does.
-const ALL: [(&str, &str, &str); 16] = [
+const ALL: [(&str, &str, &str); 18] = [
     ("/help", "", "show this"),
     ("/new", "", "begin a new conversation"),
     ("/sessions", "", "list your latest conversations"),
@@ -48,6 +52,8 @@ const ALL: [(&str, &str, &str); 16] = [
     ("/tools", "", "show the agent and its tools"),
     ("/attach", "[FILE]", "attach a picture, PDF, sound or text file, or list them"),
     ("/detach", "[FILE]", "take an attached file back, or all of them"),
+    ("/good", "[COMMENT]", "say that the last turn was good: what it recalled matters more"),
+    ("/bad", "[COMMENT]", "say that the last turn was bad: what it recalled matters less"),
     ("/show", "", "show the last tool calls in full"),
     ("/edit", "", "write the message in $VISUAL or $EDITOR"),
     ("/cancel", "", "cancel a turn that runs elsewhere; Ctrl-C cancels yours"),
@@ -99,6 +105,8 @@ pub(super) fn read(text: &str, demo: bool) -> ChatLine {
         "tools" => ChatCommand::Tools,
         "attach" => ChatCommand::Attach(argument),
         "detach" => ChatCommand::Detach(argument),
+        "good" => ChatCommand::Rate(Thumb::Up, argument),
+        "bad" => ChatCommand::Rate(Thumb::Down, argument),
         "show" => ChatCommand::Show,
         "edit" => ChatCommand::Edit,
         "cancel" => ChatCommand::Cancel,
@@ -187,6 +195,8 @@ mod tests {
             ("/resume", ChatCommand::Resume(None)),
             ("/attach a b.txt", ChatCommand::Attach(Some("a b.txt".to_owned()))),
             ("/detach", ChatCommand::Detach(None)),
+            ("/good", ChatCommand::Rate(Thumb::Up, None)),
+            ("/bad it is late", ChatCommand::Rate(Thumb::Down, Some("it is late".to_owned()))),
             ("/lane background", ChatCommand::Lane(Some("background".to_owned()))),
         ] {
             assert_eq!(read(text, false), ChatLine::Do(command), "{text}");

@@ -71,6 +71,7 @@ impl Chat<'_> {
             ChatCommand::Tools => self.tools().await,
             ChatCommand::Attach(path) => self.attach(path.as_deref()),
             ChatCommand::Detach(name) => self.detach(name.as_deref()),
+            ChatCommand::Rate(thumb, comment) => self.rate(thumb, comment).await,
             ChatCommand::Show => self.show_calls(),
             ChatCommand::Cancel => self.cancel_elsewhere().await,
             ChatCommand::Resume(_) | ChatCommand::Edit | ChatCommand::Quit => Ok(()),

@@ -19,6 +19,7 @@ mod conversation;
 mod desk;
 mod doing;
 mod editor;
+mod feedback;
 mod follow;
 mod history;
 mod keys;

@@ -178,10 +178,10 @@ impl Armed {
         }
     }
 
-    /// The same for what a session sends to a memory: what a turn said, or what `remember` was called with.
+    /// The same for what a session sends to a memory: what a turn said, what `remember` was called with, or feedback.
     fn pass_lesson(&self, input: &Input, here: Point) {
         let (name, _) = input.idempotency_key.as_str().split_once(':').unwrap_or_default();
-        if matches!(name, "learned" | "remember") {
+        if matches!(name, "learned" | "remember" | "rated") {
             self.pass(here);
         }
     }

@@ -7,6 +7,7 @@ use clawnode_proto::{
     Cursor, CursorError, EntityId, ErrorBody, ErrorCode, MemoryPointId, Timestamp,
     api::Method,
     cursor::Pair,
+    feedback::PointFeedback,
     limits::MEMORY_PUT_BYTES,
     memory::{MemoryKey, MemoryLayer, MemoryTrust},
     memory_point::{CONFIDENCE_MOST, IMPORTANCE_DEFAULT, LearnedPoint, MemoryPoint, PointContent},
@@ -19,6 +20,16 @@ const PAGE: u32 = 100;
 /// The place of a point among others: when it was learned, in milliseconds, and its id. It stays while other points
 /// come and go.
 type Place = Pair<u64, MemoryPointId>;
+
+/// A point of a memory that is shown.
+#[derive(Clone, Copy, Debug)]
+struct SeenPoint<'a> {
+    id: MemoryPointId,
+    point: &'a MemoryPoint,
+    state: PointState,
+    superseded_by: Option<MemoryPointId>,
+    feedback: Option<PointFeedback>,
+}
 
 /// The learned points that a person wants, if they are within the limits.
 pub(super) fn learned(points: Vec<WantedPoint>) -> Result<Vec<LearnedPoint>, ErrorBody> {
@@ -57,49 +68,56 @@ pub(super) fn page(
 ) -> Result<MemoryPoints, CursorError> {
     const SHOW: Method = Method::MemoryShow;
     let after = params.cursor.as_ref().map(|cursor| cursor.read::<Place>(SHOW)).transpose()?;
-    let live = state.live().map(|KeptPoint { id, point }| (*id, point, PointState::Live, None));
-    let past = state
-        .past()
-        .filter(|_| params.all)
-        .map(|PastPoint { id, point, state, superseded_by }| (*id, point, *state, *superseded_by));
-    let place =
-        |(id, point, ..): &(MemoryPointId, &MemoryPoint, _, _)| Pair(point.source.at.0, *id);
-    let mut points: Vec<_> = live.chain(past).collect();
+    let live = state.live().map(SeenPoint::live);
+    let past = state.past().filter(|_| params.all).map(SeenPoint::past);
+    let place = |seen: &SeenPoint<'_>| Pair(seen.point.source.at.0, seen.id);
+    let mut points: Vec<SeenPoint<'_>> = live.chain(past).collect();
     points.retain(|point| after.is_none_or(|after| place(point) > after));
     points.sort_by_key(place);
     let limit = usize::try_from(params.limit.unwrap_or(PAGE)).unwrap_or(usize::MAX);
     let is_more = points.len() > limit;
     points.truncate(limit);
     let next = points.last().filter(|_| is_more).map(|point| Cursor::new(SHOW, place(point)));
-    let view = |(id, point, state, superseded_by)| seen(id, point, state, superseded_by, now);
-    let points = points.into_iter().map(view).collect();
+    let points = points.into_iter().map(|seen| seen.view(now)).collect();
     Ok(MemoryPoints { memory: params.memory.clone(), points, next })
 }
 
-fn seen(
-    id: MemoryPointId,
-    point: &MemoryPoint,
-    state: PointState,
-    superseded_by: Option<MemoryPointId>,
-    now: Timestamp,
-) -> MemoryPointView {
-    let PointContent { layer, text, subject, predicate, object, confidence, importance, trust } =
-        point.content.clone();
-    let (weight, source) = (weight(point, now), point.source.clone());
-    MemoryPointView {
-        id,
-        layer,
-        text,
-        subject,
-        predicate,
-        object,
-        confidence,
-        importance,
-        weight,
-        trust,
-        source,
-        state,
-        superseded_by,
+// === impl SeenPoint ===
+
+impl<'a> SeenPoint<'a> {
+    const fn live(kept: &'a KeptPoint) -> Self {
+        let KeptPoint { id, point, feedback } = kept;
+        let (id, feedback) = (*id, *feedback);
+        Self { id, point, state: PointState::Live, superseded_by: None, feedback }
+    }
+
+    const fn past(past: &'a PastPoint) -> Self {
+        let PastPoint { id, point, state, superseded_by, feedback } = past;
+        let (id, state, feedback) = (*id, *state, *feedback);
+        Self { id, point, state, superseded_by: *superseded_by, feedback }
+    }
+
+    fn view(self, now: Timestamp) -> MemoryPointView {
+        let Self { id, point, state, superseded_by, feedback } = self;
+        let PointContent { layer, text, subject, predicate, object, confidence, importance, trust } =
+            point.content.clone();
+        let (weight, source) = (weight(point, now), point.source.clone());
+        MemoryPointView {
+            id,
+            layer,
+            text,
+            subject,
+            predicate,
+            object,
+            confidence,
+            importance,
+            feedback,
+            weight,
+            trust,
+            source,
+            state,
+            superseded_by,
+        }
     }
 }
 

@@ -1,0 +1,133 @@
+//! `feedback`: what people think of the turns of a session.
+
+use clap::Args;
+use clawnode_proto::{
+    Cursor,
+    api::calls,
+    feedback::{FeedbackGive, FeedbackList, FeedbackRow, FeedbackView, RatedPoints, Thumb},
+    view::DoneView,
+};
+
+use super::{
+    context::CliContext,
+    output::{Output, brief, count, exact, time},
+};
+use crate::failure::{Exit, Failure};
+
+/// Longest comment in a table; `--json` has it whole.
+const COMMENT_CHARS: usize = 60;
+/// Rows of one page.
+const PAGE: u32 = 1_000;
+
+/// What `feedback --help` ends with.
+const EXAMPLES: &str = "\
+The points of memories that the turn recalled matter one step more or less from then on. The last
+feedback of a turn counts. Without a turn, the command shows all feedback of the session.
+
+Examples:
+  clawnode feedback default:cli:local:ada turn_01kb0e8x0000000000000000m1 up
+  clawnode feedback default:cli:local:ada turn_01kb0e8x0000000000000000m1 down --comment 'Tea is at five'
+  clawnode feedback default:cli:local:ada";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct FeedbackArgs {
+    /// The session: its key (`agent:channel:account:peer`) or its id
+    session: String,
+    /// A turn that has ended; `clawnode sessions show` shows the turns
+    #[arg(requires = "thumb")]
+    turn: Option<String>,
+    /// Whether the turn was good or bad
+    #[arg(value_name = "up|down")]
+    thumb: Option<Thumb>,
+    /// Say why, in at most 1,000 characters
+    #[arg(long, value_name = "TEXT", requires = "thumb")]
+    comment: Option<String>,
+}
+
+/// `feedback`.
+pub(super) async fn run(args: FeedbackArgs, context: &CliContext) -> Result<Exit, Failure> {
+    let FeedbackArgs { session, turn, thumb, comment } = args;
+    let out = context.out;
+    let Some((turn, thumb)) = turn.zip(thumb) else {
+        let view = read_all(session, context).await?;
+        out.document(&view, |view| table(out, view))?;
+        return Ok(Exit::Ok);
+    };
+    let given = FeedbackGive { session, turn, thumb, comment, idempotency_key: None };
+    let done = context.call(calls::FeedbackGive, &given).await?;
+    out.document(&done, |_: &DoneView| format!("thumb {} is stored", thumb.as_str()))?;
+    Ok(Exit::Ok)
+}
+
+async fn read_all(session: String, context: &CliContext) -> Result<FeedbackView, Failure> {
+    let source = context.source().await?;
+    let mut cursor: Option<Cursor> = None;
+    let mut feedback = Vec::new();
+    loop {
+        let page = FeedbackList { session: session.clone(), cursor, limit: Some(PAGE) };
+        let page = source.call(calls::FeedbackList, &page).await?;
+        feedback.extend(page.feedback);
+        cursor = page.next;
+        if cursor.is_none() {
+            return Ok(FeedbackView { session: page.session, feedback, next: None });
+        }
+    }
+}
+
+fn table(out: Output, view: &FeedbackView) -> String {
+    if view.feedback.is_empty() {
+        return format!("{}: no feedback", exact(&view.session));
+    }
+    let row = |row: &FeedbackRow| {
+        vec![
+            row.turn.to_string(),
+            time(row.at),
+            row.thumb.as_str().to_owned(),
+            moved(row),
+            brief(row.comment.as_deref().unwrap_or_default(), COMMENT_CHARS),
+        ]
+    };
+    let head = ["turn", "time", "thumb", "moves", "comment"];
+    out.table(&head, view.feedback.iter().map(row))
+}
+
+/// How many points it moves, and where.
+fn moved(row: &FeedbackRow) -> String {
+    if row.moves.is_empty() {
+        return "-".to_owned();
+    }
+    let of = |RatedPoints { memory, points }: &RatedPoints| {
+        let points = u64::try_from(points.len()).unwrap_or(u64::MAX);
+        format!("{} of {}", count(points, "point"), exact(&memory.to_string()))
+    };
+    let all: Vec<String> = row.moves.iter().map(of).collect();
+    format!("{:+}: {}", row.step, all.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::{MemoryPointId, Timestamp, TurnId};
+
+    use super::*;
+
+    #[test]
+    fn a_row_says_what_it_moves() {
+        let rated = |memory: &str, points: u128| RatedPoints {
+            memory: memory.parse().unwrap(),
+            points: (0..points).map(MemoryPointId::from_u128).collect(),
+        };
+        let mut row = FeedbackRow {
+            turn: TurnId::from_u128(1),
+            thumb: Thumb::Down,
+            comment: None,
+            at: Timestamp(0),
+            event: 4,
+            step: -2,
+            moves: vec![rated("default/all", 1), rated("shared/handbook", 2)],
+        };
+        assert_eq!(moved(&row), "-2: 1 point of default/all, 2 points of shared/handbook");
+        (row.step, row.moves) = (1, Vec::new());
+        assert_eq!(moved(&row), "-");
+    }
+}
