@@ -3,10 +3,11 @@
 //!
 //! A failure prints how to replay its seed. `CLAWNODE_SOAK` sets how many seeds `sim_soak` and `sim_budgets_soak` run,
 //! `CLAWNODE_SESSIONS` how many sessions `sim_scale_soak` has. With `CLAWNODE_HOOKS`, `CLAWNODE_LARGE`,
-//! `CLAWNODE_SCHEMAS`, `CLAWNODE_LANES`, `CLAWNODE_CIRCUITS`, `CLAWNODE_RUNAWAYS`, `CLAWNODE_FEW_TURNS` or
-//! `CLAWNODE_SUMMARIES` set `sim_replay` replays a seed with hooks, with large messages, with replies that have to fit a
-//! schema, with sessions of two lanes, with circuits and a provider that is down for ten minutes, with an agent that
-//! exceeds its limits, with sessions whose states keep few turns, or with models that make summaries, and with
+//! `CLAWNODE_RECALLS`, `CLAWNODE_SCHEMAS`, `CLAWNODE_LANES`, `CLAWNODE_CIRCUITS`, `CLAWNODE_RUNAWAYS`,
+//! `CLAWNODE_FEW_TURNS` or `CLAWNODE_SUMMARIES` set `sim_replay` replays a seed with hooks, with large messages, with
+//! sessions that learn and recall, with replies that have to fit a schema, with sessions of two lanes, with circuits and a
+//! provider that is down for ten minutes, with an agent that exceeds its limits, with sessions whose states keep few
+//! turns, or with models that make summaries, and with
 //! `CLAWNODE_COUNTERS`, `CLAWNODE_MEMORIES` or `CLAWNODE_BUDGETS` with so many counters, memories or accounts beside
 //! its sessions. With `CLAWNODE_SESSION_BUDGETS` calls of its sessions reserve, too, and with `CLAWNODE_ADMISSIONS`
 //! about so many other calls come.
@@ -42,6 +43,8 @@ const BUDGETED_SOAK: u64 = 10_000;
 /// Seeds with memories, and up to those of a long run.
 const REMEMBERED: u64 = 400;
 const REMEMBERED_SOAK: u64 = 2_000;
+/// Seeds of a long run with sessions that learn and recall. The simulator's own tests have the first 40.
+const RECALLED_SOAK: u64 = 2_000;
 
 fn one(seed: u64, planted: KernelBug) -> Result<RunReport, Box<RunFailure>> {
     run(&SimOptions { seed, planted, ..SimOptions::default() })
@@ -268,6 +271,7 @@ fn sim_replay() {
             memories: number("CLAWNODE_MEMORIES")
                 .and_then(|number| number.try_into().ok())
                 .unwrap_or(0),
+            recalls: std::env::var_os("CLAWNODE_RECALLS").is_some(),
             schemas: std::env::var_os("CLAWNODE_SCHEMAS").is_some(),
             summaries: std::env::var_os("CLAWNODE_SUMMARIES").is_some(),
             lanes: std::env::var_os("CLAWNODE_LANES").is_some(),
@@ -412,6 +416,19 @@ fn sim_memories() {
 #[test]
 fn sim_memories_soak() {
     assert_eq!(remembered(REMEMBERED..REMEMBERED_SOAK, KernelBug::None), None);
+}
+
+/// People say facts of themselves, and turns recall from a store that lags, lies and vanishes (MEM-1 to MEM-4).
+#[test]
+fn sim_recalls_soak() {
+    let (mut reminded, mut taught) = (0, 0);
+    for seed in 0..RECALLED_SOAK {
+        let options = SimOptions { seed, recalls: true, ..SimOptions::default() };
+        let recalls = traced(&options).recalls;
+        reminded += recalls.reminded;
+        taught += recalls.taught;
+    }
+    println!("{reminded} turns were reminded of something, {taught} points were learned");
 }
 
 #[test]

@@ -143,6 +143,16 @@ pub enum KernelBug {
     PurgeKeepsArchive,
     /// A memory adds a point again when its source comes again.
     PointsDoubled,
+    /// What a turn is reminded of is shown to its model, and the journal does not record it.
+    ShowsUnjournaled,
+    /// A turn also looks in the memories that its message names.
+    ScopesFromText,
+    /// What a store finds of a memory is shown, whatever the journal of the memory says.
+    BelievesStore,
+    /// The end of a turn is confirmed before its memory has the facts.
+    ConfirmsUntaught,
+    /// Each owner gives the facts of a turn sources of its own.
+    LessonsByOwner,
 }
 
 thread_local! {

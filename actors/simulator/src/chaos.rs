@@ -190,6 +190,7 @@ impl Sim {
             jobs: JobHands::new(JobMachine::new(id, 0).planted(self.planted)),
             scans_until: if self.dead.is_empty() { 0 } else { SCAN_TICKS },
             holder: None,
+            memory: None,
         };
         self.remark(id, || format!("begins, clock {skew} ms"));
         self.processes.insert(id, process);

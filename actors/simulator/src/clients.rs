@@ -14,6 +14,7 @@ use super::{
     CLIENTS, Sim,
     plan::SeedPlan,
     process::{PendingOp, PlannedNote},
+    recall::told,
     schemas::wanted,
     tools::specs,
 };
@@ -46,6 +47,7 @@ impl SimClient {
                     40..50 => SessionInput::Execute(planned(number)),
                     _ => SessionInput::UserMessage(message(plan, number, &mut sizes)),
                 };
+                let body = if plan.recalls { told::says(session, number, body) } else { body };
                 let Some(input) = input(&key, number, &body) else { continue };
                 if !matches!(body, SessionInput::Cancel { .. } | SessionInput::Delete) {
                     turns.push(TurnId::from(input.id));
@@ -87,7 +89,8 @@ fn no_turn() -> TurnId {
     TurnId::from_u128(0)
 }
 
-fn session_key(number: usize) -> Option<SessionKey> {
+/// The key of a session.
+pub(super) fn session_key(number: usize) -> Option<SessionKey> {
     format!("default:sim:local:peer{number}").parse().ok()
 }
 

@@ -25,6 +25,7 @@ use super::{
     places::WantedPlace,
     plan::{Poison, SeedPlan},
     process::PlannedNote,
+    recall::stores::agent_memory,
     schemas,
     settle::TurnEnding,
     summaries,
@@ -141,7 +142,8 @@ impl Sim {
                 } else {
                     self.world.rng.random_range(1..20)
                 };
-                let ending = TurnEnding { entity, counter, turn, jobs: job.jobs.clone() };
+                let (jobs, lessons) = (job.jobs.clone(), self.lessons(at, job));
+                let ending = TurnEnding { entity, counter, turn, jobs, lessons };
                 self.world.later(to, after, PlannedNote::Closes(Box::new(ending)));
             }
             // Turns recall nothing here, so no feedback moves a point.
@@ -174,6 +176,7 @@ impl Sim {
             return Ok(());
         }
         self.shows_stored_summary(entity, job)?;
+        self.shows_recalled(at, job)?;
         self.ledger.shows(entity, by, call, job.request.digest())?;
         let (messages, cut) = (&job.request.messages[..], job.request.dropped_turns > 0);
         let model = &job.request.model;
@@ -381,6 +384,7 @@ pub(super) fn grant(plan: &SeedPlan, since_start: u64) -> Option<Grant> {
         tokens: 5_000,
         recent_turns: 1,
     });
+    options.memory = plan.recalls.then(agent_memory);
     if plan.summaries {
         summaries::configure(&mut options);
     }

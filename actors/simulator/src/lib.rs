@@ -24,7 +24,7 @@
 //! in a defect. I7 is true by construction: no event carries a frame.
 //!
 //! SUM-1 a counter adds each input once. MEM-3 one source gives one point; MEM-4 what is masked is not shown; C27 a purge
-//! leaves no archive. I6, BUD-2, BUD-3 and BUD-4: no limit of a budget is passed,
+//! leaves no archive. MEM-1, MEM-2 and MEM-4 of what turns recall, and MEM-3 of what they teach (see [`recall`]). I6, BUD-2, BUD-3 and BUD-4: no limit of a budget is passed,
 //! whatever is lost with a process, and accounts know what providers billed (see [`budgets`]).
 //!
 //! All that is checked with the kernel's own fold, which may be wrong itself. So there is a judge
@@ -42,6 +42,7 @@ mod client_tools;
 mod clients;
 mod counters;
 mod effects;
+mod failure;
 #[cfg(test)]
 mod few_turns;
 mod give;
@@ -66,6 +67,7 @@ mod probation;
 mod process;
 mod purges;
 mod questions;
+mod recall;
 mod runaways;
 mod scale;
 mod schemas;
@@ -97,11 +99,14 @@ use self::{
     places::SimLanes,
     plan::SeedPlan,
     process::{PendingOp, PlannedNote, SimProcess},
+    recall::{judge::RecallJudge, stores::RecallWorld},
     runaways::Runaways,
     trace::RunTrace,
 };
 pub use self::{
     budgets::{CrashPoints, RefusedCalls},
+    failure::RunFailure,
+    recall::judge::RecallTally,
     violation::JudgeViolation,
 };
 
@@ -132,6 +137,8 @@ pub struct SimOptions {
     pub counters: usize,
     /// So many memories beside the sessions.
     pub memories: usize,
+    /// Whether people say facts of themselves, and turns are reminded of them by a store that lags, lies and vanishes.
+    pub recalls: bool,
     /// Whether replies to most messages have to fit a schema.
     pub schemas: bool,
     /// So many accounts, and a holder in each process.
@@ -177,6 +184,8 @@ pub struct RunReport {
     pub gave_way: usize,
     /// Summaries that took the place of turns.
     pub summaries: usize,
+    /// What was recalled and learned.
+    pub recalls: RecallTally,
     /// Turns whose reply never fitted its schema.
     pub misfits: usize,
     /// Calls that were made under budgets.
@@ -197,31 +206,6 @@ pub struct RunReport {
     pub waited_for_agent: usize,
 }
 
-/// A run in which an invariant did not hold.
-#[derive(Clone, Debug)]
-pub struct RunFailure {
-    /// The seed that shows it.
-    pub seed: u64,
-    /// With so many sessions, if not with the seed's.
-    pub sessions: Option<usize>,
-    /// With so many counters.
-    pub counters: usize,
-    /// With so many memories.
-    pub memories: usize,
-    /// With so many accounts.
-    pub budgets: usize,
-    /// With sessions whose calls reserve.
-    pub session_budgets: bool,
-    /// With about so many calls under budgets.
-    pub admissions: usize,
-    /// What did not hold.
-    pub violation: JudgeViolation,
-    /// After how many steps.
-    pub steps: u64,
-    /// What happened last, if the trace was kept.
-    pub tail: Vec<String>,
-}
-
 /// A world with its processes and clients.
 #[derive(Debug)]
 struct Sim {
@@ -240,6 +224,8 @@ struct Sim {
     circuits: SimCircuits,
     session_holds: SessionHolds,
     runaways: Runaways,
+    /// What is searched, if turns recall.
+    recall: Option<RecallWorld>,
     budget_tally: BudgetTally,
     /// The tokens that calls under budgets send.
     call_inputs: BTreeMap<Reservation, u64>,
@@ -282,6 +268,8 @@ pub fn run(options: &SimOptions) -> Result<RunReport, Box<RunFailure>> {
             let misfits = sim.ledger.misfits();
             let budget_calls = sim.bills.made();
             let session_holds = sim.session_holds.granted();
+            let recall = sim.recall.as_ref();
+            let recalls = recall.map(|recall| recall.judge.tally()).unwrap_or_default();
             Ok(RunReport {
                 hash,
                 steps,
@@ -294,6 +282,7 @@ pub fn run(options: &SimOptions) -> Result<RunReport, Box<RunFailure>> {
                 runs,
                 gave_way,
                 summaries: sim.ledger.summaries(),
+                recalls,
                 misfits,
                 budget_calls,
                 preempted: sim.lanes.ended,
@@ -308,12 +297,13 @@ pub fn run(options: &SimOptions) -> Result<RunReport, Box<RunFailure>> {
         Err(violation) => {
             let tail = sim.trace.map(|trace| trace.tail(&violation.detail)).unwrap_or_default();
             let SimOptions { seed, sessions, counters, budgets, session_budgets, .. } = *options;
-            let SimOptions { memories, admissions, .. } = *options;
+            let SimOptions { memories, recalls, admissions, .. } = *options;
             Err(Box::new(RunFailure {
                 seed,
                 sessions,
                 counters,
                 memories,
+                recalls,
                 budgets,
                 session_budgets,
                 admissions,
@@ -359,6 +349,7 @@ impl Sim {
             bills: Bills::new(&plan),
             session_holds: SessionHolds::default(),
             runaways: Runaways::default(),
+            recall: Self::recall_world(&plan),
             budget_tally: BudgetTally::default(),
             lanes: SimLanes::new(plan.lanes),
             circuits: SimCircuits::new(options.circuits),
@@ -381,7 +372,15 @@ impl Sim {
         }
     }
 
+    fn recall_world(plan: &SeedPlan) -> Option<RecallWorld> {
+        let judge = RecallJudge::new(plan.sessions, clients::session_key);
+        plan.recalls.then(|| RecallWorld::new(judge, !plan.seed.is_multiple_of(2)).ok()).flatten()
+    }
+
     fn run(&mut self) -> Result<(), JudgeViolation> {
+        if self.plan.recalls && self.recall.is_none() {
+            return Err(JudgeViolation::new("X1", "searches have no runtime".to_owned()));
+        }
         self.begin();
         let steps_most = self.plan.steps_most();
         while !self.over {
@@ -399,6 +398,7 @@ impl Sim {
         self.ledger.at_the_end()?;
         self.budgets_at_the_end()?;
         let serves = |entity| self.ledger.serves(entity);
+        self.recall.iter().try_for_each(|recall| recall.judge.at_the_end(serves))?;
         self.judge.at_the_end(serves)
     }
 
@@ -428,6 +428,9 @@ impl Sim {
             let world = &self.world;
             let stored = || ops::stored(world, &change);
             self.ledger.change(&change, stored, |digest| ops::archived(world, digest))?;
+            if let Some(recall) = &mut self.recall {
+                recall.judge.change(&change)?;
+            }
             if self.is_of_other_kind(&change) {
                 continue;
             }
@@ -452,48 +455,5 @@ impl Sim {
             | StoreChange::Removed(entity, _) => self.ledger.kind_of(*entity) != Kind::SESSION,
             StoreChange::JobPut(_) | StoreChange::JobRemoved(_) => false,
         }
-    }
-}
-
-impl std::fmt::Display for RunFailure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for line in &self.tail {
-            writeln!(f, "{line}")?;
-        }
-        let Self {
-            seed,
-            sessions,
-            counters,
-            memories,
-            budgets,
-            session_budgets,
-            admissions,
-            violation: JudgeViolation { name, detail },
-            steps,
-            ..
-        } = self;
-        writeln!(f, "seed {seed} broke {name} after {steps} steps: {detail}")?;
-        let mut with = sessions.map(|count| format!(" CLAWNODE_SESSIONS={count}"));
-        if *counters > 0 {
-            with = Some(format!("{} CLAWNODE_COUNTERS={counters}", with.unwrap_or_default()));
-        }
-        if *memories > 0 {
-            with = Some(format!("{} CLAWNODE_MEMORIES={memories}", with.unwrap_or_default()));
-        }
-        if *budgets > 0 {
-            with = Some(format!("{} CLAWNODE_BUDGETS={budgets}", with.unwrap_or_default()));
-        }
-        if *session_budgets {
-            with = Some(format!("{} CLAWNODE_SESSION_BUDGETS=1", with.unwrap_or_default()));
-        }
-        if *admissions > 0 {
-            with = Some(format!("{} CLAWNODE_ADMISSIONS={admissions}", with.unwrap_or_default()));
-        }
-        let with = with.unwrap_or_default();
-        write!(
-            f,
-            "replay: CLAWNODE_SEED={seed}{with} cargo nextest run -p clawnode-tests -E \
-             'test(sim_replay)'"
-        )
     }
 }

@@ -32,6 +32,7 @@ use super::{
     kinds::Simulated,
     plan::SeedPlan,
     process::PlannedNote,
+    recall::{feeding, told},
 };
 
 /// Inputs of one memory for each of a session.
@@ -111,12 +112,13 @@ fn raters(plan: &SeedPlan) -> Vec<SimClient> {
 
 impl Simulated for Memory {
     fn entities(plan: &SeedPlan) -> Vec<EntityId> {
-        (0..plan.memories).filter_map(key).map(|key| key.entity()).collect()
+        let learning = if plan.recalls { told::memories(plan.sessions) } else { Vec::new() };
+        (0..plan.memories).filter_map(key).chain(learning).map(|key| key.entity()).collect()
     }
 
     fn clients(plan: &SeedPlan, _: u64) -> Vec<SimClient> {
         let mut rng = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x00c0_3e3a);
-        let mut clients = Vec::new();
+        let mut clients = feeding::clients(plan);
         for (key, number) in (0..plan.memories)
             .filter_map(key)
             .flat_map(|key| (0..plan.inputs * TIMES).map(move |number| (key.clone(), number)))

@@ -27,6 +27,9 @@ impl Sim {
             self.damaged = Some(first);
             self.ledger.damaged(first);
             self.judge.damaged(first);
+            if let Some(recall) = &mut self.recall {
+                recall.judge.loses(first);
+            }
         }
         for (entity, order, about) in self.orders() {
             let input =

@@ -120,6 +120,8 @@ pub(super) struct SeedPlan {
     pub(super) kept_turns: Option<usize>,
     /// Whether models have small windows, and one of them makes summaries.
     pub(super) summaries: bool,
+    /// Whether people say facts of themselves, and turns are reminded of them.
+    pub(super) recalls: bool,
     /// What is different with very many sessions, if there are.
     pub(super) scale: Option<Scale>,
 }
@@ -166,6 +168,9 @@ impl SeedPlan {
         }
         if options.summaries {
             plan.summarizes();
+        }
+        if options.recalls {
+            plan.recalls();
         }
         plan.lanes = options.lanes;
         if plan.memories > 0 {
@@ -253,6 +258,7 @@ impl SeedPlan {
             runaways: None,
             kept_turns: None,
             summaries: false,
+            recalls: false,
             scale: None,
         };
         plan.unusual(&mut rng);
@@ -292,6 +298,16 @@ impl SeedPlan {
         self.asks_tools = 0.0;
         self.sessions = 1;
         self.inputs = self.inputs.max(INPUTS_MANY);
+    }
+
+    /// Sessions that learn and recall. Every third of them keeps few turns, so that what it said before is searched, too.
+    pub(super) fn recalls(&mut self) {
+        self.recalls = true;
+        self.pause = None;
+        self.inputs = self.inputs.min(6);
+        if self.seed.is_multiple_of(3) {
+            self.few_turns();
+        }
     }
 
     /// What few seeds have.

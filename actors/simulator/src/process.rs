@@ -31,6 +31,7 @@ use super::{
     budgets::ProcessHolder,
     give::Giving,
     jobs::JobHands,
+    recall::stores::ProcessStore,
     settle::TurnEnding,
 };
 
@@ -202,6 +203,8 @@ pub(super) struct SimProcess {
     pub(super) scans_until: u64,
     /// What its calls reserve from, if there are budgets.
     pub(super) holder: Option<ProcessHolder>,
+    /// What its turns search, once one has.
+    pub(super) memory: Option<ProcessStore>,
 }
 
 impl PlannedNote {

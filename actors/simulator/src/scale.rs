@@ -64,6 +64,7 @@ impl SeedPlan {
             runaways: None,
             kept_turns: None,
             summaries: false,
+            recalls: false,
             seed,
             local: false,
             partitions: 32,

@@ -1,16 +1,9 @@
 //! Sessions: how their effects happen, and what the ledger knows of them: turns and calls, and when an
 //! input has come to its end.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
-use clawnode_actors::{
-    agent::Grant,
-    session::{Effect, EffectJob, Session, SessionState, Want, turn::recall::RecallFinds},
-};
-use clawnode_kernel::MachineInput;
+use clawnode_actors::session::{Effect, EffectJob, Session, SessionState, Want};
 use clawnode_proto::{
     Attempt, CallId, Head, Input, InputId, Timestamp, TurnId,
     llm::FailureClass,
@@ -26,7 +19,7 @@ use super::{
     known::{KnownCall, KnownTurn},
     places::WantedPlace,
     plan::SeedPlan,
-    process::{Actor, PlannedNote},
+    process::Actor,
     tools::ToolBook,
 };
 
@@ -62,13 +55,8 @@ impl Simulated for Session {
                 let wants = WantedPlace { turn: *turn, is_new: *is_new, agent, lane };
                 sim.acquire(at, effect, &wants);
             }
-            // No store is simulated.
             Want::Recall { grant, ask, .. } => {
-                let recalled = Some(Arc::new(ask.recalled("", "sim", RecallFinds::default())));
-                let granted =
-                    MachineInput::Granted(effect, Grant { recalled, ..(**grant).clone() });
-                let note = PlannedNote::Feed(at.entity, at.counter, granted);
-                sim.world.mail(at.process, at.entity.as_u128(), note);
+                sim.recalls(at, effect, (**grant).clone(), (**ask).clone());
             }
             Want::Hold(wanted) => sim.session_reserves(at, effect, (**wanted).clone()),
         }

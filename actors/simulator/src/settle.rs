@@ -12,7 +12,7 @@ use clawnode_actors::session::{
 };
 use clawnode_kernel::MachineInput;
 use clawnode_proto::{
-    EntityId, JobId, Position, ProcessId, TurnId, hook::HookTrail, job::JobState,
+    EntityId, Input, JobId, Position, ProcessId, TurnId, hook::HookTrail, job::JobState,
     limits::JOB_CLOSED_TTL, subject::job_key,
 };
 use clawnode_sim::{StoreReply, StoreRequest};
@@ -34,6 +34,8 @@ pub(super) struct TurnEnding {
     pub(super) counter: u64,
     pub(super) turn: TurnId,
     pub(super) jobs: Vec<JobId>,
+    /// What the memory of its peer does not have yet.
+    pub(super) lessons: Vec<Input>,
 }
 
 /// What is written to the state key of a job, if it is still at `expected`.
@@ -98,8 +100,8 @@ impl Sim {
         Ok(())
     }
 
-    /// A turn's end is published: its jobs are closed, one after the other, before that is
-    /// confirmed.
+    /// A turn's end is published: its jobs are closed, one after the other, and its facts are sent to a memory, before
+    /// that is confirmed.
     pub(super) fn closes(
         &mut self,
         to: ProcessId,
@@ -122,12 +124,29 @@ impl Sim {
                 }
             }
         }
+        if let Some(lesson) = self.teaches(to, &mut ending) {
+            let ticket = self.world.submit(to, lesson);
+            self.expect(to, ticket, PendingOp::Close(Box::new(ending)));
+            return Ok(());
+        }
         self.emit_ends(to, ending.entity, ending.counter, ending.turn)
     }
 
-    /// Whether a job was closed shows when it is looked at again.
-    pub(super) fn closed(&mut self, to: ProcessId, ending: Box<TurnEnding>, reply: &StoreReply) {
-        let wait = if matches!(reply, StoreReply::Changed(_)) { 0 } else { AGAIN };
+    /// Whether a job was closed shows when it is looked at again. An inbox says that it has what it was sent.
+    pub(super) fn closed(
+        &mut self,
+        to: ProcessId,
+        mut ending: Box<TurnEnding>,
+        reply: &StoreReply,
+    ) {
+        let wait = match reply {
+            StoreReply::Changed(_) => 0,
+            StoreReply::Put(_) => {
+                self.taught(&mut ending);
+                0
+            }
+            _ => AGAIN,
+        };
         self.world.later(to, wait, PlannedNote::Closes(ending));
     }
 }

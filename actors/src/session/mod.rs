@@ -31,7 +31,7 @@ pub use clients::{
 pub(crate) use effect::waits::Awaited;
 pub use effect::{
     hub::FrameHub,
-    recall::RecallStore,
+    recall::{RecallStore, SearchedTurn},
     run::{ResolveModel, RunnerParts, SessionRunner, TraceLink},
 };
 pub(crate) use texts::{stored_outcome, stored_with_media};

@@ -19,6 +19,7 @@ mod jobs;
 mod journals;
 mod key_values;
 mod lanes;
+mod reads;
 mod request;
 mod schedule;
 pub mod storage;
@@ -33,6 +34,7 @@ const STALE_MOST: u64 = 5_000;
 
 pub use faults::{Bugs, Faults};
 pub use inboxes::Token;
+pub use reads::WorldReads;
 pub use request::{
     Delivered, Happening, JobDelivered, JobToken, RequestTicket, StoreChange, StoreReply,
     StoreRequest,

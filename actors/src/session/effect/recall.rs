@@ -24,15 +24,20 @@ use crate::{
     },
 };
 
-/// How long a search may take.
-const WITHIN: Duration = Duration::from_millis(150);
-
 /// Where sessions look for what was learned and said.
 #[derive(Clone, Debug)]
 pub struct RecallStore {
     /// Its name in journals.
     pub name: &'static str,
     pub store: Arc<dyn MemoryStore>,
+}
+
+/// What a search for a turn gave.
+#[derive(Debug)]
+pub struct SearchedTurn {
+    /// The message that was searched with.
+    text: String,
+    finds: RecallFinds,
 }
 
 /// Brings what was found to a session's actor. Dropped without that, it says so, and the session asks again.
@@ -62,6 +67,9 @@ impl Drop for RecallReply {
 // === impl RecallStore ===
 
 impl RecallStore {
+    /// How long a search may take.
+    pub const WITHIN: Duration = Duration::from_millis(150);
+
     /// Searches for what a turn is reminded of by its message, which `text` gives; its session hears of the answer.
     pub(super) fn recall(
         self,
@@ -74,38 +82,50 @@ impl RecallStore {
         let reply = RecallReply { effect, port, is_answered: false };
         // Detached: it ends by its time.
         drop(tokio::spawn(async move {
-            let recalled = Some(Arc::new(look(&self, &ask, text).await));
+            let searched = tokio::time::timeout(Self::WITHIN, self.search(&ask, text)).await;
+            let recalled = Some(Arc::new(self.recalled(&ask, searched.ok())));
             reply.granted(Grant { recalled, ..grant });
         }));
     }
-}
 
-/// What a turn is reminded of, as far as the store answers in time. `text`: the message that begins it.
-async fn look(
-    at: &RecallStore,
-    ask: &RecallAsk,
-    text: impl Future<Output = Result<String, String>>,
-) -> Recalled {
-    let searching = async {
+    /// Searches for a turn, however long it takes. `text`: the message that begins it. Fails with what people read in
+    /// the log.
+    pub async fn search(
+        &self,
+        ask: &RecallAsk,
+        text: impl Future<Output = Result<String, String>>,
+    ) -> Result<SearchedTurn, String> {
         let text = text.await?;
         let memories = ask.scopes.memories();
-        let found =
-            tokio::try_join!(finds(at, ask, &text, MEANING_WITHIN), at.store.standing(&memories));
+        let found = tokio::try_join!(
+            finds(self, ask, &text, MEANING_WITHIN),
+            self.store.standing(&memories)
+        );
         let (finds, standing) = found.map_err(|failure| failure.to_string())?;
         let is_damaged = (!standing.damaged.is_empty()).then_some(RecallFault::Damaged);
         let (standing, degraded) = (standing.found, finds.degraded.or(is_damaged));
-        Ok::<_, String>((text, RecallFinds { standing, degraded, ..finds }))
-    };
-    let degraded = match tokio::time::timeout(WITHIN, searching).await {
-        Ok(Ok((text, finds))) => return ask.recalled(&text, at.name, finds),
-        Ok(Err(failure)) => {
-            warn!(turn = %ask.turn, failure, "nothing is recalled, because the search failed");
-            RecallFault::Failed
-        }
-        Err(_elapsed) => RecallFault::Late,
-    };
-    let finds = RecallFinds { degraded: Some(degraded), ..RecallFinds::default() };
-    ask.recalled("", at.name, finds)
+        Ok(SearchedTurn { text, finds: RecallFinds { standing, degraded, ..finds } })
+    }
+
+    /// What a turn is reminded of after its search; none if that did not end within [`Self::WITHIN`].
+    pub fn recalled(
+        &self,
+        ask: &RecallAsk,
+        searched: Option<Result<SearchedTurn, String>>,
+    ) -> Recalled {
+        let degraded = match searched {
+            Some(Ok(SearchedTurn { text, finds })) => {
+                return ask.recalled(&text, self.name, finds);
+            }
+            Some(Err(failure)) => {
+                warn!(turn = %ask.turn, failure, "nothing is recalled, because the search failed");
+                RecallFault::Failed
+            }
+            None => RecallFault::Late,
+        };
+        let finds = RecallFinds { degraded: Some(degraded), ..RecallFinds::default() };
+        ask.recalled("", self.name, finds)
+    }
 }
 
 /// What a store has of this text, which waits so long for the vector of the text.
@@ -212,7 +232,8 @@ mod tests {
         let degraded = async |store, text: Result<&str, &str>| {
             let at = RecallStore { name: "poor", store: Arc::new(store) };
             let text = text.map(str::to_owned).map_err(str::to_owned);
-            look(&at, &ask, ready(text)).await.degraded
+            let searched = tokio::time::timeout(RecallStore::WITHIN, at.search(&ask, ready(text)));
+            at.recalled(&ask, searched.await.ok()).degraded
         };
         assert_eq!(degraded(PoorStore::Hangs, Ok("hi")).await, Some(RecallFault::Late));
         assert_eq!(degraded(PoorStore::Fails, Ok("hi")).await, Some(RecallFault::Failed));

@@ -3,10 +3,7 @@
 //! Part of the turn's post-turn effects: done again after a crash, under the same keys, until all of it is stored.
 
 use clawnode_cluster::{Backoff, StoreError};
-use clawnode_memory::{Memory, extract::facts};
-use clawnode_proto::{
-    EntityId, ErrorChain, IdempotencyKey, Input, limits::PENDING_INPUTS, memory_point::MemoryInput,
-};
+use clawnode_proto::{EntityId, ErrorChain, Input, limits::PENDING_INPUTS};
 use tracing::{debug, warn};
 
 use super::run::{AGAIN, SessionRunner};
@@ -53,16 +50,8 @@ impl SessionRunner {
                 return None;
             }
         };
-        let mut contents = facts(&text);
-        contents.retain(|content| memory.layers.contains(&content.layer));
-        if contents.is_empty() {
-            return None;
-        }
-        let points = job.points(said, contents);
-        let name = format!("learned:{turn}").parse::<IdempotencyKey>().ok()?;
-        let body = MemoryInput::Put { points };
-        match Memory::input(&job.memory(), name, self.parts.clock.now(), &body) {
-            Ok(input) => Some(input),
+        match job.lesson(said, &text, memory, self.parts.clock.now()) {
+            Ok(input) => input,
             Err(error) => {
                 warn!(%turn, %error, "cannot tell a memory what a message says");
                 None

@@ -410,6 +410,8 @@ fn opening(state: &SessionState, turn: &Turn, profile: &Profile) -> Vec<SessionE
     });
     let knows_recalled = state.turn(turn.id).is_some_and(|known| known.recalled.is_some());
     let recalled = turn.recalled.as_deref().filter(|_| !knows_recalled);
+    #[cfg(feature = "test-util")]
+    let recalled = recalled.filter(|_| !clawnode_kernel::KernelBug::ShowsUnjournaled.is_in_folds());
     let recalled = recalled.cloned().map(SessionEvent::from);
     configured.into_iter().chain(activated).chain(recalled).collect()
 }

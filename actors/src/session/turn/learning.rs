@@ -6,11 +6,13 @@
 //! - MEM-3 the source of a point is the event with the person's message, so a message that is sent again adds nothing.
 //! - Only messages of persons count that a model was shown, and that were neither cancelled nor blocked.
 
+use clawnode_memory::{Memory, extract::facts};
 use clawnode_proto::{
-    Head, SessionKey, TurnId,
+    Head, IdempotencyKey, Input, SessionKey, Timestamp, TurnId,
+    codec::CodecError,
     llm::Text,
     memory::{MemoryKey, MemorySource},
-    memory_point::{LearnedPoint, PointContent},
+    memory_point::{LearnedPoint, MemoryInput, PointContent},
     session::TurnOutcome,
 };
 
@@ -18,6 +20,7 @@ use super::{
     heard::HeardMessage,
     state::{SessionState, Turn},
 };
+use crate::agent::AgentMemory;
 
 /// What memories may learn from a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +64,26 @@ impl LearnJob {
     /// The memory that learns: that of the session's peer (MEM-1).
     pub(in crate::session) fn memory(&self) -> MemoryKey {
         MemoryKey::of_peer(&self.session)
+    }
+
+    /// What the memory is sent of a message that says `text`, as `memory` is configured; nothing if it says no fact.
+    /// Sent again, it is the same input.
+    pub fn lesson(
+        &self,
+        said: &SaidMessage,
+        text: &str,
+        memory: &AgentMemory,
+        now: Timestamp,
+    ) -> Result<Option<Input>, CodecError> {
+        let mut contents = facts(text);
+        contents.retain(|content| memory.layers.contains(&content.layer));
+        if contents.is_empty() {
+            return Ok(None);
+        }
+        let name = format!("learned:{}", said.heard.turn).parse::<IdempotencyKey>();
+        let Ok(name) = name else { return Ok(None) };
+        let body = MemoryInput::Put { points: self.points(said, contents) };
+        Memory::input(&self.memory(), name, now, &body).map(Some)
     }
 
     /// The points that a message gives: each has a part of its event as its source.

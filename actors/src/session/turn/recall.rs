@@ -88,6 +88,13 @@ pub(super) fn ask(
         let own = StoreScope::of_session(state.key.as_ref()?);
         scopes.sessions.remove(&own);
     }
+    #[cfg(feature = "test-util")]
+    if clawnode_kernel::KernelBug::ScopesFromText.is_in_folds() {
+        let named =
+            text.inline().unwrap_or_default().split(' ').filter_map(|word| word.parse().ok());
+        let named = named.map(|key: MemoryKey| (StoreScope::of_memory(&key), key));
+        scopes.memories.extend(named);
+    }
     let few = grant.options.context.map_or(usize::MAX, |context| {
         let tokens = usize::try_from(context.tokens).unwrap_or(usize::MAX);
         tokens.saturating_mul(SHARE.0) / SHARE.1

@@ -1,0 +1,56 @@
+//! Seeds in which sessions learn and recall, and the bugs that they find.
+
+use clawnode_kernel::KernelBug;
+
+use crate::{RunFailure, RunReport, SimOptions, run};
+
+const SEEDS: u64 = 40;
+
+fn remembered(seed: u64, planted: KernelBug) -> Result<RunReport, Box<RunFailure>> {
+    let trace = planted == KernelBug::None;
+    run(&SimOptions { seed, planted, trace, recalls: true, ..SimOptions::default() })
+}
+
+#[test]
+fn sim_recalls() {
+    let run =
+        |seed| remembered(seed, KernelBug::None).unwrap_or_else(|failure| panic!("{failure}"));
+    let runs: Vec<RunReport> = (0..SEEDS).map(run).collect();
+    let sum = |of: fn(&RunReport) -> usize| runs.iter().map(of).sum::<usize>();
+    let reminded = sum(|run| run.recalls.reminded);
+    assert!(reminded as u64 > 2 * SEEDS, "{reminded} turns were reminded of something");
+    let (passages, taught) = (sum(|run| run.recalls.passages), sum(|run| run.recalls.taught));
+    assert!(passages as u64 > SEEDS / 4, "{passages} passages were shown");
+    assert!(taught as u64 > 3 * SEEDS, "{taught} points were learned");
+}
+
+#[test]
+fn a_seed_with_recalls_is_the_same_history_twice() {
+    for seed in 0..4 {
+        let again = || remembered(seed, KernelBug::None).unwrap().hash;
+        assert_eq!(again(), again(), "seed {seed}");
+    }
+}
+
+/// Each planted bug is found as what it breaks, and the seed that finds it is green without. What is believed of a store may
+/// also be of another memory.
+#[test]
+fn finds_what_is_wrong_with_recalls_and_lessons() {
+    for (planted, name, other) in [
+        (KernelBug::ShowsUnjournaled, "MEM-2", None),
+        (KernelBug::ScopesFromText, "MEM-1", None),
+        (KernelBug::BelievesStore, "MEM-4", Some("MEM-1")),
+        (KernelBug::ConfirmsUntaught, "MEM-3", None),
+        (KernelBug::LessonsByOwner, "MEM-3", None),
+    ] {
+        let found = (0..SEEDS).find_map(|seed| {
+            let failure = remembered(seed, planted).err()?;
+            let broken = failure.violation.name;
+            assert!(broken == name || Some(broken) == other, "{planted:?}: {failure}");
+            (broken == name).then_some(seed)
+        });
+        let seed = found.unwrap_or_else(|| panic!("{planted:?} was not found"));
+        println!("{planted:?}: seed {seed}");
+        remembered(seed, KernelBug::None).unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}
