@@ -40,6 +40,8 @@ const ADMISSIONS_SOAK: usize = 1_000_000;
 /// of a long run. Most of their worlds are small.
 const BUDGETED: u64 = 400;
 const BUDGETED_SOAK: u64 = 10_000;
+/// Seeds whose models make summaries under budgets.
+const SUMMARIZED: u64 = 24;
 /// Seeds with memories, and up to those of a long run.
 const REMEMBERED: u64 = 400;
 const REMEMBERED_SOAK: u64 = 2_000;
@@ -390,6 +392,39 @@ fn budgeted(seeds: std::ops::Range<u64>) {
     }
     println!("{seeds:?}: {calls} calls under budgets, {holds} of sessions, {steps} steps");
     assert!(calls > 0, "no call was made");
+}
+
+/// Models make summaries of conversations, under budgets, with two lanes in every second seed.
+fn summarized(seed: u64, planted: KernelBug) -> Result<RunReport, Box<RunFailure>> {
+    let (budgets, lanes) = (1 + usize::from(seed % 3 == 2), seed % 2 == 1);
+    let with = SimOptions { budgets, session_budgets: true, lanes, ..SimOptions::default() };
+    let options = SimOptions { seed, planted, summaries: true, ..with };
+    if planted == KernelBug::None { told(&options) } else { run(&options) }
+}
+
+/// BUD-1, BUD-2, PRICE-1, LANE-1: summaries reserve before they are asked for and settle as other calls do, and cost
+/// their turn what the judge makes of the journal. One that finds no room ends no turn (MSG-3).
+#[test]
+fn sim_summaries_under_budgets() {
+    let (mut summaries, mut holds) = (0, 0);
+    for seed in 0..SUMMARIZED {
+        let report = summarized(seed, KernelBug::None);
+        let report = report.unwrap_or_else(|failure| panic!("{failure}"));
+        summaries += report.summaries;
+        holds += report.session_holds;
+    }
+    println!("{summaries} summaries, {holds} calls of sessions under budgets");
+    assert!(summaries as u64 > SUMMARIZED / 2, "{summaries} summaries");
+}
+
+/// BUD-1: a summary's call that is sent without a hold is found, and the seed is green without.
+#[test]
+fn bud_1_finds_a_summary_that_reserves_nothing() {
+    let unheld = |seed| summarized(seed, KernelBug::SummaryUnheld).err();
+    let found = (0..SUMMARIZED).find_map(|seed| Some((seed, unheld(seed)?)));
+    let (seed, failure) = found.unwrap_or_else(|| panic!("it was not found"));
+    assert_eq!(failure.violation.name, "BUD-1", "{failure}");
+    summarized(seed, KernelBug::None).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 /// One or two memories in each world: put, forgotten and purged.

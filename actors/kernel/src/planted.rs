@@ -123,6 +123,8 @@ pub enum KernelBug {
     EstimatesNothing,
     /// A call that is made again after its process died has no reservation of its own.
     ForgetsHold,
+    /// The call of a summary is sent without a reservation.
+    SummaryUnheld,
     /// A call begins with its first grant, whatever else it wants.
     BeginsWithFirstGrant,
     /// What a call that is not wanted any more has is released, and taken to be there when it is wanted again.

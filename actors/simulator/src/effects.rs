@@ -394,7 +394,7 @@ pub(super) fn grant(plan: &SeedPlan, since_start: u64) -> Option<Grant> {
     options.time = TurnTime { step_ms, ..TURN_TIME };
     if plan.budgets.sessions {
         options.profiles = priced(since_start);
-        options.sampling.max_tokens = Some(OUTPUT_MOST);
+        options.sampling.max_tokens.get_or_insert(OUTPUT_MOST);
     }
     Some(Grant::free(options))
 }

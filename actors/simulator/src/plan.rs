@@ -280,7 +280,9 @@ impl SeedPlan {
             return;
         }
         self.busy = self.busy.min(20_000);
-        self.inputs = self.inputs.min(3);
+        if !self.summaries {
+            self.inputs = self.inputs.min(3);
+        }
         if !self.budgets.sessions && !self.lanes {
             (self.sessions, self.inputs) = (1, 1);
         }

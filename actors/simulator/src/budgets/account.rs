@@ -29,6 +29,9 @@ use crate::{
 pub(super) const USD: LimitKey = LimitKey { unit: BudgetUnit::Usd, window: WindowLength::Hour };
 /// Calls in a day.
 pub(super) const LOOPS: LimitKey = LimitKey { unit: BudgetUnit::Loops, window: WindowLength::Day };
+/// How much larger limits are where models make summaries: some of them find room beside the call of their turn, which
+/// may show the longest summary, and some do not.
+const SUMMARIES_TIMES: u64 = 3;
 /// Windows end so soon in this world, in milliseconds: the clock of its timers is fast.
 const WINDOW_LEAST: u64 = 8_000;
 const WINDOW_MOST: u64 = 60_000;
@@ -39,7 +42,8 @@ const FIRES_AGAIN: u64 = 5_000;
 pub(super) fn accounts(plan: &SeedPlan) -> Vec<(AccountKey, Vec<BudgetLimit>)> {
     let count = plan.budgets.accounts;
     // Enough for very many calls, so that each waits rarely.
-    let times = 1 + u64::try_from(plan.budgets.admissions / 150).unwrap_or(u64::MAX);
+    let many = 1 + u64::try_from(plan.budgets.admissions / 150).unwrap_or(u64::MAX);
+    let times = if plan.summaries { SUMMARIES_TIMES } else { many };
     let limit = |key: LimitKey, amount: u64| BudgetLimit {
         ask_at: 100,
         ..BudgetLimit::new(key.unit, key.window, amount.saturating_mul(times))

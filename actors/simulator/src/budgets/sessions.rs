@@ -154,7 +154,12 @@ impl Sim {
             PlannedNote::Feed(at.entity, at.counter, deferred),
         );
         let before = self.session_holds.before.get(&want.call).copied();
-        if self.planted == KernelBug::ForgetsHold && before.is_some_and(|one| one != process) {
+        let is_unheld = match self.planted {
+            KernelBug::ForgetsHold => before.is_some_and(|one| one != process),
+            KernelBug::SummaryUnheld => matches!(effect, Effect::Compact { .. }),
+            _ => false,
+        };
+        if is_unheld {
             let granted = Grant { accounts: Arc::default(), ..grant };
             let granted = MachineInput::Granted(effect, granted);
             let granted = PlannedNote::Feed(at.entity, at.counter, granted);
@@ -208,7 +213,10 @@ impl Sim {
             return false;
         };
         let WaitingCall { at, effect, want, .. } = waiting;
-        self.judge.refused(at.entity, want.turn);
+        // A turn goes on without its summary.
+        if !matches!(effect, Effect::Compact { .. }) {
+            self.judge.refused(at.entity, want.turn);
+        }
         let failure = ModelFailure::new(FailureClass::NoAgent, "no money".to_owned());
         let (attempt, partial, usage) = (Attempt(0), Text::from(""), Usage::default());
         let refused = Outcome::Failed { attempt, failure, partial, usage };

@@ -217,9 +217,22 @@ impl OutsideJudge {
                 self.costs.begun(begun.turn, begun.call);
                 Ok(())
             }
+            SessionEvent::CompactionBegun(begun) => {
+                self.costs.begun(begun.turn, begun.call);
+                Ok(())
+            }
             SessionEvent::ModelDone(done) => {
                 self.costs.ended(done.call, done.attempt, &done.usage, None)
             }
+            SessionEvent::Compacted(done) => {
+                self.costs.ended(done.call, done.attempt, &done.usage, None)
+            }
+            SessionEvent::CompactionFailed(failed) => self.costs.ended(
+                failed.call,
+                failed.attempt,
+                &failed.usage,
+                Some(failed.failure.class),
+            ),
             SessionEvent::ModelFailed(failed) => self.costs.ended(
                 failed.call,
                 failed.attempt,
