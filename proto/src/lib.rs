@@ -28,6 +28,7 @@ pub mod event;
 pub mod execute;
 pub mod feed;
 pub mod feedback;
+pub mod feedback_view;
 pub mod frame;
 pub mod hook;
 pub mod id;

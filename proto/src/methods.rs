@@ -24,7 +24,7 @@ pub mod types {
         },
         context_view::{ContextView, SessionsContext},
         execute::{ExecuteParams, ExecutionParams, ExecutionView},
-        feedback::{FeedbackGive, FeedbackList, FeedbackView},
+        feedback_view::{FeedbackGive, FeedbackList, FeedbackView},
         kill_switch::{PanicView, SwitchList},
         ledger::{LedgerShow, LedgerView},
         mcp::{McpList, McpServerView},

@@ -1,8 +1,7 @@
 //! Memories: what their clients send, how their effects happen in this world, and what must hold of them.
 //!
 //! Clients tell the same sources again, under other names, and forget some of them. What was forgotten is purged, at
-//! once or by a timer that fires early. Feedback on them comes several times, under other names. What was added, forgotten
-//! and moved is counted from events alone.
+//! once or by a timer that fires early. What was added and forgotten is counted from events alone.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,9 +16,8 @@ use clawnode_memory::{
 };
 use clawnode_proto::{
     EntityId, Head, IdempotencyKey, Input, InputId, MemoryPointId, Timestamp, TurnId, codec,
-    feedback::PointFeedback,
     memory::{MemoryKey, MemoryLayer, MemorySource, MemoryTrust},
-    memory_point::{LearnedPoint, MemoryEvent, MemoryInput, PointContent, PointsRating},
+    memory_point::{LearnedPoint, MemoryEvent, MemoryInput, PointContent},
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -39,8 +37,6 @@ use super::{
 const TIMES: usize = 5;
 /// Events of a session that points are learned from.
 const SOURCES: u64 = 24;
-/// How much points matter before any feedback.
-const GIVEN: u8 = 5;
 /// How long it takes to store something, at most, in milliseconds.
 const STORED_MOST: u64 = 3_000;
 /// How long after it is set a timer fires, at most, in milliseconds.
@@ -51,10 +47,6 @@ const FIRES_MOST: u64 = 20_000;
 pub(super) struct MemoryHistory {
     added: BTreeSet<MemoryPointId>,
     masked: BTreeSet<MemoryPointId>,
-    /// The feedback that has moved points.
-    rated: BTreeSet<InputId>,
-    /// How much points matter, by all feedback.
-    importance: BTreeMap<MemoryPointId, PointFeedback>,
     /// A point that was shown after it was masked.
     shown: Option<MemoryPointId>,
 }
@@ -72,7 +64,7 @@ fn learned(event: u64) -> LearnedPoint {
         predicate: event.is_multiple_of(3).then(|| "is".to_owned()),
         object: None,
         confidence: 100,
-        importance: GIVEN,
+        importance: 5,
         trust: MemoryTrust::Agent,
     };
     LearnedPoint { content, source: Some(source(event)) }
@@ -80,34 +72,6 @@ fn learned(event: u64) -> LearnedPoint {
 
 fn source(event: u64) -> MemorySource {
     MemorySource { entity: EntityId::from_u128(7), event, part: 0, at: Timestamp(0) }
-}
-
-/// What sessions send: feedback, each of it twice under other names, as if the inbox had forgotten the first.
-fn raters(plan: &SeedPlan) -> Vec<SimClient> {
-    let mut rng = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x0fee_dbac);
-    let mut clients = Vec::new();
-    for (key, number) in (0..plan.memories)
-        .filter_map(key)
-        .flat_map(|key| (0..plan.inputs).map(move |number| (key.clone(), number)))
-    {
-        let rating = PointsRating {
-            feedback: InputId::from_u128(rng.random()),
-            session: EntityId::from_u128(7),
-            turn: TurnId::from_u128(rng.random()),
-            step: [1, -1, 2, -2].get(rng.random_range(0..4)).copied().unwrap_or(1),
-            points: (0..3).map(|_| source(rng.random_range(0..SOURCES)).point()).collect(),
-        };
-        for again in 0..2 {
-            let after = rng.random_range(0..plan.busy);
-            let name = format!("rated{number}.{again}").parse::<IdempotencyKey>();
-            let input = name.ok().and_then(|name| {
-                let body = MemoryInput::Rate(rating.clone());
-                Memory::input(&key, name, Timestamp(0), &body).ok()
-            });
-            clients.extend(input.map(|input| SimClient { after, input, answered: false }));
-        }
-    }
-    clients
 }
 
 impl Simulated for Memory {
@@ -137,7 +101,6 @@ impl Simulated for Memory {
             let Ok(input) = Self::input(&key, name, Timestamp(0), &body) else { continue };
             clients.push(SimClient { after, input, answered: false });
         }
-        clients.extend(raters(plan));
         clients
     }
 
@@ -201,22 +164,10 @@ impl Booked for Memory {
                 own.masked
                     .extend(masked.points.into_iter().filter(|point| own.added.contains(point)));
             }
-            MemoryEvent::Rated(rated) => {
-                if !own.rated.insert(rated.feedback) {
-                    let text = format!("the feedback `{}` counts twice", rated.feedback);
-                    return Err(JudgeViolation::new("MEM-3", text));
-                }
-                for moved in rated.points {
-                    let before = own.importance.get(&moved.point).copied();
-                    let after = before.unwrap_or(PointFeedback::none(GIVEN)).and(rated.step);
-                    own.importance.insert(moved.point, after);
-                    if moved.importance != after.importance(false) {
-                        let text = format!("`{}` matters {}", moved.point, moved.importance);
-                        return Err(JudgeViolation::new("MEM-3", text));
-                    }
-                }
-            }
-            MemoryEvent::Refused(_) | MemoryEvent::Consolidated(_) => {}
+            MemoryEvent::Refused(_)
+            | MemoryEvent::Consolidated(_)
+            // No client gives feedback.
+            | MemoryEvent::Rated(_) => {}
         }
         Ok(())
     }
@@ -231,10 +182,7 @@ impl Booked for Memory {
         true
     }
 
-    fn forget(own: &mut MemoryHistory) {
-        own.rated.clear();
-        own.importance.clear();
-    }
+    fn forget(_: &mut MemoryHistory) {}
 
     fn told_by_deletion(_: &mut MemoryHistory) {}
 

@@ -4,7 +4,8 @@ use clap::Args;
 use clawnode_proto::{
     Cursor,
     api::calls,
-    feedback::{FeedbackGive, FeedbackList, FeedbackRow, FeedbackView, RatedPoints, Thumb},
+    feedback::{RatedPoints, Thumb},
+    feedback_view::{FeedbackGive, FeedbackList, FeedbackRow, FeedbackView},
     view::DoneView,
 };
 
@@ -97,11 +98,11 @@ fn moved(row: &FeedbackRow) -> String {
     if row.moves.is_empty() {
         return "-".to_owned();
     }
-    let of = |RatedPoints { memory, points }: &RatedPoints| {
+    let words = |RatedPoints { memory, points }: &RatedPoints| {
         let points = u64::try_from(points.len()).unwrap_or(u64::MAX);
         format!("{} of {}", count(points, "point"), exact(&memory.to_string()))
     };
-    let all: Vec<String> = row.moves.iter().map(of).collect();
+    let all: Vec<String> = row.moves.iter().map(words).collect();
     format!("{:+}: {}", row.step, all.join(", "))
 }
 

@@ -12,7 +12,7 @@ use clawnode_proto::{
     EntityId, ErrorBody, ErrorCode,
     api::{Call, JournalShow, JournalVerify, ListParams, Method, SessionParams, SessionsHistory},
     context_view::SessionsContext,
-    feedback::FeedbackList,
+    feedback_view::FeedbackList,
     ledger::LedgerShow,
     offline::{ReplayRow, ReplayView},
 };

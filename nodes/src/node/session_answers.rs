@@ -2,7 +2,7 @@
 
 use clawnode_gateway::{HandlerResult, SessionPage, SessionRef, TurnRating};
 use clawnode_proto::{
-    AgentName, ErrorBody, ErrorCode, Traceparent, api::SessionsList, feedback::FeedbackView,
+    AgentName, ErrorBody, ErrorCode, Traceparent, api::SessionsList, feedback_view::FeedbackView,
     model_route::RouteView, view::SessionList,
 };
 
@@ -38,7 +38,7 @@ impl NodeBackend {
         done.map_err(|error| named(&session, error))
     }
 
-    /// One page of what people said of the turns of a session.
+    /// One page of the feedback on the turns of a session.
     pub(super) async fn feedback_page(&self, page: SessionPage) -> HandlerResult<FeedbackView> {
         let SessionPage { session, after, limit } = page;
         let found = self.sessions.feedback(session.id, after.as_ref(), limit).await;

@@ -1,9 +1,10 @@
-//! Facts and points of a turn reach a memory once, wherever the process dies that sends them (C23, MEM-3).
+//! Facts and points of a turn, and feedback on it, reach a memory once, wherever the process dies that sends them (C23,
+//! MEM-3).
 
 use clawnode_proto::memory_view::{MemoryPointView, MemoryPoints};
 use clawnode_tests::{
     model::{Act, Script},
-    process::{Client, Message, Node, ProcessError, sound},
+    process::{Client, Message, Node, ProcessError, Start, sound},
     wait::until,
 };
 use serde_json::{Value, json};
@@ -94,4 +95,57 @@ async fn a_kill_during_the_tool_remember_adds_its_point_once() -> Outcome {
         scene.server.push(Act::tools([("remember", json!({ "text": CONCLUDED }))]));
     };
     dies(Under::Local, &["before-learned", "after-learned"], calls, CONCLUDED).await
+}
+
+/// A turn that was shown what Ada said.
+async fn reminded(client: &Client) -> Result<String, ProcessError> {
+    for turn in 0..20 {
+        let asks = Message::new("ada", &format!("{turn}: what is my name?"));
+        client.chat(&asks).await?;
+        let journal: Vec<Value> = client.journal(&asks.session()).await?;
+        let mut recalled = journal.iter().filter(|event| event["kind"] == "recalled");
+        let shown = recalled.find(|event| event["body"]["points"][0]["memory"] == OF_ADA);
+        if let Some(shown) = shown {
+            return Ok(shown["body"]["turn"].as_str().unwrap().to_owned());
+        }
+    }
+    panic!("no turn was shown the name")
+}
+
+/// Feedback is recorded, and the memory does not have it, or the session does not know that it has.
+#[tokio::test]
+async fn c23_feedback_is_sent_until_the_memory_has_it_and_counts_once() -> Outcome {
+    for kill in ["before-learned", "after-learned"] {
+        let mut scene = scene(Under::Local).await;
+        let message = Message::new("ada", SAID);
+        let node = Node::up(&scene.home).await?;
+        let client = node.client()?;
+        learned(&client, &message, SAID).await?;
+        let turn = reminded(&client).await?;
+        node.stop().await?;
+
+        let given = json!({ "session": message.session(), "turn": turn, "thumb": "down", "idempotency_key": "1" });
+        let mut node = Node::start(&scene.home, Start::killed(kill)).await?;
+        match node.client()?.call::<Value>("feedback.give", given.clone()).await {
+            Err(error) if !error.is_lost() => return Err(error),
+            _ => {}
+        }
+        scene.died(&mut node).await?;
+
+        let node = Node::up(&scene.home).await?;
+        let client = node.client()?;
+        client.call::<Value>("feedback.give", given).await?;
+        until("it has moved", async || {
+            Ok(points(&client).await?.iter().any(|point| point.importance < 7).then_some(()))
+        })
+        .await?;
+        // Until the session has taken along that the memory has it.
+        client.chat(&Message::new("ada", "thank you")).await?;
+        let points = points(&client).await?;
+        let moved = points.iter().find(|point| point.text == SAID).unwrap();
+        assert_eq!((moved.importance, moved.feedback.unwrap().sum), (6, -1), "{kill}");
+        assert!(sound(&scene.home).await? > 0);
+        node.stop().await?;
+    }
+    Ok(())
 }

@@ -4,7 +4,8 @@ use std::fs;
 
 use clawnode_proto::{
     TurnId,
-    feedback::{FeedbackRow, FeedbackView, PointFeedback, Thumb},
+    feedback::{PointFeedback, Thumb},
+    feedback_view::{FeedbackRow, FeedbackView},
     memory_view::{MemoryPointView, MemoryPoints},
 };
 use clawnode_tests::{

@@ -6,7 +6,8 @@ use clawnode_kernel::Service;
 use clawnode_proto::{
     Cursor, EntityId, IdempotencyKey, Sealed, Seq, Traceparent, TurnId,
     api::Method,
-    feedback::{FeedbackGiven, FeedbackInput, FeedbackRow, FeedbackView},
+    feedback::{FeedbackGiven, FeedbackInput},
+    feedback_view::{FeedbackRow, FeedbackView},
     kernel::DELETED,
     session::{SessionEvent, SessionInput},
 };

@@ -88,9 +88,9 @@ impl TurnFeedback {
     /// Keeps which points a turn was shown, in the order of their memories.
     pub(super) fn shows(&mut self, recalled: &Recalled) {
         for shown in recalled.standing.iter().chain(&recalled.points) {
-            match self.shown.iter_mut().find(|of| of.memory == shown.memory) {
-                Some(of) if of.points.contains(&shown.point) => {}
-                Some(of) => of.points.push(shown.point),
+            match self.shown.iter_mut().find(|group| group.memory == shown.memory) {
+                Some(group) if group.points.contains(&shown.point) => {}
+                Some(group) => group.points.push(shown.point),
                 None => self
                     .shown
                     .push(RatedPoints { memory: shown.memory.clone(), points: vec![shown.point] }),

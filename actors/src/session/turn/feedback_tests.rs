@@ -68,8 +68,8 @@ fn c23_feedback_is_not_acknowledged_before_memories_have_it() {
     let tea = point("main/peer/web:a:b", "").document.id;
     let tea = MemoryPointId::derive(tea.entity, tea.event, tea.part);
     assert_eq!(memory.to_string(), "main/peer/web:a:b");
-    let PointsRating { session, turn: of, step, points, .. } = rating.clone();
-    assert_eq!((session, of, step, points), (key().entity(), turn, 1, vec![tea]));
+    let PointsRating { session, turn: rated, step, points, .. } = rating.clone();
+    assert_eq!((session, rated, step, points), (key().entity(), turn, 1, vec![tea]));
 
     // The process dies, and the next owner sends the same.
     let mut next = PlayedActivation::resumed(run);

@@ -1,9 +1,6 @@
 //! `/good` and `/bad`: what the person thinks of the last turn of the conversation.
 
-use clawnode_proto::{
-    api::calls,
-    feedback::{FeedbackGive, Thumb},
-};
+use clawnode_proto::{api::calls, feedback::Thumb, feedback_view::FeedbackGive};
 
 use super::{Chat, conversation};
 use crate::failure::Failure;
