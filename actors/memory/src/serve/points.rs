@@ -1,9 +1,6 @@
 //! What a store lacks of a memory. Pure.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use clawnode_cluster::Record;
 use clawnode_kernel::{Entity, EntityError, FoldError, Service};
@@ -42,6 +39,10 @@ pub(super) enum MissingPoints {
     Whole(DocumentBatch),
 }
 
+/// What a point says, how much it is trusted and when it was learned, as a digest: a store may say something else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PointMark(blake3::Hash);
+
 /// Those that events took away, and those that they added.
 type ChangedDocuments = (Vec<DocumentId>, Vec<Document>);
 
@@ -79,12 +80,13 @@ pub(super) fn whole(memory: &Entity<Memory>) -> DocumentBatch {
     DocumentBatch { after: 0, upto: memory.core.tail.n.0, documents }
 }
 
-/// The documents of points that may be found.
-pub(super) fn live(memory: &Entity<Memory>) -> BTreeSet<DocumentId> {
+/// The documents of points that may be found, and what they are.
+pub(super) fn live(memory: &Entity<Memory>) -> BTreeMap<DocumentId, PointMark> {
     if memory.core.service == Service::Deleted {
-        return BTreeSet::new();
+        return BTreeMap::new();
     }
-    memory.state.live().map(|kept| DocumentId::from(&kept.point.source)).collect()
+    let documents = memory.state.live().map(|kept| document(&kept.point));
+    documents.map(|document| (document.id, PointMark::of(&document))).collect()
 }
 
 /// The newest standing instructions of a memory, as many as a turn may be shown.
@@ -146,6 +148,19 @@ fn changed<'a>(
     }
     let masked: Option<Vec<DocumentId>> = left.iter().map(|id| past.get(id).copied()).collect();
     Ok(masked.map(|masked| (masked, added.iter().map(document).collect())))
+}
+
+// === impl PointMark ===
+
+impl PointMark {
+    pub(super) fn of(document: &Document) -> Self {
+        let Document { kind, trust, at, text, .. } = document;
+        // It is compared in this process alone.
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(format!("{kind:?} {trust:?} {} ", at.0).as_bytes());
+        hasher.update(text.as_bytes());
+        Self(hasher.finalize())
+    }
 }
 
 fn document(point: &MemoryPoint) -> Document {

@@ -144,7 +144,7 @@ impl RecallJudge {
         Ok(())
     }
 
-    /// Not all of what an entity had is known any more, or there.
+    /// Not all that an entity had is known any more, or there.
     pub(crate) fn loses(&mut self, entity: EntityId) {
         self.lost.insert(entity);
         let points = self.points.iter_mut().filter(|((memory, _), _)| *memory == entity);
@@ -304,7 +304,10 @@ impl RecallJudge {
         for point in all_points(recalled) {
             let memory = point.memory.entity();
             let has = self.points.get(&(memory, point.point));
-            let is_its = has.is_some_and(|has| has.point.content.text == point.text);
+            let is_its = has.is_some_and(|has| {
+                let content = &has.point.content;
+                (&content.text, content.trust) == (&point.text, point.trust)
+            });
             if !known.reads.contains(&memory) || !is_its {
                 let (turn, key) = (recalled.turn, &point.memory);
                 let text =
