@@ -110,7 +110,7 @@ impl Sim {
         Ok(store.recall.recalled(ask, Some(searched).filter(|_| !is_late)))
     }
 
-    /// MEM-1, MEM-2, MEM-4: what a call shows of what was recalled.
+    /// MEM-1, MEM-2, MEM-4: the recalled lines that a call shows.
     pub(crate) fn shows_recalled(&mut self, at: ActivationPlace, job: &CallJob) -> Checked {
         match &mut self.recall {
             Some(recall) if self.damaged != Some(at.entity) => {
