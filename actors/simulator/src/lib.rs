@@ -430,6 +430,11 @@ impl Sim {
             self.ledger.change(&change, stored, |digest| ops::archived(world, digest))?;
             if let Some(recall) = &mut self.recall {
                 recall.judge.change(&change)?;
+                if let StoreChange::Appended { entity, rollup: true, .. } = change
+                    && self.ledger.is_deleted(entity)
+                {
+                    recall.judge.loses(entity);
+                }
             }
             if self.is_of_other_kind(&change) {
                 continue;
