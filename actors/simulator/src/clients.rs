@@ -89,7 +89,7 @@ fn no_turn() -> TurnId {
     TurnId::from_u128(0)
 }
 
-/// The key of a session.
+/// Sessions are numbered from 0; each is of a peer of its own.
 pub(super) fn session_key(number: usize) -> Option<SessionKey> {
     format!("default:sim:local:peer{number}").parse().ok()
 }

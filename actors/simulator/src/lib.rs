@@ -24,7 +24,7 @@
 //! in a defect. I7 is true by construction: no event carries a frame.
 //!
 //! SUM-1 a counter adds each input once. MEM-3 one source gives one point; MEM-4 what is masked is not shown; C27 a purge
-//! leaves no archive. MEM-1, MEM-2 and MEM-4 of what turns recall, and MEM-3 of what they teach (see [`recall`]). I6, BUD-2, BUD-3 and BUD-4: no limit of a budget is passed,
+//! leaves no archive. MEM-1, MEM-2 and MEM-4 hold for recalls, and MEM-3 for what is learned (see [`recall`]). I6, BUD-2, BUD-3 and BUD-4: no limit of a budget is passed,
 //! whatever is lost with a process, and accounts know what providers billed (see [`budgets`]).
 //!
 //! All that is checked with the kernel's own fold, which may be wrong itself. So there is a judge
@@ -430,6 +430,11 @@ impl Sim {
             self.ledger.change(&change, stored, |digest| ops::archived(world, digest))?;
             if let Some(recall) = &mut self.recall {
                 recall.judge.change(&change)?;
+                if let StoreChange::Appended { entity, rollup: true, .. } = change
+                    && self.ledger.is_deleted(entity)
+                {
+                    recall.judge.loses(entity);
+                }
             }
             if self.is_of_other_kind(&change) {
                 continue;

@@ -44,6 +44,10 @@ pub(super) enum MissingPoints {
     Whole(DocumentBatch),
 }
 
+/// What a point says, how much it is trusted and when it was learned, as a digest: a store may say something else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PointMark(blake3::Hash);
+
 /// What events changed.
 struct ChangedDocuments {
     /// Those that they took away.
@@ -88,12 +92,13 @@ pub(super) fn whole(memory: &Entity<Memory>) -> DocumentBatch {
     DocumentBatch { after: 0, upto: memory.core.tail.n.0, documents }
 }
 
-/// The documents of points that may be found.
-pub(super) fn live(memory: &Entity<Memory>) -> BTreeSet<DocumentId> {
+/// The documents of points that may be found, and what they are.
+pub(super) fn live(memory: &Entity<Memory>) -> BTreeMap<DocumentId, PointMark> {
     if memory.core.service == Service::Deleted {
-        return BTreeSet::new();
+        return BTreeMap::new();
     }
-    memory.state.live().map(|kept| DocumentId::from(&kept.point.source)).collect()
+    let documents = memory.state.live().map(|kept| document(&kept.point));
+    documents.map(|document| (document.id, PointMark::of(&document))).collect()
 }
 
 /// The newest standing instructions of a memory, as many as a turn may be shown.
@@ -166,6 +171,19 @@ fn changed<'a>(
         documents: added.iter().map(document).collect(),
         replaces: !rated.is_empty(),
     }))
+}
+
+// === impl PointMark ===
+
+impl PointMark {
+    pub(super) fn of(document: &Document) -> Self {
+        let Document { kind, trust, at, text, .. } = document;
+        // It is compared in this process alone.
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(format!("{kind:?} {trust:?} {} ", at.0).as_bytes());
+        hasher.update(text.as_bytes());
+        Self(hasher.finalize())
+    }
 }
 
 fn document(point: &MemoryPoint) -> Document {

@@ -12,7 +12,7 @@ use tracing::debug;
 
 use super::{
     error::FillError,
-    points,
+    points::{self, PointMark},
     said::is_deletion,
     served::{MemoryTruth, ServedStore},
     store_meaning::MeantQuery,
@@ -126,7 +126,7 @@ impl MemoryStore for ServedStore {
             answer.found.iter().filter(|found| found.document.kind == DocumentKind::Passage);
         let passages = passages.map(|passage| passage.scope.clone()).collect();
         let (begins, unread_sessions) = self.begins(passages).await;
-        // MEM-4: of a memory that cannot be asked, nothing is known to be live.
+        // MEM-4: of a memory that cannot be asked, nothing is known to be live. A live point says what its journal says.
         answer.found.retain(|found| match found.document.kind {
             #[cfg(feature = "test-util")]
             DocumentKind::Point(_) if clawnode_kernel::KernelBug::BelievesStore.is_in_folds() => {
@@ -139,9 +139,16 @@ impl MemoryStore for ServedStore {
                         .get(&found.scope)
                         .is_some_and(|began| found.document.id.event > *began)
             }
-            DocumentKind::Point(_) => truths
-                .get(&found.scope)
-                .is_some_and(|truth| truth.live.contains(&found.document.id)),
+            DocumentKind::Point(_) => {
+                let truth = truths.get(&found.scope);
+                let mark = truth.and_then(|truth| truth.live.get(&found.document.id));
+                let is_as_journaled = mark == Some(&PointMark::of(&found.document));
+                if mark.is_some() && !is_as_journaled {
+                    // Its scope is filled again.
+                    answer.damaged.push(found.scope.clone());
+                }
+                is_as_journaled
+            }
         });
         self.mark_damaged(&answer.damaged);
         if is_away || is_degraded {

@@ -1,7 +1,7 @@
 //! The store of a process, with the journals that it is filled from.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs::File,
     path::PathBuf,
     sync::{
@@ -17,7 +17,7 @@ use tokio::sync::Mutex as AsyncMutex;
 
 use super::{
     error::FillError,
-    points::{self, MissingPoints},
+    points::{self, MissingPoints, PointMark},
     store_meaning::StoreMeaning,
 };
 use crate::{
@@ -28,7 +28,7 @@ use crate::{
     },
 };
 
-/// Memories whose live points are remembered, up to twice as many: 2,000 points of 32 bytes each.
+/// Memories whose live points are remembered, up to twice as many: 2,000 points of 64 bytes each.
 const TRUTHS: usize = 64;
 /// Scopes with damaged files that are filled again one by one. With more, everything is filled again.
 const DAMAGED: usize = 1_024;
@@ -82,7 +82,7 @@ pub(super) struct MemoryTruth {
     position: Position,
     /// The event that it ended with; 0 if there is no memory.
     event: u64,
-    pub(super) live: BTreeSet<DocumentId>,
+    pub(super) live: BTreeMap<DocumentId, PointMark>,
     /// The newest standing instructions.
     pub(super) standing: Vec<FoundDocument>,
 }
@@ -375,7 +375,7 @@ impl ServedStore {
     pub(super) async fn truth(&self, scope: &StoreScope) -> Result<Arc<MemoryTruth>, FillError> {
         let position = self.storage().journal.position(scope.entity()).await?;
         if position == Position(0) {
-            let (live, standing) = (BTreeSet::new(), Vec::new());
+            let (live, standing) = (BTreeMap::new(), Vec::new());
             return Ok(Arc::new(MemoryTruth { position, event: 0, live, standing }));
         }
         if let Some(known) = self.known(scope, position).await? {

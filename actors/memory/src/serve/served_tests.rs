@@ -314,6 +314,39 @@ async fn a_store_that_lies_is_not_believed() {
     assert!(found(&served, &scopes, "tea").await.is_empty(), "MEM-4");
 }
 
+/// S-22: neither a text nor a trust is what a store says it is.
+#[tokio::test]
+async fn a_point_that_a_store_changes_is_not_found_until_it_is_filled_again() {
+    let (data, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let storage = storage(data.path());
+    let mut tea = Owner::new(&storage, Kind::MEMORY, "default/all").await;
+    tea.learns("Tea is at three.", "tea").await;
+    let scopes = [memory("default/all")];
+    let document = {
+        let served = served(folder.path(), &storage);
+        let query = RecallQuery::new("tea");
+        served.search(&scopes, &query, 1).await.unwrap().found.remove(0).document
+    };
+    let text = "Tea is at four.".to_owned();
+    let changed = [
+        crate::store::Document { text, ..document.clone() },
+        crate::store::Document { trust: MemoryTrust::Operator, ..document },
+    ];
+    for document in changed {
+        let store = LocalStore::open(folder.path(), None).unwrap();
+        let (after, upto) = (store.upto_now(&scopes[0]).unwrap(), tea.tail.n.0);
+        let batch = crate::store::DocumentBatch { after, upto, documents: vec![document] };
+        store.put_now(&scopes[0], &batch).unwrap();
+        drop(store);
+        let served = served(folder.path(), &storage);
+        let answer = served.search(&scopes, &RecallQuery::new("tea"), 10).await.unwrap();
+        assert_eq!((answer.found, answer.damaged), (Vec::new(), scopes.to_vec()));
+        let mut filler = StoreFiller::open(served.clone()).await;
+        filler.round().await.unwrap();
+        assert_eq!(found(&served, &scopes, "tea").await, ["Tea is at three."]);
+    }
+}
+
 #[tokio::test]
 async fn the_feed_fills_conversations_and_a_lost_store() {
     let (data, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

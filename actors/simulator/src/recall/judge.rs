@@ -144,7 +144,7 @@ impl RecallJudge {
         Ok(())
     }
 
-    /// Not all of what an entity had is known any more, or there.
+    /// Not all that an entity had is known any more, or there.
     pub(crate) fn loses(&mut self, entity: EntityId) {
         self.lost.insert(entity);
         let points = self.points.iter_mut().filter(|((memory, _), _)| *memory == entity);
@@ -239,7 +239,8 @@ impl RecallJudge {
             let document = point_document(&known.point);
             Some(FoundDocument { scope, document, score: ScoreParts::default() })
         });
-        let passages = self.messages.values().filter_map(|message| {
+        let passages = self.messages.values().filter(|message| !message.is_deleted);
+        let passages = passages.filter_map(|message| {
             let scope = StoreScope::of_session(&self.sessions.get(&message.session)?.key);
             let document = passage_document(message);
             Some(FoundDocument { scope, document, score: ScoreParts::default() })
@@ -249,8 +250,8 @@ impl RecallJudge {
 
     /// What was said in a conversation, as passages.
     pub(super) fn said_in(&self, session: EntityId) -> Vec<Document> {
-        let said = self.messages.values().filter(|message| message.session == session);
-        said.map(passage_document).collect()
+        let said = self.messages.values().filter(|message| !message.is_deleted);
+        said.filter(|message| message.session == session).map(passage_document).collect()
     }
 
     // === what models are shown ===
@@ -304,7 +305,10 @@ impl RecallJudge {
         for point in all_points(recalled) {
             let memory = point.memory.entity();
             let has = self.points.get(&(memory, point.point));
-            let is_its = has.is_some_and(|has| has.point.content.text == point.text);
+            let is_its = has.is_some_and(|has| {
+                let content = &has.point.content;
+                (&content.text, content.trust) == (&point.text, point.trust)
+            });
             if !known.reads.contains(&memory) || !is_its {
                 let (turn, key) = (recalled.turn, &point.memory);
                 let text =

@@ -13,6 +13,7 @@ use clawnode_actors::{
     },
 };
 use clawnode_kernel::{MachineInput, core::snapshot_blob};
+use clawnode_memory::store::StoreScope;
 use clawnode_proto::{Incarnation, recall::Recalled};
 use rand::Rng;
 
@@ -85,18 +86,16 @@ impl Sim {
             return Err(unusable("a turn searches without a store".to_owned()));
         };
         let (memories, sessions) = (ask.scopes.memories(), ask.scopes.sessions());
-        for entity in memories.iter().chain(&sessions).map(|scope| scope.entity()) {
+        for entity in memories.iter().chain(&sessions).map(StoreScope::entity) {
             let records = self.world.journal(entity);
             let state = snapshot_blob(&records).and_then(|digest| self.world.blob(digest));
             recall.reads.shows(entity, records, state);
         }
-        let store = match process.memory.take() {
-            Some(store) => store,
-            None => {
-                let script = recall.shared.clone().unwrap_or_default();
-                ProcessStore::new(&recall.reads, script)
-                    .map_err(|error| unusable(error.to_string()))?
-            }
+        let store = if let Some(store) = process.memory.take() {
+            store
+        } else {
+            let script = recall.shared.clone().unwrap_or_default();
+            ProcessStore::new(&recall.reads, script).map_err(|error| unusable(error.to_string()))?
         };
         let store = process.memory.insert(store);
         store.script.becomes(mood, recall.judge.ever());
@@ -110,7 +109,7 @@ impl Sim {
         Ok(store.recall.recalled(ask, Some(searched).filter(|_| !is_late)))
     }
 
-    /// MEM-1, MEM-2, MEM-4: what a call shows of what was recalled.
+    /// MEM-1, MEM-2, MEM-4: the recalled lines that a call shows.
     pub(crate) fn shows_recalled(&mut self, at: ActivationPlace, job: &CallJob) -> Checked {
         match &mut self.recall {
             Some(recall) if self.damaged != Some(at.entity) => {

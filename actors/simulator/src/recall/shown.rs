@@ -1,11 +1,11 @@
-//! What a model is shown of what was recalled, read from its request as it is written there.
+//! The recalled lines that a model is shown, read from its request as they are written there.
 
 use clawnode_proto::{
     llm::{Message, Role},
     recall::{Recalled, RecalledPoint},
 };
 
-/// One line that a model is shown of what was recalled.
+/// One recalled line that a model is shown.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ShownLine {
     pub(super) label: &'static str,

@@ -13,11 +13,11 @@ use clawnode_actors::{agent::AgentMemory, session::RecallStore};
 use clawnode_memory::{
     serve::ServedStore,
     store::{
-        Document, DocumentBatch, DocumentId, FilledStore, FoundDocument, MemoryStore, RecallAnswer,
-        RecallQuery, StoreAway, StoreError, StoreScope, score::ScoreParts,
+        Document, DocumentBatch, DocumentId, DocumentKind, FilledStore, FoundDocument, MemoryStore,
+        RecallAnswer, RecallQuery, StoreAway, StoreError, StoreScope, score::ScoreParts,
     },
 };
-use clawnode_proto::EntityId;
+use clawnode_proto::{EntityId, memory::MemoryTrust};
 use clawnode_sim::WorldReads;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -63,7 +63,8 @@ pub(super) struct StoreMood {
     undersells: bool,
     /// It keeps what is masked and dropped, and says that it is gone.
     keeps: bool,
-    /// It finds what was masked, what is of other scopes, and says that it is of those that were named.
+    /// It finds what was masked, what is of other scopes, and says that it is of those that were named, and what was never
+    /// said.
     lies: bool,
     /// With which document a lie begins.
     first: usize,
@@ -157,11 +158,11 @@ impl ScriptedStore {
         }
     }
 
-    /// Passages of a conversation, which are put beside what is filled from memories.
+    /// What a conversation has, which its follower puts: no feed is followed here, so a deletion is never missed.
     pub(super) fn hears(&self, scope: &StoreScope, documents: Vec<Document>) {
         let mut script = self.lock();
         let known = script.scopes.entry(scope.clone()).or_default();
-        known.documents.extend(documents.into_iter().map(|document| (document.id, document)));
+        known.documents = documents.into_iter().map(|document| (document.id, document)).collect();
     }
 }
 
@@ -176,12 +177,18 @@ impl Script {
         if self.mood.is_away { Err(away()) } else { Ok(()) }
     }
 
-    /// What was ever found, of whatever scope, now and then as if it were of one that was named.
+    /// Documents of any scope, also masked ones. Some say that they are of a scope that was named, and some that an
+    /// operator said something else.
     fn lies(&self, scopes: &[StoreScope]) -> Vec<FoundDocument> {
         let first = self.mood.first.checked_rem(self.ever.len()).unwrap_or(0);
         let lies = self.ever.iter().cycle().skip(first).take(LIES.min(self.ever.len()));
         let lies = lies.cloned().enumerate().map(|(at, lie)| match scopes.get(at % 7) {
             Some(scope) => FoundDocument { scope: scope.clone(), ..lie },
+            None if at % 7 == 6 && lie.document.kind != DocumentKind::Passage => {
+                let text = format!("{} That is false.", lie.document.text);
+                let document = Document { text, trust: MemoryTrust::Operator, ..lie.document };
+                FoundDocument { document, ..lie }
+            }
             None => lie,
         });
         lies.collect()

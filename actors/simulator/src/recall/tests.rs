@@ -16,7 +16,7 @@ fn sim_recalls() {
     let run =
         |seed| remembered(seed, KernelBug::None).unwrap_or_else(|failure| panic!("{failure}"));
     let runs: Vec<RunReport> = (0..SEEDS).map(run).collect();
-    let sum = |of: fn(&RunReport) -> usize| runs.iter().map(of).sum::<usize>();
+    let sum = |count: fn(&RunReport) -> usize| runs.iter().map(count).sum::<usize>();
     let reminded = sum(|run| run.recalls.reminded);
     assert!(reminded as u64 > 2 * SEEDS, "{reminded} turns were reminded of something");
     let (passages, taught) = (sum(|run| run.recalls.passages), sum(|run| run.recalls.taught));
