@@ -90,7 +90,8 @@ impl<K: EntityKind> Machine<K> {
     }
 
     fn draft_inputs(&mut self, now: Timestamp) -> Result<(), ActivationEnd> {
-        if self.drains() {
+        // What leaves the queue has to get into the journal (see `complete`).
+        if self.drains() || self.entity().is_none() {
             return Ok(());
         }
         let mut waiting = std::collections::VecDeque::new();
