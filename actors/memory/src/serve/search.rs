@@ -91,7 +91,7 @@ impl ServedStore {
             }
         }
         match events.first() {
-            // It has taken the place of what came before, also of a deletion.
+            // It has replaced all that came before it, also a deletion.
             Some(first) if is_there && began == 0 && first.head.kind == SNAPSHOT => {
                 self.deleted_before(session, first.head.n).await.map(Some)
             }
