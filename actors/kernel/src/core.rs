@@ -61,6 +61,10 @@ pub struct Core {
     /// The event with which a purge began that has not ended. Until it ends, archives may be missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub purging: Option<Seq>,
+    /// The event that ended the last deletion, also after the entity has begun again. Absent if it was never deleted, or
+    /// if an earlier version wrote a snapshot after it had begun again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deleted_at: Option<Seq>,
     /// Inputs put aside whole since the entity was quarantined, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parked: Vec<Input>,
@@ -117,6 +121,7 @@ impl Default for Core {
             claims_without_progress: 0,
             events_since_snapshot: 0,
             purging: None,
+            deleted_at: None,
             parked: Vec::new(),
             accepted: VecDeque::new(),
             known: BTreeSet::new(),
@@ -209,12 +214,17 @@ impl Core {
                 self.key = None;
                 self.parked.clear();
                 self.purging = None;
+                self.deleted_at = Some(head.n);
                 self.service = Service::Deleted;
             }
             Some(KernelEvent::Snapshot(snapshot)) => {
                 self.events_since_snapshot = 0;
                 if ends_purge(snapshot) {
                     self.purging = None;
+                    if self.service == Service::Deleted {
+                        // A tombstone. The state in one of an earlier version does not say it.
+                        self.deleted_at = Some(head.n);
+                    }
                 }
             }
             Some(KernelEvent::PurgeBegun(_)) => self.purging = Some(head.n),
@@ -422,4 +432,59 @@ pub fn snapshot_blob(records: &[Record]) -> Option<Digest> {
 /// The position of the last record.
 pub fn position_of(records: &[Record]) -> Position {
     records.last().map_or(Position(0), |last| last.position)
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::{
+        Epoch, EventId, Head, ProcessId, Timestamp,
+        kernel::{Born, Claim, Deleted},
+    };
+
+    use super::*;
+
+    fn takes(core: &mut Core, id: EntityId, epoch: u64, event: impl Into<KernelEvent>) {
+        let event = event.into();
+        let n = core.tail.n.next();
+        let head = Head {
+            entity: id,
+            n,
+            v: 1,
+            eid: EventId::from_u128(u128::from(n.0)),
+            epoch: Epoch(epoch),
+            incarnation: Incarnation { process: ProcessId::from_u128(1), counter: 1 },
+            ts: Timestamp(1),
+            kind: event.kind().to_owned(),
+            required: event.required(),
+            progress: event.progress(),
+        };
+        let sealed = Sealed::seal(head, &event, core.tail.hash).unwrap();
+        core.apply(id, &sealed).unwrap();
+    }
+
+    #[test]
+    fn an_entity_that_began_again_knows_when_it_was_deleted() {
+        let born = || Born { kind: Kind::SESSION, key: "default:web:bot:ada".to_owned() };
+        let id = EntityId::derive(born().kind, &born().key);
+        let snapshot = |core: &Core, archive| {
+            let state = SnapshotState::Inline { bytes: Vec::new().into() };
+            Snapshot { tail: core.tail, archive, state, superseded: None, positions: Vec::new() }
+        };
+        let mut core = Core::default();
+        takes(&mut core, id, 1, Claim::default());
+        takes(&mut core, id, 1, born());
+        assert_eq!(core.deleted_at, None);
+        takes(&mut core, id, 1, Deleted { at: Timestamp(1), dropped: Vec::new() });
+        assert_eq!(core.deleted_at, Some(Seq(3)));
+        // An earlier version wrote the state.
+        core.deleted_at = None;
+        let tombstone = snapshot(&core, None);
+        takes(&mut core, id, 1, tombstone);
+        takes(&mut core, id, 2, Claim::default());
+        takes(&mut core, id, 2, born());
+        let later = snapshot(&core, Some(Digest::of(b"")));
+        takes(&mut core, id, 2, later);
+        let core: Core = codec::decode(&codec::encode(&core).unwrap()).unwrap();
+        assert_eq!((core.deleted_at, core.service), (Some(Seq(4)), Service::Active));
+    }
 }

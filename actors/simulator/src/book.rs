@@ -66,6 +66,9 @@ pub(super) trait Booked: EntityKind + Sized {
     /// What was in a damaged journal is not held against it any more.
     fn forget(own: &mut Self::Own);
 
+    /// It was deleted. What it has from then on is new.
+    fn is_deleted(_own: &mut Self::Own) {}
+
     /// It was out of service when it was deleted, so nothing more is published.
     fn told_by_deletion(own: &mut Self::Own);
 
@@ -357,6 +360,7 @@ impl<K: Booked> Book<K> {
     fn deleted(&mut self, core: &Core) {
         self.deletions += 1;
         self.archives.clear();
+        K::is_deleted(&mut self.own);
         for input in self.waiting.keys().filter(|input| core.has(**input)) {
             self.journaled.entry(*input).or_insert(None);
         }

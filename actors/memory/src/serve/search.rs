@@ -6,7 +6,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use clawnode_proto::{EntityId, ErrorChain, Position};
+use clawnode_proto::{EntityId, ErrorChain, Position, Seq, kernel::SNAPSHOT};
 use futures_util::{StreamExt as _, stream};
 use tracing::debug;
 
@@ -14,7 +14,7 @@ use super::{
     error::FillError,
     points::{self, PointMark},
     said::is_deletion,
-    served::{MemoryTruth, ServedStore},
+    served::{MemoryTruth, ServedStore, SessionBeginning},
     store_meaning::MeantQuery,
 };
 use crate::store::{
@@ -82,14 +82,32 @@ impl ServedStore {
     /// The event that ended the last deletion of a session; 0 if it was never deleted, and none if it is deleted now.
     async fn began(&self, session: EntityId) -> Result<Option<u64>, FillError> {
         let records = self.storage().journal.read(session, Position(0)).await?;
+        let events = points::events(session, &records)?;
         let (mut began, mut is_there) = (0, false);
-        for event in points::events(session, &records)? {
-            is_there = !is_deletion(&event)?;
+        for event in &events {
+            is_there = !is_deletion(event)?;
             if !is_there {
                 began = event.head.n.0;
             }
         }
-        Ok(is_there.then_some(began))
+        match events.first() {
+            // It has replaced all that came before it, also a deletion.
+            Some(first) if is_there && began == 0 && first.head.kind == SNAPSHOT => {
+                self.deleted_before(session, first.head.n).await.map(Some)
+            }
+            _ => Ok(is_there.then_some(began)),
+        }
+    }
+
+    /// The event that ended the last deletion before this snapshot; 0 if there was none.
+    async fn deleted_before(&self, session: EntityId, snapshot: Seq) -> Result<u64, FillError> {
+        if let Some(began) = self.beginning(session, snapshot) {
+            return Ok(began);
+        }
+        let core = self.shared.entities.core(session).await?;
+        let began = core.deleted_at.map_or(0, |deleted| deleted.0);
+        self.has_begun(session, SessionBeginning { snapshot, began });
+        Ok(began)
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
 
 use clawnode_cluster::{Clock, Record, Storage};
 use clawnode_kernel::{Entities, Entity, KnownKinds, recent::RecentEntities};
-use clawnode_proto::{AgentName, EntityId, Position, Sealed, SessionKey, Timestamp};
+use clawnode_proto::{AgentName, EntityId, Position, Sealed, Seq, SessionKey, Timestamp};
 use tokio::sync::Mutex as AsyncMutex;
 
 use super::{
@@ -30,6 +30,8 @@ use crate::{
 
 /// Memories whose live points are remembered, up to twice as many: 2,000 points of 64 bytes each.
 const TRUTHS: usize = 64;
+/// Sessions whose beginnings are remembered, up to twice as many.
+const BEGINNINGS: usize = 4_096;
 /// Scopes with damaged files that are filled again one by one. With more, everything is filled again.
 const DAMAGED: usize = 1_024;
 /// How often a memory is looked at again for one filling, if other processes fill the same store.
@@ -55,6 +57,8 @@ pub(super) struct Shared {
     pub(super) conversations: BTreeSet<AgentName>,
     /// What is live in memories that were searched lately.
     truths: Mutex<RecentEntities<Arc<MemoryTruth>>>,
+    /// After which events sessions began that were searched lately.
+    beginnings: Mutex<RecentEntities<SessionBeginning>>,
     /// One memory is filled at a time, by searches and by the feed.
     filling: AsyncMutex<()>,
     /// One session is filled at a time.
@@ -85,6 +89,15 @@ pub(super) struct MemoryTruth {
     pub(super) live: BTreeMap<DocumentId, PointMark>,
     /// The newest standing instructions.
     pub(super) standing: Vec<FoundDocument>,
+}
+
+/// What the snapshot that a session's journal begins with says of its deletion.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SessionBeginning {
+    /// The event that is the snapshot.
+    pub(super) snapshot: Seq,
+    /// The event that ended the last deletion before it; 0 if there was none.
+    pub(super) began: u64,
 }
 
 /// How far a store is filled.
@@ -160,6 +173,7 @@ impl ServedStore {
                 entities: Entities::new(storage, clock, kinds),
                 conversations,
                 truths: Mutex::new(RecentEntities::new(TRUTHS)),
+                beginnings: Mutex::new(RecentEntities::new(BEGINNINGS)),
                 filling: AsyncMutex::new(()),
                 reading: AsyncMutex::new(()),
                 progress: Mutex::new(FillProgress {
@@ -269,6 +283,23 @@ impl ServedStore {
 
     fn truths(&self) -> MutexGuard<'_, RecentEntities<Arc<MemoryTruth>>> {
         self.shared.truths.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// After which event a session began whose journal begins with this snapshot, if that is remembered.
+    pub(super) fn beginning(&self, session: EntityId, snapshot: Seq) -> Option<u64> {
+        let mut beginnings = self.beginnings();
+        let known = beginnings.take(session).filter(|known| known.snapshot == snapshot)?;
+        beginnings.put(session, known);
+        Some(known.began)
+    }
+
+    /// Remembers after which event a session began.
+    pub(super) fn has_begun(&self, session: EntityId, beginning: SessionBeginning) {
+        self.beginnings().put(session, beginning);
+    }
+
+    fn beginnings(&self) -> MutexGuard<'_, RecentEntities<SessionBeginning>> {
+        self.shared.beginnings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn store(&self) -> &dyn FilledStore {

@@ -1,13 +1,15 @@
 //! Stores beside journals that grow: what is found, and what is not.
 
-use std::{collections::BTreeSet, fs, fs::File, path::Path, sync::Arc, time::Duration};
+use std::{
+    borrow::Cow, collections::BTreeSet, fs, fs::File, path::Path, sync::Arc, time::Duration,
+};
 
 use clawnode_cluster::{AppendAnswer, Backoff, Storage, SystemClock, Write};
-use clawnode_kernel::{Entity, EntityKind as _};
+use clawnode_kernel::{Core, Entity, EntityKind as _, archive, core::SnapshotBody};
 use clawnode_local as local;
 use clawnode_proto::{
     EntityId, Epoch, EventId, IdempotencyKey, Incarnation, Input, InputId, Kind, Position,
-    ProcessId, Sealed, SessionKey, Tail, Timestamp, TurnId,
+    ProcessId, Sealed, SessionKey, Tail, Timestamp, TurnId, codec,
     event::{Grammar, Head, VERSION, encode_record},
     kernel::{Accepted, Born, Claim, Deleted, KernelEvent, Snapshot, SnapshotState},
     memory::{MemoryKey, MemoryLayer, MemoryTrust},
@@ -30,6 +32,7 @@ pub(super) struct Owner {
     key: String,
     tail: Tail,
     position: Position,
+    epoch: Epoch,
     inputs: u64,
     written: Vec<Sealed>,
 }
@@ -38,13 +41,19 @@ impl Owner {
     pub(super) async fn new(storage: &Storage, kind: Kind, key: &str) -> Self {
         let id = EntityId::derive(kind, key);
         let (storage, key) = (storage.clone(), key.to_owned());
-        let (tail, position) = (Tail::START, Position(0));
-        let mut owner =
-            Self { storage, id, kind, key, tail, position, inputs: 0, written: Vec::new() };
-        let claim = owner.sealed(&KernelEvent::from(Claim::default()));
-        let born = owner.sealed(&KernelEvent::from(Born { kind, key: owner.key.clone() }));
-        owner.append(vec![claim, born]).await;
+        let (tail, position, epoch) = (Tail::START, Position(0), Epoch(0));
+        let (inputs, written) = (0, Vec::new());
+        let mut owner = Self { storage, id, kind, key, tail, position, epoch, inputs, written };
+        owner.begins().await;
         owner
+    }
+
+    async fn begins(&mut self) {
+        self.epoch = Epoch(self.epoch.0 + 1);
+        let born = Born { kind: self.kind, key: self.key.clone() };
+        let claim = self.sealed(&KernelEvent::from(Claim::default()));
+        let born = self.sealed(&KernelEvent::from(born));
+        self.append(vec![claim, born]).await;
     }
 
     fn sealed<G: Grammar>(&mut self, event: &G) -> Sealed {
@@ -55,7 +64,7 @@ impl Owner {
             n,
             v: VERSION,
             eid: EventId::derive(self.id, incarnation, n),
-            epoch: Epoch(1),
+            epoch: self.epoch,
             incarnation,
             ts: Timestamp(n.0),
             kind: event.kind().to_owned(),
@@ -156,6 +165,21 @@ impl Owner {
         let gone = Snapshot { tail, archive: None, state, superseded: None, positions };
         let gone = self.sealed(&KernelEvent::from(gone));
         self.write(vec![gone], true).await;
+    }
+
+    /// A snapshot takes the place of its journal, which is archived.
+    async fn is_compacted(&mut self) {
+        let mut core = Core::default();
+        self.written.iter().for_each(|sealed| core.apply(self.id, sealed).unwrap());
+        let body = SnapshotBody { core, kind: Cow::Borrowed(&[]), needs: Vec::new() };
+        let state = SnapshotState::Inline { bytes: codec::encode(&body).unwrap().into() };
+        let records = self.storage.journal.read(self.id, Position(0)).await.unwrap();
+        let archive = archive::pack(&records).unwrap();
+        let archive = Some(self.storage.blobs.put(archive).await.unwrap());
+        let (tail, positions) = (self.tail, Vec::new());
+        let snapshot = Snapshot { tail, archive, state, superseded: None, positions };
+        let snapshot = self.sealed(&KernelEvent::from(snapshot));
+        self.write(vec![snapshot], true).await;
     }
 
     async fn is_deleted(&mut self) {
@@ -407,6 +431,34 @@ async fn a_session_that_begins_again_has_nothing_of_the_one_before() {
     said.hears("The cat sleeps.").await;
     filler.round().await.unwrap();
     assert_eq!(found(&served, &scopes, "cat").await.len(), 2);
+}
+
+/// MEM-4: also in a process that was down when it was deleted.
+#[tokio::test]
+async fn a_snapshot_hides_no_deletion_from_a_store_that_missed_it() {
+    let (data, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let storage = storage(data.path());
+    let mut said = Owner::new(&storage, Kind::SESSION, "default:web:bot:ada").await;
+    said.hears("My cat is called Minka.").await;
+    said.is_compacted().await;
+    let scopes = [session("default:web:bot:ada")];
+    {
+        let served = served(folder.path(), &storage);
+        StoreFiller::open(served.clone()).await.round().await.unwrap();
+        assert_eq!(found(&served, &scopes, "cat").await.len(), 1, "it was never deleted");
+    }
+    said.is_deleted().await;
+    said.is_removed().await;
+    said.begins().await;
+    said.hears("I have a cat named Tom.").await;
+    for times in 1..3 {
+        said.is_compacted().await;
+        let served = served(folder.path(), &storage);
+        let before = served.search(&scopes, &RecallQuery::new("cat"), 10).await.unwrap();
+        assert_eq!(before.found.len(), times - 1, "before the feed is followed");
+        StoreFiller::open(served.clone()).await.round().await.unwrap();
+        assert_eq!(found(&served, &scopes, "cat").await, ["I have a cat named Tom."]);
+    }
 }
 
 #[tokio::test]

@@ -239,8 +239,7 @@ impl RecallJudge {
             let document = point_document(&known.point);
             Some(FoundDocument { scope, document, score: ScoreParts::default() })
         });
-        let passages = self.messages.values().filter(|message| !message.is_deleted);
-        let passages = passages.filter_map(|message| {
+        let passages = self.messages.values().filter_map(|message| {
             let scope = StoreScope::of_session(&self.sessions.get(&message.session)?.key);
             let document = passage_document(message);
             Some(FoundDocument { scope, document, score: ScoreParts::default() })
@@ -250,8 +249,8 @@ impl RecallJudge {
 
     /// What was said in a conversation, as passages.
     pub(super) fn said_in(&self, session: EntityId) -> Vec<Document> {
-        let said = self.messages.values().filter(|message| !message.is_deleted);
-        said.filter(|message| message.session == session).map(passage_document).collect()
+        let said = self.messages.values().filter(|message| message.session == session);
+        said.map(passage_document).collect()
     }
 
     // === what models are shown ===

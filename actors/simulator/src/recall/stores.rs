@@ -158,11 +158,11 @@ impl ScriptedStore {
         }
     }
 
-    /// What a conversation has, which its follower puts: no feed is followed here, so a deletion is never missed.
+    /// Passages of a conversation, which are put beside what is filled from memories.
     pub(super) fn hears(&self, scope: &StoreScope, documents: Vec<Document>) {
         let mut script = self.lock();
         let known = script.scopes.entry(scope.clone()).or_default();
-        known.documents = documents.into_iter().map(|document| (document.id, document)).collect();
+        known.documents.extend(documents.into_iter().map(|document| (document.id, document)));
     }
 }
 
