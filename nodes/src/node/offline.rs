@@ -81,6 +81,13 @@ impl DataDirectory {
         json(found.map_err(|error| named(&session, error))?)
     }
 
+    async fn context(&self, params: Value) -> Result<Value, ErrorBody> {
+        let SessionsContext { session, at } = read(params)?;
+        let session = reference(&session)?;
+        let found = self.sessions.context(session.id, at).await;
+        json(found.map_err(|error| named(&session, error))?)
+    }
+
     async fn answer(&self, method: Method, params: Value) -> Result<Value, ErrorBody> {
         match method {
             Method::SessionsList => {
@@ -95,12 +102,7 @@ impl DataDirectory {
                 let found = self.sessions.history_page(session.id, cursor.as_ref(), limit).await;
                 json(found.map_err(|error| named(&session, error))?)
             }
-            Method::SessionsContext => {
-                let SessionsContext { session, at } = read(params)?;
-                let session = reference(&session)?;
-                let found = self.sessions.context(session.id, at).await;
-                json(found.map_err(|error| named(&session, error))?)
-            }
+            Method::SessionsContext => self.context(params).await,
             Method::LedgerShow => {
                 let wanted: LedgerShow = read(params)?;
                 let session = reference(&wanted.session)?;

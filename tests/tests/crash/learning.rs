@@ -109,7 +109,7 @@ async fn reminded(client: &Client) -> Result<String, ProcessError> {
             return Ok(shown["body"]["turn"].as_str().unwrap().to_owned());
         }
     }
-    panic!("no turn was shown the name")
+    Err(ProcessError::Late("a turn that is shown the name".to_owned()))
 }
 
 /// Feedback is recorded, and the memory does not have it, or the session does not know that it has.

@@ -111,7 +111,8 @@ async fn moves_what_was_recalled(ground: Ground) -> Outcome {
     assert_eq!(up.code, 0, "{up:?}");
     assert_eq!(matters(&client, 8).await?.feedback, Some(PointFeedback { given: 7, sum: 1 }));
     let view: FeedbackView = client.call("feedback.list", json!({ "session": session })).await?;
-    let [first, second] = &view.feedback[..] else { panic!("{view:?}") };
+    assert_eq!(view.feedback.len(), 2, "{view:?}");
+    let (first, second) = (&view.feedback[0], &view.feedback[1]);
     let seen = |row: &FeedbackRow| (row.turn, row.thumb, row.step, row.moves[0].points.clone());
     assert_eq!(seen(first), (turn, Thumb::Down, -1, vec![lower.id]));
     assert_eq!(first.comment.as_deref(), Some("Too familiar."));

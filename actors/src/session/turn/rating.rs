@@ -24,7 +24,7 @@ impl SessionState {
         let waits = self.feedback.wanted.iter().filter(|wanted| wanted.given.turn == turn.id);
         let counted =
             |given: &FeedbackInput| CountedFeedback::of(given.thumb, given.comment.as_ref());
-        let last = waits.clone().last().map(|wanted| counted(&wanted.given));
+        let last = waits.clone().next_back().map(|wanted| counted(&wanted.given));
         let is_same = last.or(turn.feedback.last) == Some(counted(&given));
         let changes = u32::try_from(waits.count()).unwrap_or(u32::MAX);
         if !is_same && turn.feedback.changes.saturating_add(changes) < FEEDBACK_OF_TURN {
