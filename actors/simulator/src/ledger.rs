@@ -141,7 +141,12 @@ impl Ledger {
         call: CallId,
         attempt: Attempt,
     ) -> Checked {
-        let known = self.book(entity).own.calls.entry(call).or_default();
+        let own = &mut self.book(entity).own;
+        // Its journal was damaged and deleted since it had begun, and its owner does not know it yet.
+        if own.begun_before.remove(&(call, attempt, by)) {
+            return Ok(());
+        }
+        let known = own.calls.entry(call).or_default();
         if known.gave_way.contains_key(&attempt) {
             let text = format!("attempt {attempt} at `{call}` is made, and gave way before");
             return Err(JudgeViolation::new("GIVE-1", text));

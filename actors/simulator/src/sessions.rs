@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clawnode_actors::session::{Effect, EffectJob, Session, SessionState, Want};
 use clawnode_proto::{
-    Attempt, CallId, Head, Input, InputId, Timestamp, TurnId,
+    Attempt, CallId, Head, Incarnation, Input, InputId, Timestamp, TurnId,
     llm::FailureClass,
     session::{Profile, SessionEvent, SessionInput, TurnDone, TurnOutcome},
 };
@@ -28,6 +28,8 @@ use super::{
 pub(super) struct SessionHistory {
     pub(super) turns: BTreeMap<TurnId, KnownTurn>,
     pub(super) calls: BTreeMap<CallId, KnownCall>,
+    /// Attempts of a journal that was damaged and deleted: begun and not yet made, each by its owner.
+    pub(super) begun_before: BTreeSet<(CallId, Attempt, Incarnation)>,
     pub(super) tools: ToolBook,
     /// The summaries that took the place of turns.
     pub(super) summaries: BTreeSet<String>,
@@ -147,7 +149,10 @@ impl Booked for Session {
     }
 
     fn forget(own: &mut SessionHistory) {
-        own.calls.clear();
+        for (call, known) in std::mem::take(&mut own.calls) {
+            let not_made = known.begun.iter().filter(|(attempt, ..)| !known.made.contains(attempt));
+            own.begun_before.extend(not_made.map(|(attempt, by, _)| (call, *attempt, *by)));
+        }
         own.summaries.clear();
         own.profile = None;
         own.tools = ToolBook::default();

@@ -26,6 +26,7 @@ impl<K: EntityKind> Machine<K> {
             return self.delete_unfolded(now);
         }
         if let Some(input) = self.ordered(Order::Restore).and_then(|at| self.queue.remove(at)) {
+            self.birth_of_parked(now)?;
             self.seal(now, &KernelEvent::from(Restored { input }))?;
             return self.flush(false);
         }
@@ -53,6 +54,18 @@ impl<K: EntityKind> Machine<K> {
             self.out.push(MachineOutput::Complete(input));
         }
         Err(ActivationEnd::Quarantined(reason))
+    }
+
+    /// What was put out of service without a birth, as new or after its deletion, is born before what was parked is
+    /// accepted: a kind does nothing for one that has no key.
+    fn birth_of_parked(&mut self, now: Timestamp) -> Result<(), ActivationEnd> {
+        let parked = self.core().map(|core| core.parked.as_slice()).unwrap_or_default();
+        // One that this build cannot read may be a beginning.
+        let begins = |one: &&Input| K::begins(one) || !K::understands(one);
+        match parked.iter().find(begins).cloned() {
+            Some(first) => self.birth(now, &first),
+            None => Ok(()),
+        }
     }
 
     /// The place in the queue of such an order that is not in the journal yet.
