@@ -272,3 +272,32 @@ impl Ledger {
         self.all().filter(|(_, book)| book.is_quarantined()).count()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::ProcessId;
+
+    use super::*;
+    use crate::book::Booked as _;
+
+    /// I8: the owner of a journal that was damaged and deleted may make what it had begun before, once.
+    #[test]
+    fn i8_what_was_begun_before_a_deletion_is_made_once_by_its_owner() {
+        let (entity, call) = (EntityId::from_u128(1), CallId::from_u128(2));
+        let by = |process| Incarnation { process: ProcessId::from_u128(process), counter: 1 };
+        let mut ledger = Ledger::default();
+        let begun = [(Attempt(1), by(3), Epoch(1)), (Attempt(2), by(4), Epoch(2))];
+        ledger.book(entity).own.calls.entry(call).or_default().begun.extend(begun);
+        ledger.calling(entity, by(3), call, Attempt(1)).unwrap();
+        Session::forget(&mut ledger.book(entity).own);
+        let mut makes = |process, attempt| {
+            let made = ledger.calling(entity, by(process), call, Attempt(attempt));
+            made.map_err(|violation| violation.name)
+        };
+        assert_eq!(makes(3, 1), Err("I8"), "it was made before");
+        assert_eq!(makes(3, 2), Err("I8"), "another has begun it");
+        assert_eq!(makes(4, 3), Err("I8"), "it was not begun");
+        assert_eq!(makes(4, 2), Ok(()));
+        assert_eq!(makes(4, 2), Err("I8"), "it is made twice");
+    }
+}

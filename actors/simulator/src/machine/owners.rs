@@ -1,18 +1,28 @@
 //! What a machine tells other processes of its entity, and how it lets the entity go.
 
+use clawnode_actors::session::SessionJob;
 use clawnode_cluster::{AppendAnswer, StoreError};
 use clawnode_kernel::{
     Activation, ActivationEnd, Core, MachineInput, MachineOutput, OwnerSays, Service,
 };
 use clawnode_proto::{
-    Digest, Epoch, Input, Kind, Order, Position, Timestamp, TurnId,
+    Digest, Epoch, Input, Kind, Order, Position, Timestamp, TurnId, codec,
+    kernel::{KernelEvent, Parked},
     session::{SessionInput, UserMessage},
 };
 
-use super::bench::{Bench, input, key, message};
+use super::{
+    bench::{Bench, input, key, message},
+    scenarios::append,
+};
 
 fn order(order: Order) -> Input {
     Input::order(Kind::SESSION, key().entity(), Digest::of(b"now"), Timestamp(1), order)
+}
+
+/// The end of a turn that is not known any more.
+fn stop() -> SessionInput {
+    SessionInput::Cancel { turn: TurnId::from_u128(1) }
 }
 
 /// A session whose call runs.
@@ -169,6 +179,74 @@ fn nothing_is_erased_before_the_claim_is_stored() {
     bench.answer();
     assert_eq!(bench.erased, 1);
     assert_eq!(bench.core().service, Service::Deleted);
+}
+
+/// Its process dies before anything but claims is stored, until it is out of service; then these come.
+fn parks_unborn(bench: &mut Bench, inputs: Vec<Input>) {
+    bench.slow = true;
+    while !matches!(bench.core().service, Service::Quarantined { .. }) {
+        bench.again_for(Activation::Died, inputs.clone());
+        bench.answer();
+        assert!(bench.activations < 10, "{:?}", bench.core());
+    }
+    bench.slow = false;
+    bench.again_for(Activation::Recovery, inputs);
+    assert_eq!(bench.core().key, None, "it was never born, or was deleted");
+}
+
+/// A session that was deleted, and one that never was.
+fn unborn() -> [Bench; 2] {
+    let mut deleted = busy();
+    deleted.replies("so", Vec::new());
+    deleted.published();
+    deleted.feed(MachineInput::Deliver(vec![input("delete", &SessionInput::Delete)]));
+    assert_eq!(deleted.core().service, Service::Deleted);
+    [deleted, Bench::new()]
+}
+
+/// I4, E1: what was parked is acknowledged, so it is worked off once it is back in service.
+#[test]
+fn what_was_parked_before_a_birth_begins_once_it_is_restored() {
+    for mut bench in unborn() {
+        let (early, message) = (input("early", &stop()), message("b", 10));
+        parks_unborn(&mut bench, vec![early.clone(), message.clone()]);
+        assert_eq!(bench.inputs("parked"), [early.id, message.id]);
+        bench.again_for(Activation::Recovery, vec![order(Order::Restore)]);
+        assert_eq!(bench.core().key, Some(key().to_string()));
+        let kinds = bench.kinds(0);
+        assert_eq!(kinds.iter().filter(|kind| **kind == "born").count(), 1, "{kinds:?}");
+        let [(_, SessionJob::Call(call))] = &bench.started[..] else {
+            panic!("{:?}", bench.started)
+        };
+        assert_eq!(call.turn, TurnId::from(message.id));
+    }
+}
+
+/// A newer build parked it, and reads it once this one has put the session back in service.
+#[test]
+fn what_only_a_newer_build_reads_is_born_when_it_is_restored() {
+    for mut bench in unborn() {
+        parks_unborn(&mut bench, vec![input("early", &stop())]);
+        let mut unknown = message("b", 10);
+        unknown.body = codec::encode(&serde_json::json!({ "type": "dream" })).unwrap().into();
+        append(&mut bench, &KernelEvent::from(Parked { input: unknown }));
+        bench.again_for(Activation::Recovery, vec![order(Order::Restore)]);
+        assert!(matches!(bench.stopped, Some(ActivationEnd::TooNew(_))), "{:?}", bench.stopped);
+        assert_eq!(bench.core().key, Some(key().to_string()));
+    }
+}
+
+/// What came too late for the one before begins nothing.
+#[test]
+fn what_begins_nothing_gives_no_birth_when_it_is_restored() {
+    for mut bench in unborn() {
+        parks_unborn(&mut bench, vec![input("early", &stop())]);
+        let restore = order(Order::Restore);
+        bench.again_for(Activation::Recovery, vec![restore.clone()]);
+        assert_eq!((bench.core().key, bench.core().service), (None, Service::Active));
+        assert!(bench.started.is_empty(), "{:?}", bench.started);
+        assert_eq!(bench.completed, [restore.id]);
+    }
 }
 
 #[test]

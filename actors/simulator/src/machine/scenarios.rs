@@ -336,7 +336,7 @@ fn rested() -> Bench {
 }
 
 /// Its owner writes one more event.
-fn append(bench: &mut Bench, event: &impl Grammar) {
+pub(super) fn append(bench: &mut Bench, event: &impl Grammar) {
     let bytes = newer::record(key().entity(), &bench.core(), event).unwrap();
     let position = bench.journal.last().unwrap().position.next();
     bench.journal.push(Record { position, bytes });
