@@ -245,6 +245,11 @@ impl<K: Booked> Book<K> {
         }
     }
 
+    /// What an input says that is in the journal; none if it was only parked.
+    pub(super) fn body(&self, input: InputId) -> Option<&K::Body> {
+        self.journaled.get(&input)?.as_ref()
+    }
+
     /// Whether nothing is left to do that anybody would have to be woken for.
     fn at_rest(&self) -> bool {
         let state = &self.entity.state;

@@ -15,7 +15,7 @@ use clawnode_memory::{
     points::{MemoryEffect, MemoryJob, MemoryState},
 };
 use clawnode_proto::{
-    EntityId, Head, IdempotencyKey, Input, InputId, MemoryPointId, Timestamp, TurnId, codec,
+    EntityId, Head, IdempotencyKey, Input, InputId, MemoryPointId, Timestamp, TurnId,
     memory::{MemoryKey, MemoryLayer, MemorySource, MemoryTrust},
     memory_point::{LearnedPoint, MemoryEvent, MemoryInput, PointContent},
 };
@@ -222,11 +222,14 @@ impl Booked for Memory {
             return Ok(());
         }
         let inputs = accepted.values().filter(|input| input.entity == id);
-        let puts = inputs.filter_map(|input| match codec::decode(&input.body) {
-            Ok(MemoryInput::Put { points }) => Some(points),
+        // A turn that is run again after its journal was damaged teaches by the same input, with other sources: the first
+        // one is journaled.
+        let puts = inputs.filter_map(|input| match book.body(input.id)? {
+            MemoryInput::Put { points } => Some(points),
             _ => None,
         });
-        for point in puts.flatten().filter_map(|put| put.source).map(|source| source.point()) {
+        let sources = puts.flatten().filter_map(|put| put.source.as_ref());
+        for point in sources.map(MemorySource::point) {
             if !book.own.added.contains(&point) {
                 let text = format!("`{id}` has no `{point}`, which was accepted");
                 return Err(JudgeViolation::new("MEM-3", text));

@@ -133,8 +133,11 @@ impl RecallJudge {
     pub(crate) fn change(&mut self, change: &StoreChange) -> Checked {
         let StoreChange::Appended { entity, record, .. } = change else { return Ok(()) };
         for sealed in decode_record(&record.bytes).unwrap_or_default() {
-            if [DELETED, RESTORED].contains(&sealed.head.kind.as_str()) {
+            if sealed.head.kind == DELETED {
                 self.loses(*entity);
+            } else if sealed.head.kind == RESTORED {
+                // What it had is still there; what was parked meanwhile is not known.
+                self.lost.insert(*entity);
             } else if self.memories.contains_key(entity) {
                 self.memory_says(*entity, &sealed)?;
             } else if self.sessions.contains_key(entity) {
@@ -144,7 +147,7 @@ impl RecallJudge {
         Ok(())
     }
 
-    /// Not all that an entity had is known any more, or there.
+    /// What an entity had is not there any more.
     pub(crate) fn loses(&mut self, entity: EntityId) {
         self.lost.insert(entity);
         let points = self.points.iter_mut().filter(|((memory, _), _)| *memory == entity);
