@@ -119,9 +119,9 @@ async fn an_outage_opens_the_circuit_and_a_reply_closes_it() {
         }
         let closed = report(&models);
         assert_eq!(closed.state, CircuitState::Closed);
-        let states: Vec<_> = closed.history.iter().map(|change| change.state).collect();
+        let changes: Vec<_> = closed.history.iter().map(|change| change.state).collect();
         let (open, half_open) = (CircuitState::Open, CircuitState::HalfOpen);
-        assert_eq!(states, [open, half_open, open, half_open, CircuitState::Closed]);
+        assert_eq!(changes, [open, half_open, open, half_open, CircuitState::Closed]);
         assert_eq!(server.stop().await.unwrap().len(), 9);
     }
 }
