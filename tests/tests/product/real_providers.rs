@@ -39,7 +39,7 @@ const PRODUCT: &str = "4377122447850901";
 #[ignore = "asks models that cost money: CLAWNODE_TEST_REAL_PROVIDERS=PROVIDER/MODEL cargo xtest real_providers"]
 async fn real_providers_call_tools_and_take_their_thoughts_back() -> Outcome {
     let models = std::env::var(MODELS).unwrap_or_default();
-    // The soak profile runs ignored tests, too.
+    // With `CLAWNODE_TEST_REAL_MODEL=1` all ignored tests run: no model is named then, and none is asked.
     for model in models.split(',').map(str::trim).filter(|model| !model.is_empty()) {
         eprintln!("asking {model}");
         asked(model).await?;
