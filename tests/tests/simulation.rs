@@ -24,8 +24,9 @@ use clawnode_simulator::{RunFailure, RunReport, SimOptions, run};
 const SEEDS: u64 = 500;
 /// Seeds with messages of any size: each folds far more bytes than another.
 const LARGE: u64 = 80;
-/// Seeds with circuits: each lasts a quarter of an hour.
+/// Seeds with circuits, and of a long run: each lasts a quarter of an hour.
 const CIRCUITS: u64 = 6;
+const CIRCUITS_SOAK: u64 = 2_000;
 /// Seeds with replies that have to fit a schema.
 const SCHEMAS: u64 = 60;
 /// Sessions of the tests of scale: for every run of the tests (in under a minute), for planted bugs,
@@ -127,14 +128,24 @@ fn with_circuits(seed: u64, planted: KernelBug) -> SimOptions {
     SimOptions { seed, planted, circuits: true, ..SimOptions::default() }
 }
 
-/// The first provider of a chain is down for ten minutes: no turn fails (GIVE-1), and calls are not sent to it while
-/// its circuit is open (CIRC-2).
+/// The first provider of a chain is down for ten minutes, or breaks off each reply: no turn fails (GIVE-1), its circuit
+/// opens, and calls are not sent to it while that is open (CIRC-2).
 #[test]
 fn sim_ten_minutes_without_a_provider() {
+    without_a_provider(0..CIRCUITS);
+}
+
+#[test]
+fn sim_ten_minutes_without_a_provider_soak() {
+    without_a_provider(CIRCUITS..CIRCUITS_SOAK);
+}
+
+fn without_a_provider(seeds: std::ops::Range<u64>) {
     let (mut not_sent, mut gave_way) = (0, 0);
-    for seed in 0..CIRCUITS {
+    for seed in seeds {
         let report = traced(&with_circuits(seed, KernelBug::None));
         assert!(report.millis > 600_000, "seed {seed}: {report:?}");
+        assert!(report.not_sent > 0, "seed {seed}: no circuit opened: {report:?}");
         not_sent += report.not_sent;
         gave_way += report.gave_way;
     }

@@ -127,17 +127,19 @@ impl Sim {
         process: ProcessId,
         call: CallId,
         attempt: Attempt,
-        has_failed: bool,
+        failure: Option<&ModelFailure>,
     ) {
         let Some(mut call) = self.circuits.sent.remove(&(process, call, attempt)) else { return };
         let now = self.world.now();
         let circuit = self.circuits.circuits.get_mut(&(process, call.provider));
-        match circuit {
-            Some(circuit) if has_failed => {
-                circuit.failed(call.ticket, None, now);
-            }
-            Some(circuit) => circuit.answered(&mut call.ticket, now),
-            None => {}
+        let Some(circuit) = circuit else { return };
+        if failure.is_none_or(|failure| failure.class == FailureClass::BrokenStream) {
+            circuit.begun(&mut call.ticket, now);
+        }
+        if failure.is_some() {
+            circuit.failed(call.ticket, None, now);
+        } else {
+            circuit.answered(call.ticket, now);
         }
     }
 

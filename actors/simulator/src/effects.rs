@@ -311,11 +311,11 @@ impl Sim {
         let is_down =
             asked.as_ref().is_some_and(|asked| self.plan.models.is_down(asked, since_start));
         let failure = match (fails, is_down) {
-            (_, true) => Some(ModelPlan::down()),
+            (_, true) => Some(self.plan.models.down()),
             (true, false) => Some(ModelPlan::failure(call, attempt)),
             (false, false) => None,
         };
-        self.circuit_learns(to, call, attempt, failure.is_some());
+        self.circuit_learns(to, call, attempt, failure.as_ref());
         let at = ActivationPlace { process: to, entity, counter };
         let usage = self.session_call_ends(at, key, failure.as_ref())?;
         let usage =

@@ -25,6 +25,8 @@ pub(super) struct ModelPlan {
     pub(super) outage: Duration,
     /// Which provider is down, from when to when, in milliseconds since the beginning.
     downs: Vec<(usize, u64, u64)>,
+    /// Whether one that is down begins its replies, and breaks them off.
+    breaks_off: bool,
 }
 
 // === impl ModelPlan ===
@@ -42,15 +44,17 @@ impl ModelPlan {
                 downs.push((provider, from, from + rng.random_range(1_000..60_000)));
             }
         }
-        Self { fallbacks, outage: Duration::from_secs(outage), downs }
+        Self { fallbacks, outage: Duration::from_secs(outage), downs, breaks_off: false }
     }
 
-    /// The first of two providers is down for ten minutes.
+    /// The first of two providers is down for ten minutes: in half of the worlds nothing answers, in the others each
+    /// reply breaks off.
     pub(super) fn losing_first(seed: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x0c4a_1ed0_0de1_5001);
         let from = rng.random_range(10_000..60_000);
         let downs = vec![(0, from, from + DOWN_LONG)];
-        Self { fallbacks: 1, outage: Duration::from_mins(15), downs }
+        let breaks_off = seed % 2 == 1;
+        Self { fallbacks: 1, outage: Duration::from_mins(15), downs, breaks_off }
     }
 
     /// The model that agents name.
@@ -92,7 +96,10 @@ impl ModelPlan {
     }
 
     /// How an attempt fails whose provider is down.
-    pub(super) fn down() -> ModelFailure {
+    pub(super) fn down(&self) -> ModelFailure {
+        if self.breaks_off {
+            return ModelFailure::new(FailureClass::BrokenStream, "the reply ended too early");
+        }
         ModelFailure::new(FailureClass::Unreachable, "connection refused")
     }
 }

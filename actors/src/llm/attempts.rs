@@ -43,7 +43,7 @@ impl Attempts {
         let AttemptFailure { mut failure, again, after, in_reply } = fault;
         self.breaks += u32::from(in_reply);
         if !again || self.breaks > BREAKS_MAX || open.is_some() {
-            failure.retry_after_ms = open.map(millis);
+            failure.retry_after_ms = open.or(after).map(millis);
             return Err(failure);
         }
         // A connection that broke says nothing of how busy its provider is: a new one works, or shows at

@@ -323,7 +323,7 @@ impl ProviderParts {
     /// An attempt has ended, or the time of its call: the circuit hears it.
     pub(super) fn ended<T>(
         &self,
-        mut pass: CallPass,
+        pass: CallPass,
         ended: Result<Result<T, AttemptFailure>, Elapsed>,
     ) -> Result<T, AttemptFailure> {
         let Ok(ended) = ended else {
@@ -375,7 +375,7 @@ impl ProviderParts {
             }
             let end = say(&mut pieces, to).await;
             read.map_err(|fault| self.cleaned(fault))?;
-            pass.answered();
+            pass.begun();
             if let Some(finish) = end {
                 // After an error there is nothing to wait for.
                 let trailer = async { while matches!(events.next().await, Some(Ok(_))) {} };

@@ -167,7 +167,11 @@ impl ProviderCircuit {
         self.with(|inner, now| inner.circuit.admit(now).map_err(|wait| inner.refusal(wait)))
     }
 
-    pub(super) fn answered(&self, ticket: &mut Ticket) {
+    pub(super) fn begun(&self, ticket: &mut Ticket) {
+        self.with(|inner, now| inner.circuit.begun(ticket, now));
+    }
+
+    pub(super) fn answered(&self, ticket: Ticket) {
         self.with(|inner, now| inner.circuit.answered(ticket, now));
     }
 
@@ -218,7 +222,7 @@ impl ProviderCircuit {
                     inner.circuit.failed(ticket, None, now);
                 }
                 (Some(mut ticket), None) if state == CircuitState::HalfOpen => {
-                    inner.circuit.answered(&mut ticket, now);
+                    inner.circuit.begun(&mut ticket, now);
                 }
                 // That it can be reached takes back no failure of a call.
                 (Some(ticket), None) => inner.circuit.gave_up(ticket, now),

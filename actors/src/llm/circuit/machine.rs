@@ -1,13 +1,14 @@
 //! The circuit of one provider: pure, time is an argument.
 //!
 //! An attempt asks for a [`Ticket`] and tells what became of it. Tickets from before the last change
-//! of state have no say any more, so an old call that fails late opens nothing.
+//! of state have no say any more, so an old call that fails late opens nothing. A reply that has begun proves nothing
+//! yet: a provider that breaks off each of its replies is as good as down.
 
 use std::{collections::VecDeque, time::Duration};
 
 use clawnode_proto::{Timestamp, circuit::CircuitState};
 
-/// Failures that open a circuit. A reply in between takes one back, so that a provider that mostly
+/// Failures that open a circuit. A whole reply in between takes one back, so that a provider that mostly
 /// works stays in use.
 const FAILURES: usize = 5;
 /// How long a failure counts.
@@ -34,7 +35,7 @@ pub struct Circuit {
     now: Timestamp,
     /// At most [`FAILURES`], the oldest first.
     failures: VecDeque<Timestamp>,
-    /// How often it opened without a reply in between.
+    /// How often it opened without a whole reply in between.
     opened: u32,
 }
 
@@ -42,6 +43,8 @@ pub struct Circuit {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Ticket {
     era: u64,
+    /// The trial of a half-open circuit. If it fails, the circuit opens, also if its reply had begun.
+    is_trial: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,30 +88,32 @@ impl Circuit {
         if let Some(wait) = self.refuses(now) {
             return Err(wait);
         }
+        let mut is_trial = false;
         if let State::HalfOpen { is_tried } = &mut self.state {
             debug_assert!(!*is_tried, "CIRC-1");
             *is_tried = true;
+            is_trial = true;
         }
-        Ok(Ticket { era: self.era })
+        Ok(Ticket { era: self.era, is_trial })
     }
 
-    /// The provider answered. The ticket stays valid: the reply may still break off.
-    pub fn answered(&mut self, ticket: &mut Ticket, now: Timestamp) {
+    /// The provider has begun a reply, which may take minutes: other calls need not wait for the end of a trial. The
+    /// ticket stays valid, for the reply may still break off.
+    pub fn begun(&mut self, ticket: &mut Ticket, now: Timestamp) {
         self.advance(now);
-        if ticket.era != self.era {
-            return;
+        if ticket.era == self.era && matches!(self.state, State::HalfOpen { .. }) {
+            self.failures.clear();
+            self.become_state(State::Closed);
+            ticket.era = self.era;
         }
-        match self.state {
-            State::Closed => {
-                self.failures.pop_front();
-            }
-            State::HalfOpen { .. } => {
-                self.failures.clear();
-                self.opened = 0;
-                self.become_state(State::Closed);
-                ticket.era = self.era;
-            }
-            State::Open { .. } => debug_assert!(false, "an open circuit permits nothing"),
+    }
+
+    /// The provider has answered; the reply is whole.
+    pub fn answered(&mut self, mut ticket: Ticket, now: Timestamp) {
+        self.begun(&mut ticket, now);
+        if ticket.era == self.era {
+            self.failures.pop_front();
+            self.opened = 0;
         }
     }
 
@@ -119,7 +124,7 @@ impl Circuit {
         if ticket.era != self.era {
             return false;
         }
-        if self.state == State::Closed {
+        if self.state == State::Closed && !ticket.is_trial {
             while self.failures.len() >= FAILURES {
                 self.failures.pop_front();
             }
@@ -215,8 +220,8 @@ mod tests {
         let mut circuit = Circuit::new(at(0));
         for _ in 0..50 {
             assert!(!fail(&mut circuit, at(1), None));
-            let mut ticket = circuit.admit(at(1)).unwrap();
-            circuit.answered(&mut ticket, at(1));
+            let ticket = circuit.admit(at(1)).unwrap();
+            circuit.answered(ticket, at(1));
         }
         let opens: Vec<bool> = (0..5).map(|_| fail(&mut circuit, at(1), None)).collect();
         assert_eq!(opens, [false, false, false, false, true]);
@@ -237,8 +242,8 @@ mod tests {
         }
         // After a reply it is as new.
         now = now.plus(OPEN_MOST);
-        let mut ticket = circuit.admit(now).unwrap();
-        circuit.answered(&mut ticket, now);
+        let ticket = circuit.admit(now).unwrap();
+        circuit.answered(ticket, now);
         assert_eq!(circuit.state(now).0, CircuitState::Closed);
         for _ in 0..5 {
             fail(&mut circuit, now, None);
@@ -262,10 +267,24 @@ mod tests {
         circuit.gave_up(trial, at(15));
         let mut trial = circuit.admit(at(15)).unwrap();
         assert!(circuit.admit(at(15)).is_err());
-        circuit.answered(&mut trial, at(16));
-        // The reply of the trial may still break off, which is one failure.
-        assert!(!circuit.failed(trial, None, at(17)));
-        assert_eq!(circuit.failures.len(), 1);
+        circuit.begun(&mut trial, at(16));
+        assert!(circuit.admit(at(16)).is_ok(), "its reply may take minutes");
+        // The reply of the trial breaks off: nothing shows that the provider works again.
+        assert!(circuit.failed(trial, None, at(17)));
+        assert_eq!(circuit.refuses(at(17)), Some(2 * OPEN_FIRST));
+    }
+
+    /// A call that follows one of these would pay for half a reply each time.
+    #[test]
+    fn replies_that_all_break_off_open_it() {
+        let mut circuit = Circuit::new(at(0));
+        let mut breaks_off = |now| {
+            let mut ticket = circuit.admit(now).unwrap();
+            circuit.begun(&mut ticket, now);
+            circuit.failed(ticket, None, now)
+        };
+        let opens: Vec<bool> = (0..5).map(|n| breaks_off(at(n))).collect();
+        assert_eq!(opens, [false, false, false, false, true]);
     }
 
     #[test]
@@ -275,7 +294,8 @@ mod tests {
         for n in 0..5 {
             fail(&mut circuit, at(n), None);
         }
-        circuit.answered(&mut old[0], at(5));
+        circuit.begun(&mut old[0], at(5));
+        circuit.answered(old.remove(0), at(5));
         assert!(!circuit.failed(old.pop().unwrap(), Some(Duration::from_mins(15)), at(5)));
         assert_eq!(circuit.refuses(at(5)), Some(Duration::from_secs(9)));
         let _trial = circuit.admit(at(14)).unwrap();
@@ -299,6 +319,7 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Admit,
+        Begun(usize),
         /// What becomes of the nth call that is under way.
         Answered(usize),
         Failed(usize, Option<u64>),
@@ -310,6 +331,7 @@ mod tests {
         let asked = prop::option::weighted(0.2, 0_u64..10_000_000);
         prop_oneof![
             3 => Just(Step::Admit),
+            1 => any::<usize>().prop_map(Step::Begun),
             1 => any::<usize>().prop_map(Step::Answered),
             4 => (any::<usize>(), asked).prop_map(|(n, asked)| Step::Failed(n, asked)),
             1 => any::<usize>().prop_map(Step::GaveUp),
@@ -336,8 +358,11 @@ mod tests {
                         Ok(ticket) => calls.push(ticket),
                         Err(wait) => prop_assert!(wait <= ASKED_MOST && !wait.is_zero()),
                     },
+                    Step::Begun(n) => if let Some(n) = pick(n, &calls) {
+                        circuit.begun(&mut calls[n], time);
+                    },
                     Step::Answered(n) => if let Some(n) = pick(n, &calls) {
-                        circuit.answered(&mut calls[n], time);
+                        circuit.answered(calls.swap_remove(n), time);
                     },
                     Step::Failed(n, asked) => if let Some(n) = pick(n, &calls) {
                         let asked = asked.map(Duration::from_millis);

@@ -23,7 +23,7 @@ pub(in crate::llm) struct CallPass {
     circuit: Arc<ProviderCircuit>,
     model: String,
     ticket: Option<Ticket>,
-    has_answered: bool,
+    has_begun: bool,
 }
 
 // === impl CallPass ===
@@ -46,7 +46,7 @@ impl CallPass {
         }
         let ticket = Some(circuit.admit()?);
         let (circuit, model) = (Arc::clone(circuit), model.to_owned());
-        Ok(Self { circuit, model, ticket, has_answered: false })
+        Ok(Self { circuit, model, ticket, has_begun: false })
     }
 
     /// What the head of an answer says.
@@ -55,12 +55,18 @@ impl CallPass {
     }
 
     /// The provider has begun a reply.
-    pub(in crate::llm) fn answered(&mut self) {
-        if self.has_answered {
+    pub(in crate::llm) fn begun(&mut self) {
+        if std::mem::replace(&mut self.has_begun, true) {
             return;
         }
-        self.has_answered = true;
         if let Some(ticket) = &mut self.ticket {
+            self.circuit.begun(ticket);
+        }
+    }
+
+    /// The reply is whole.
+    pub(in crate::llm) fn answered(mut self) {
+        if let Some(ticket) = self.ticket.take() {
             self.circuit.answered(ticket);
         }
     }
@@ -83,7 +89,7 @@ impl CallPass {
 
     /// The time of the call was over. That is long for a provider that said nothing.
     pub(in crate::llm) fn timed_out(self, failure: &ModelFailure) {
-        if !self.has_answered {
+        if !self.has_begun {
             self.failed(failure, None);
         }
     }
