@@ -123,7 +123,7 @@ async function withOpenai() {
     tools: await cell(tools, ["tool_calls", "stop", "I saw it."]),
     "its own tool loop": await cell(runner, "I saw it."),
     "structured output": await cell(parsed, { name: "Ada" }),
-    picture: await cell(() => chat(shown)),
+    picture: await cell(() => chat(shown), "reply to: what is it?"),
     files: await cell(files, [true, "reply to: seen?", "picture.png", true, true]),
     Responses: await cell(
       async () => {
@@ -216,7 +216,7 @@ async function withAnthropic() {
       },
       { name: "Ada" },
     ),
-    picture: await cell(() => chat(shown)),
+    picture: await cell(() => chat(shown), "reply to: what is it?"),
     "count tokens": await cell(
       async () =>
         (await one.messages.countTokens({ model: "default", messages: user("x") })).input_tokens > 0,
@@ -279,7 +279,7 @@ async function withVercel() {
       },
       { name: "Ada" },
     ),
-    picture: await cell(() => ask({ messages: user(shown) })),
+    picture: await cell(() => ask({ messages: user(shown) }), "reply to: what is it?"),
     embeddings: await cell(async () => {
       const model = at().embeddingModel("openai/embedder");
       return (await ai.embed({ model, value: "x", maxRetries: 0 })).embedding;

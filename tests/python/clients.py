@@ -143,7 +143,7 @@ def with_openai():
         ),
         "tools": cell(tools, ("tool_calls", "stop", "I saw it.")),
         "structured output": cell(parsed, "Ada"),
-        "picture": cell(lambda: chat(SHOWN), anything),
+        "picture": cell(lambda: chat(SHOWN), "reply to: what is it?"),
         "files": cell(files, (True, "reply to: seen?", "picture.png", True, True, False)),
         "Responses": cell(
             lambda: client.responses.create(model="default", input="hello there").output_text, "Hello!"
@@ -230,7 +230,7 @@ def with_anthropic():
         "its own tool loop": cell(runner, "I saw it."),
         "thinking": cell(thought, ("Let me see.", True, "It is red.")),
         "structured output": cell(parsed, "Ada"),
-        "picture": cell(lambda: chat(shown), anything),
+        "picture": cell(lambda: chat(shown), "reply to: what is it?"),
         "count tokens": cell(
             lambda: client.messages.count_tokens(model="default", messages=user("x")).input_tokens > 0,
             True,
@@ -242,6 +242,7 @@ def with_anthropic():
 
 
 def with_langchain():
+    from langchain_core.messages import HumanMessage, ToolMessage
     from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 
     def model(**more):
@@ -262,18 +263,27 @@ def with_langchain():
             model="openai/embedder", check_embedding_ctx_length=False, max_retries=0
         ).embed_query("x")
 
+    def tools(**more):
+        bound = model(**more).bind_tools([TOOL])
+        messages = [HumanMessage("look please")]
+        said = bound.invoke(messages)
+        messages.append(said)
+        for call in said.tool_calls:
+            messages.append(ToolMessage(f"saw {call['args']['name']}", tool_call_id=call["id"]))
+        return len(said.tool_calls), str(bound.invoke(messages).text)
+
     schema = SCHEMA | {"title": "Person", "description": "A person."}
     return {
         "chat": cell(chat, "Hello!"),
         "stream with usage": cell(streamed, ("Hello!", True)),
         "top_p": cell(lambda: chat(top_p=0.5), "Hello!"),
-        "tools": cell(lambda: model().bind_tools([TOOL]).invoke("hello there"), anything),
+        "tools": cell(tools, (1, "I saw it.")),
         "structured output": cell(
             lambda: model().with_structured_output(schema, method="json_schema").invoke("who is it?"),
             {"name": "Ada"},
         ),
-        "picture": cell(lambda: chat(user(SHOWN)), anything),
-        "Responses": cell(lambda: chat(use_responses_api=True), anything),
+        "picture": cell(lambda: chat(user(SHOWN)), "reply to: what is it?"),
+        "Responses": cell(lambda: tools(use_responses_api=True), (1, "I saw it.")),
         "embeddings": cell(embeds, VECTOR),
         "unknown model": cell(lambda: chat(model="nobody"), anything),
         "wrong key": cell(lambda: chat(api_key="wrong"), anything),
@@ -301,6 +311,19 @@ def with_litellm():
             tokens = getattr(getattr(chunk, "usage", None), "total_tokens", 0) or tokens
         return text, tokens > 0
 
+    def tools():
+        messages = user("look please")
+        said = complete(messages=messages, tools=[TOOL]).choices[0].message
+        messages.append(said)
+        for call in said.tool_calls:
+            name = json.loads(call.function.arguments)["name"]
+            messages.append({"role": "tool", "tool_call_id": call.id, "content": f"saw {name}"})
+        return complete(messages=messages, tools=[TOOL]).choices[0].message.content
+
+    def responses():
+        reply = litellm.responses(**({"model": "openai/default", "input": "hello there"} | at))
+        return reply.output[0].content[0].text
+
     return {
         "chat": cell(chat, "Hello!"),
         "stream with usage": cell(streamed, ("Hello!", True)),
@@ -309,15 +332,13 @@ def with_litellm():
             lambda: [chat(text, extra_body={"user": "litellm"}) for text in ("one", "two")],
             ["reply to: one", "reply to: two"],
         ),
-        "tools": cell(lambda: chat(tools=[TOOL]), anything),
+        "tools": cell(tools, "I saw it."),
         "structured output": cell(
             lambda: json.loads(chat("who is it?", response_format={"type": "json_object"})),
             {"name": "Ada"},
         ),
-        "picture": cell(lambda: chat(SHOWN), anything),
-        "Responses": cell(
-            lambda: litellm.responses(**({"model": "openai/default", "input": "x"} | at)), anything
-        ),
+        "picture": cell(lambda: chat(SHOWN), "reply to: what is it?"),
+        "Responses": cell(responses, "Hello!"),
         "embeddings": cell(
             # It keeps the first part of the name to itself.
             lambda: litellm.embedding(**({"model": "openai/embedder", "input": ["x"]} | at))
@@ -386,7 +407,7 @@ def with_pydantic():
         "structured output": cell(lambda: chat("who is it?", output=NativeOutput(Person)).name, "Ada"),
         "picture": cell(
             lambda: chat(["what is it?", BinaryContent(base64.b64decode(PICTURE), media_type="image/png")]),
-            anything,
+            "reply to: what is it?",
         ),
         "Responses": cell(lambda: tools(OpenAIResponsesModel), "I saw it."),
         "embeddings": cell(embeds, VECTOR),
@@ -424,16 +445,17 @@ def with_llm():
     def ask(*args):
         return llm("-m", "claw", *args)
 
+    look = 'def look(name: str) -> str:\n    "Looks."\n    return f"saw {name}"'
     return {
         "chat": cell(lambda: ask("--no-stream", "hello there"), "Hello!"),
         "stream with usage": cell(lambda: ask("hello there"), "Hello!"),
         "conversation": cell(lambda: llm("-c", "two"), "reply to: two"),
         "top_p": cell(lambda: ask("-o", "top_p", "0.5", "hello there"), "Hello!"),
-        "tools": cell(lambda: ask("-T", "llm_version", "hello there"), anything),
+        "tools": cell(lambda: ask("--functions", look, "look please"), "I saw it."),
         "structured output": cell(
             lambda: json.loads(ask("--schema", json.dumps(SCHEMA), "who is it?")), {"name": "Ada"}
         ),
-        "picture": cell(lambda: ask("what is it?", "-a", picture), anything),
+        "picture": cell(lambda: ask("what is it?", "-a", picture), "reply to: what is it?"),
         "unknown model": cell(lambda: llm("-m", "other", "hello there"), anything),
         "wrong key": cell(lambda: ask("--key", "wrong", "hello there"), anything),
         "provider is busy": cell(lambda: ask("busy llm"), anything),

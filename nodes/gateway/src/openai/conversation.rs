@@ -17,7 +17,7 @@ use super::{
         backend::{AttachmentSource, NewAttachment},
         error::OpenAiError,
     },
-    parts::{MessageContent, about},
+    parts::{MessageContent, about, check_fields},
     tools::{self, short},
 };
 
@@ -234,6 +234,25 @@ fn not_last() -> OpenAiError {
     OpenAiError::invalid("messages", "the last of `messages` is not from `user` or `tool`")
 }
 
+/// The fields of a message that are read, and those that clients send back as they got them.
+fn fields_of(role: &str) -> &'static [&'static str] {
+    match role {
+        // The session has the thoughts of its own turns, and a model gets those of no other conversation.
+        "assistant" => &[
+            "role",
+            "content",
+            "tool_calls",
+            "reasoning_content",
+            "annotations",
+            "function_call",
+            "audio",
+        ],
+        // `name` is the tool's, which the call names too.
+        "tool" => &["role", "content", "tool_call_id", "name"],
+        _ => &["role", "content"],
+    }
+}
+
 fn said_in(at: usize, message: &Value) -> Result<Said, OpenAiError> {
     let path = |field: &str| format!("messages[{at}].{field}");
     let is_empty = |value: &Value| value.as_array().is_some_and(Vec::is_empty);
@@ -251,7 +270,11 @@ fn said_in(at: usize, message: &Value) -> Result<Said, OpenAiError> {
         let message = "only messages of role `user` and `tool` have attachments";
         Err(OpenAiError::unsupported(path("content"), message))
     };
-    match message.get("role").and_then(Value::as_str) {
+    let role = message.get("role").and_then(Value::as_str);
+    if let Some(role @ ("system" | "developer" | "user" | "assistant" | "tool")) = role {
+        check_fields(&format!("messages[{at}]"), message, fields_of(role))?;
+    }
+    match role {
         Some("system" | "developer") => Ok(Said::System(text()?)),
         Some("user") => {
             let content = content()?;

@@ -3,11 +3,14 @@
 use clawnode_proto::ErrorBody;
 use serde_json::Value;
 
-use super::super::{
-    attachments::{self, AttachmentError},
-    backend::AttachmentSource,
-    error::OpenAiError,
-    params::parse,
+use super::{
+    super::{
+        attachments::{self, AttachmentError},
+        backend::AttachmentSource,
+        error::OpenAiError,
+        params::parse,
+    },
+    tools::short,
 };
 
 /// Characters of an unknown type that are repeated.
@@ -50,6 +53,10 @@ impl MessageContent {
         let missing = |name: &str| {
             OpenAiError::invalid(path, format!("a part of type `{kind}` has no `{name}`"))
         };
+        if let "text" | "image_url" | "input_audio" | "file" = kind {
+            // `cache_control` is a hint that changes no reply: prompts are cached anyway.
+            check_fields(path, part, &["type", kind, "cache_control"])?;
+        }
         let source = match kind {
             "text" => {
                 let text = part.get("text").and_then(Value::as_str);
@@ -94,6 +101,18 @@ fn attached(
     read: Result<AttachmentSource, AttachmentError>,
 ) -> Result<AttachmentSource, OpenAiError> {
     read.map_err(|error| about(path, error.of(&format!("a part of `{path}`"))))
+}
+
+/// Refuses fields that are not read. One that is null says nothing.
+pub(super) fn check_fields(path: &str, object: &Value, read: &[&str]) -> Result<(), OpenAiError> {
+    let fields = object.as_object().into_iter().flatten();
+    let mut said = fields.filter(|(_, value)| !value.is_null());
+    let Some((name, _)) = said.find(|(name, _)| !read.contains(&name.as_str())) else {
+        return Ok(());
+    };
+    let path = format!("{path}.{}", short(name));
+    let what = format!("`{path}` is not used here; leave it out");
+    Err(OpenAiError::unsupported(path, what))
 }
 
 /// Refuses to choose how closely a model looks at a picture.
@@ -156,6 +175,16 @@ mod tests {
         };
         assert_eq!(remote(4), ("https://example.com/a.png", None));
         assert_eq!(remote(5), ("https://example.com/b", Some("b.pdf")));
+    }
+
+    #[test]
+    fn a_field_that_is_not_read_is_refused_by_name() {
+        let part = json!({"type": "text", "text": "x", "citations": [1], "cache_control": {}});
+        let error = read(&json!([part])).unwrap_err();
+        assert_eq!(error.body.code, ErrorCode::Unsupported);
+        assert_eq!(error.param.as_deref(), Some("messages[0].content.citations"));
+        let part = json!({"type": "text", "text": "x", "citations": null});
+        assert_eq!(read(&json!([part])).unwrap().text, "x");
     }
 
     #[test]

@@ -443,6 +443,18 @@ mod tests {
         assert_eq!(message.system.as_deref(), Some("be brief\n\nbe kind"));
     }
 
+    /// Clients send back the message of a reply as they got it.
+    #[test]
+    fn a_reply_may_come_back_whole() {
+        let reply = json!({
+            "role": "assistant", "content": "two", "refusal": null, "annotations": [], "audio": null,
+            "function_call": null, "tool_calls": null, "reasoning_content": "hm",
+        });
+        let user = |text: &str| json!({"role": "user", "content": text});
+        let asked = ask(json!({"messages": [user("one"), reply, user("three")]})).unwrap();
+        assert_eq!(asked.send.message.history.len(), 2);
+    }
+
     #[test]
     fn without_user_the_session_is_fresh_and_has_a_past() {
         let body = json!({"messages": [
@@ -582,6 +594,14 @@ mod tests {
             (json!({"messages": video}), "messages[0].content"),
             (json!({"messages": function}), "messages[0].role"),
             (json!({"messages": after_results, "user": "ada"}), "messages[3]"),
+            (
+                json!({"messages": [{"role": "user", "content": "x", "name": "bob"}]}),
+                "messages[0].name",
+            ),
+            (
+                json!({"messages": [{"role": "user", "content": "x", "tool_calls": []}]}),
+                "messages[0].tool_calls",
+            ),
         ];
         for (body, param) in table {
             let error = ask(body).unwrap_err();
