@@ -8,7 +8,8 @@ use std::{
 
 use clawnode_proto::view::EventView;
 use clawnode_tests::{
-    model::{Act, Reply, Script, Step, read_log},
+    effects::EffectCounter,
+    model::{Act, ModelServer, Reply, Script, Step, read_log},
     process::{Frame, Ground, Home, Message, Node, ProcessError, Turn, sound},
 };
 use serde_json::{Value, json};
@@ -75,20 +76,20 @@ fn whole() -> Script {
     Script::default().turn("go", [Act::say("whole.")])
 }
 
-/// A home whose agent asks the first one, and then the second.
-fn home(first: &PluggedProvider, second: &PluggedProvider) -> Result<Home, ProcessError> {
+/// A home whose agent asks the first one, and then the one at this URL. `more` is said of the agent besides.
+fn home(first: &PluggedProvider, second: &str, more: &str) -> Result<Home, ProcessError> {
     let home = Home::new(Ground::Local)?
         .var("ANTHROPIC_API_KEY", Home::key())
         .var("ANTHROPIC_BASE_URL", &format!("http://{}", first.address))
         .var("OPENAI_API_KEY", Home::key())
-        .var("OPENAI_BASE_URL", &format!("http://{}/v1", second.address))
+        .var("OPENAI_BASE_URL", second)
         // The last of a chain is tried again within its call, for some seconds.
         .var("CLAWNODE_PROVIDERS__OPENAI__RETRIES", "0");
     let settings = home.path().join(".config/clawnode");
     std::fs::create_dir_all(&settings).unwrap();
     let agent = "[agents.default]\nmodel = \"anthropic/scripted\"\n\
                  fallback = [\"openai/scripted\"]\noutage = \"3s\"\n";
-    std::fs::write(settings.join("config.toml"), agent).unwrap();
+    std::fs::write(settings.join("config.toml"), format!("{agent}{more}")).unwrap();
     Ok(home)
 }
 
@@ -128,7 +129,7 @@ impl MidAnswer {
     async fn new() -> Result<Self, ProcessError> {
         let dir = tempfile::tempdir().unwrap();
         let (first, second) = providers(dir.path()).await;
-        let home = home(&first, &second)?;
+        let home = home(&first, &format!("http://{}/v1", second.address), "")?;
         let node = Node::up(&home).await?;
         let mut turn = node.client()?.send(&Message::new("ada", "go")).await?;
         next(&mut turn, |frame| frame.event == "text" && frame.data == BEGUN).await?;
@@ -171,6 +172,43 @@ async fn with_all_providers_unplugged_a_turn_waits_through_a_kill_and_goes_on() 
     // The first gives way twice, and the second once, before it is there again.
     assert_eq!(journaled(&node, &message).await?, [3, 1, 0]);
     assert_eq!(second.asked(), 1);
+    node.stop().await?;
+    assert!(sound(&home).await? > 0);
+    Ok(())
+}
+
+/// LLM-3, in mid-turn: what the first one thought before a tool is for it alone. The next one goes on with the call and
+/// its result, the client hears that something is left out, and no tool runs twice.
+#[tokio::test]
+async fn who_follows_after_a_tool_is_not_shown_what_the_first_one_thought() -> Outcome {
+    let dir = tempfile::tempdir().unwrap();
+    let counter = EffectCounter::start(dir.path()).await.unwrap();
+    let thinks = |text: &str| Step::Thinking { text: text.to_owned() };
+    let calls = [thinks("For me alone."), Step::tools([("effect_once", json!({}))])];
+    let begins = Step::Text { text: BEGUN.to_owned() };
+    let begins = [thinks("And this."), begins, Step::Flush, Step::Stall];
+    let script = [calls.to_vec(), begins.to_vec()].map(|steps| Act::Reply(Reply::steps(steps)));
+    let script = Script::default().turn("go", script);
+    let first = PluggedProvider::plugged_in(dir.path(), "first", "127.0.0.1:0", &script).await;
+    let script = Script::default().turn("go", [Act::say("too early"), Act::say("whole.")]);
+    let second = ModelServer::start(script).await.unwrap();
+    let more = "reasoning = \"high\"\ntools = [\"effect_once\"]\n";
+    let home = home(&first, &second.openai_url(), more)?;
+    let home = home.var("CLAWNODE_TEST_EFFECTS", &counter.url());
+    let node = Node::up(&home).await?;
+    let message = Message::new("ada", "go");
+    let mut turn = node.client()?.send(&message).await?;
+    next(&mut turn, |frame| frame.event == "text" && frame.data == BEGUN).await?;
+    first.unplugged().await;
+    next(&mut turn, |frame| is_notice(frame, "model_gave_way")).await?;
+    next(&mut turn, |frame| is_notice(frame, "thoughts_withheld")).await?;
+    assert_eq!(turn.completed().await?, "whole.");
+    let [call] = &second.calls()[..] else { panic!("{:?}", second.calls()) };
+    let sent = String::from_utf8_lossy(&call.body);
+    assert!(!sent.contains("For me alone.") && !sent.contains("And this."), "{sent}");
+    assert!(!sent.contains("signature"), "{sent}");
+    assert_eq!((call.results.len(), counter.total().unwrap()), (1, 1));
+    assert_eq!(second.take_violations(), Vec::<String>::new());
     node.stop().await?;
     assert!(sound(&home).await? > 0);
     Ok(())

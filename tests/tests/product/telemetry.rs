@@ -6,7 +6,11 @@ use std::{
 };
 
 use axum::{Router, body::Bytes, routing::post};
-use clawnode_tests::{effects::EffectCounter, model::Script, process::Node};
+use clawnode_tests::{
+    effects::EffectCounter,
+    model::{Act, Reply, Script, Step},
+    process::Node,
+};
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::json;
 use tokio_tungstenite::tungstenite::Message as Packet;
@@ -20,16 +24,21 @@ const TRACE: u128 = 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736;
 
 /// Bytes of a span before its name: the trace, the span, its state, its parent, each with its tag.
 const SPAN_HEAD: usize = 48;
+/// What people and models say in these tests.
+const CONTENT: [&str; 3] = ["a private matter", "a private thought", "reply to:"];
 
 #[tokio::test]
 async fn a_turn_is_one_trace_and_holds_no_content() -> Outcome {
-    let (_server, home) = scene(Script::default()).await;
+    let asked = "a private matter\n/tool effect_safe {}";
+    let calls = Reply::steps([thinks(), Step::tools([("effect_safe", json!({}))])]);
+    let script = Script::default().turn(asked, [calls.into(), said()]);
+    let (server, home) = scene(script).await;
     let dir = tempfile::tempdir().unwrap();
     let counter = EffectCounter::start(dir.path()).await.unwrap();
     let home = home.var("CLAWNODE_TEST_EFFECTS", &counter.url());
     let settings = home.path().join(".config/clawnode");
     std::fs::create_dir_all(&settings).unwrap();
-    let config = "[agents.default]\ntools = [\"effect_safe\"]\n";
+    let config = "[agents.default]\nreasoning = \"high\"\ntools = [\"effect_safe\"]\n";
     std::fs::write(settings.join("config.toml"), config).unwrap();
     let exported: Arc<Mutex<Vec<u8>>> = Arc::default();
     let sink = Arc::clone(&exported);
@@ -43,7 +52,7 @@ async fn a_turn_is_one_trace_and_holds_no_content() -> Outcome {
     let collecting = tokio::spawn(async move { serving.await });
     let home = home.var("OTEL_EXPORTER_OTLP_ENDPOINT", &collector);
     let node = Node::up(&home).await?;
-    let messages = json!([{ "role": "user", "content": "a private matter\n/tool effect_safe {}" }]);
+    let messages = json!([{ "role": "user", "content": asked }]);
     let answer = reqwest::Client::new()
         .post(format!("{}/v1/chat/completions", node.url()))
         .bearer_auth(node.client()?.token())
@@ -78,16 +87,29 @@ async fn a_turn_is_one_trace_and_holds_no_content() -> Outcome {
             "the job is of another trace"
         );
     }
-    for content in ["a private matter", "reply to:"] {
-        assert_eq!(count(content.as_bytes()), 0, "content is never captured");
+    assert_eq!(server.calls().len(), 2, "the model thought, and was told so");
+    for content in CONTENT {
+        assert_eq!(count(content.as_bytes()), 0, "`{content}` is captured");
     }
     Ok(())
+}
+
+/// What a model thinks.
+fn thinks() -> Step {
+    Step::Thinking { text: "a private thought".to_owned() }
+}
+
+/// What it says after that.
+fn said() -> Act {
+    Reply::steps([thinks(), Step::Text { text: "reply to: you".to_owned() }]).into()
 }
 
 /// A log contains neither tokens nor content, however much is logged.
 #[tokio::test]
 async fn a_log_at_trace_holds_no_token_and_no_content() -> Outcome {
-    let (_server, home) = scene(Script::default()).await;
+    let script = Script::default().turn("a private matter", [said()]);
+    let (server, home) = scene(script).await;
+    let home = home.var("CLAWNODE_AGENTS__DEFAULT__REASONING", "high");
     let home = home.var("RUST_LOG", "trace,async_nats=debug");
     let node = Node::up(&home).await?;
     let client = node.client()?;
@@ -118,7 +140,8 @@ async fn a_log_at_trace_holds_no_token_and_no_content() -> Outcome {
     let is_ours = |line: &&str| line.contains("DEBUG") && line.contains("clawnode");
     assert!(log.lines().any(|line| is_ours(&line)), "it logs too little");
     assert!(log.contains("async_nats=debug"), "it must say that this is not logged");
-    for secret in [token.as_str(), "a private matter", "reply to:"] {
+    assert_eq!(server.calls().len(), 1, "the model was asked");
+    for secret in CONTENT.into_iter().chain([token.as_str()]) {
         let line = log.lines().find(|line| line.contains(secret));
         assert_eq!(line, None, "a log contains a secret");
     }

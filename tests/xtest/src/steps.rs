@@ -1,8 +1,8 @@
 //! The steps, in their order, and the sets of features that they share, so that no dependency is
 //! compiled twice in the same manner: everything but the WebAssembly engine, SSH and the client of Qdrant,
-//! which take minutes to compile, and everything with them. What is only looked at (clippy, doc) is looked at with them;
-//! what is run with them is the last step's, which compiles them and what depends on them. Tests and
-//! chaos wait more than they compute, and what is only compiled is compiled beside them.
+//! which take minutes to compile, and everything with them. The last steps compile them and what depends on them, for
+//! what is run with them, and clippy is the compiler there: where those steps follow, the lints before leave them out.
+//! Tests and chaos wait more than they compute, and what is only compiled is compiled beside them.
 
 use std::{
     fs,
@@ -30,10 +30,11 @@ const WITH_WASM: [&str; 3] = ["--workspace", "--features", "test-util,wasm,ssh,q
 const LINTS: [&str; 2] = ["-D", "warnings"];
 /// Where plugins are built.
 const PLUGINS: &str = "target/plugins";
-/// What is built with them: the program, and the tests named after them. All are named to build and
-/// to run: for another choice of targets cargo compiles what they rest on once more.
-const WASM_TARGETS: [&str; 8] =
-    ["--bin", "clawnode", "--test", "qdrant", "--test", "ssh", "--test", "wasm"];
+/// What is built with them: the program, the bench of plugins, and the tests named after them. All are named to build
+/// and to run: for another choice of targets cargo compiles what they rest on once more.
+const WASM_TARGETS: [&str; 10] = [
+    "--bin", "clawnode", "--bin", "plugins", "--test", "qdrant", "--test", "ssh", "--test", "wasm",
+];
 
 /// Steps that wait for what began beside others.
 const SET_UP: &str = "set-up";
@@ -47,7 +48,7 @@ pub(crate) fn run(options: &Options, workspace: &Workspace, report: &mut Report)
         let tools = (options.test || options.chaos || !options.lint)
             .then(|| scope.spawn(|| timed(|| tools::set_up(workspace, options.wasm))));
         if options.lint {
-            lint(workspace, report);
+            lint(options, workspace, report);
         }
         tools.is_none_or(|tools| {
             report.step(SET_UP, |_| {
@@ -70,7 +71,7 @@ pub(crate) fn run(options: &Options, workspace: &Workspace, report: &mut Report)
         if options.chaos {
             let kept = keep_program(workspace);
             if options.wasm && kept.is_ok() {
-                beside.begin(WASM_BUILD, build_with_wasm(workspace));
+                beside.begin(WASM_BUILD, build_with_wasm(options, workspace));
             }
             report.step("chaos", |again| {
                 watch(chaos(workspace, &kept?), Output::Results, again, is_harm)
@@ -78,7 +79,7 @@ pub(crate) fn run(options: &Options, workspace: &Workspace, report: &mut Report)
         }
     }
     if options.lint {
-        report.step(DOC, |_| beside.end(DOC, &mut doc(workspace)));
+        report.step(DOC, |_| beside.end(DOC, &mut doc(options, workspace)));
     }
     // Last: its program takes the place of the other.
     if options.wasm {
@@ -92,51 +93,67 @@ fn timed<T>(work: impl FnOnce() -> T) -> (Duration, T) {
     (began.elapsed(), done)
 }
 
-fn lint(workspace: &Workspace, report: &mut Report) {
+fn lint(options: &Options, workspace: &Workspace, report: &mut Report) {
     report.step("fmt", |_| finish(cargo(workspace).args(["fmt", "--all", "--check"])));
     report.step("clippy", |_| {
         let mut clippy = cargo(workspace);
-        clippy.arg("clippy").args(WITH_WASM).args(["--all-targets", "--"]).args(LINTS);
+        clippy.arg("clippy").args(looked_at(options)).args(["--all-targets", "--"]).args(LINTS);
         finish(&mut clippy)
     });
+}
+
+/// What clippy and rustdoc look at: all of it, unless a later step compiles the rest, and lints that.
+const fn looked_at(options: &Options) -> [&'static str; 3] {
+    if options.wasm { EVERYTHING } else { WITH_WASM }
 }
 
 /// What runs beside the tests, once they have been built: none of it touches a program that they use.
 fn begin_beside_tests(options: &Options, workspace: &Workspace, beside: &mut Beside) {
     if options.lint {
-        beside.begin(DOC, doc(workspace));
+        beside.begin(DOC, doc(options, workspace));
     }
     if options.wasm {
         beside.begin(WASM_PLUGIN, plugin(workspace));
         let mut libraries = cargo(workspace);
         libraries.args(["build", "--quiet", "--lib"]).args(WITH_WASM).args(optimized());
-        beside.begin("wasm libraries", libraries);
+        beside.begin("wasm libraries", linting(options, libraries));
     }
 }
 
-fn doc(workspace: &Workspace) -> Command {
+fn doc(options: &Options, workspace: &Workspace) -> Command {
     let mut doc = cargo(workspace);
     // Links to private items stay: the documents are for those who change the code.
     let flags = "-D warnings -A rustdoc::private_intra_doc_links";
-    doc.env("RUSTDOCFLAGS", flags).args(["doc", "--no-deps", "--keep-going"]).args(WITH_WASM);
-    // As clippy calls it: else cargo checks all crates once more, for a minute and a half of two cores.
-    if let Some(clippy) = tools::clippy() {
-        let arguments: String = LINTS.map(|one| format!("{one}__CLIPPY_HACKERY__")).concat();
-        doc.env("RUSTC_WORKSPACE_WRAPPER", clippy).env("CLIPPY_ARGS", arguments);
-    }
-    doc
+    doc.env("RUSTDOCFLAGS", flags).args(["doc", "--no-deps", "--keep-going"]);
+    doc.args(looked_at(options));
+    // Else cargo checks all crates once more, for a minute and a half of two cores.
+    as_clippy(doc)
 }
 
-fn build_with_wasm(workspace: &Workspace) -> Command {
+/// The same command of cargo, with clippy as the compiler of the workspace, as `cargo clippy` calls it.
+fn as_clippy(mut cargo: Command) -> Command {
+    if let Some(clippy) = tools::clippy() {
+        let arguments: String = LINTS.map(|one| format!("{one}__CLIPPY_HACKERY__")).concat();
+        cargo.env("RUSTC_WORKSPACE_WRAPPER", clippy).env("CLIPPY_ARGS", arguments);
+    }
+    cargo
+}
+
+/// What compiles with the engine for plugins, SSH and Qdrant lints as it does so, if lints are asked for.
+fn linting(options: &Options, cargo: Command) -> Command {
+    if options.lint { as_clippy(cargo) } else { cargo }
+}
+
+fn build_with_wasm(options: &Options, workspace: &Workspace) -> Command {
     let mut build = cargo(workspace);
     build.args(["build", "--quiet"]).args(WITH_WASM).args(WASM_TARGETS).args(optimized());
-    build
+    linting(options, build)
 }
 
 /// Builds and tests what has the engine for plugins, and SSH.
 fn wasm(options: &Options, workspace: &Workspace, report: &mut Report, beside: &mut Beside) {
-    let built =
-        report.step(WASM_BUILD, |_| beside.end(WASM_BUILD, &mut build_with_wasm(workspace)));
+    let built = report
+        .step(WASM_BUILD, |_| beside.end(WASM_BUILD, &mut build_with_wasm(options, workspace)));
     // Also after a failure: what has begun is waited for.
     let has_plugin = report.step(WASM_PLUGIN, |_| {
         tools::wasm_compiler()?;
@@ -153,7 +170,8 @@ fn wasm(options: &Options, workspace: &Workspace, report: &mut Report, beside: &
     report.step("wasm tests", |again| match &runner {
         Runner::Nextest(command) => {
             let all = (WITH_WASM.as_slice(), WASM_TARGETS.as_slice());
-            nextest(command, all, options, workspace).and_then(|run| run_tests(run, again, || {}))
+            let run = nextest(command, all, options, workspace);
+            run.and_then(|run| run_tests(linting(options, run), again, || {}))
         }
         Runner::Cargo => {
             let mut cargo = cargo(workspace);
