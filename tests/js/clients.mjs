@@ -250,6 +250,16 @@ async function withVercel() {
     return [text, (await result.usage).totalTokens > 0];
   };
   const inputSchema = ai.jsonSchema(SCHEMA);
+  const look = ai.tool({ inputSchema, execute: ({ name }) => `saw ${name}` });
+  // Its provider for OpenAI refers to what was said by the ids of items.
+  const responses = async () => {
+    const { createOpenAI } = await load("@ai-sdk/openai");
+    const model = createOpenAI({ baseURL, apiKey })("default");
+    const asked = { model, tools: { look }, stopWhen: ai.stepCountIs(2), maxRetries: 0 };
+    const first = await ai.generateText({ ...asked, prompt: "look please" });
+    const messages = [...user("look please"), ...first.response.messages, ...user("two")];
+    return [first.text, (await ai.generateText({ ...asked, messages })).text];
+  };
   const named = { providerOptions: { claw: { user: "vercel" } } };
   const shown = [
     { type: "text", text: "what is it?" },
@@ -267,7 +277,7 @@ async function withVercel() {
       () =>
         ask({
           prompt: "look please",
-          tools: { look: ai.tool({ inputSchema, execute: ({ name }) => `saw ${name}` }) },
+          tools: { look },
           stopWhen: ai.stepCountIs(2),
         }),
       "I saw it.",
@@ -280,6 +290,7 @@ async function withVercel() {
       { name: "Ada" },
     ),
     picture: await cell(() => ask({ messages: user(shown) }), "reply to: what is it?"),
+    Responses: await cell(responses, ["I saw it.", "reply to: two"]),
     embeddings: await cell(async () => {
       const model = at().embeddingModel("openai/embedder");
       return (await ai.embed({ model, value: "x", maxRetries: 0 })).embedding;

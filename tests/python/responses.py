@@ -58,6 +58,18 @@ def conversation():
     return "an earlier response was gone on with"
 
 
+def referenced():
+    first = create("uno")
+    named = {"type": "item_reference", "id": first.output[0].id}
+    said = [{"role": "user", "content": "uno"}, named, {"role": "user", "content": "due"}]
+    answer = create(said).output_text
+    try:
+        create([{"role": "user", "content": "x"}, named | {"id": "msg_1"}])
+    except openai.BadRequestError as error:
+        return answer, error.param
+    return "an item that is none was referred to"
+
+
 def background():
     job = create("hello there", background=True)
     begun = job.status
@@ -126,6 +138,7 @@ print(
             "stream": streamed(),
             "tools": tools(),
             "conversation": conversation(),
+            "referenced": referenced(),
             "parse": client.responses.parse(
                 model="default", input="who is it?", text_format=Person
             ).output_parsed.name,

@@ -33,6 +33,7 @@ async fn the_official_client_uses_the_responses_api() -> Result<(), ProcessError
             "stream": ["response.created", "response.completed", "Hello, you!"],
             "tools": ["completed", 1, "I saw it.", "I saw it."],
             "conversation": ["reply to: two", true, "previous_response_id"],
+            "referenced": ["reply to: due", "input[1].id"],
             "parse": "Ada",
             "background": ["queued", "completed", "Hello, you!"],
             "cancelled": ["cancelled", "cancelled"],
@@ -42,6 +43,10 @@ async fn the_official_client_uses_the_responses_api() -> Result<(), ProcessError
             "refused": ["BadRequestError", "max_tool_calls"],
         })
     );
+    let calls = server.calls();
+    let due = calls.iter().find(|call| call.last_user == "due").unwrap();
+    let sent = String::from_utf8_lossy(&due.body);
+    assert!(sent.contains("reply to: uno"), "what was referred to was sent: {sent}");
     node.stop().await?;
 
     // Another process reads the response, and numbers its events the same.

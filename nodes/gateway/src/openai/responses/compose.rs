@@ -166,13 +166,13 @@ impl Composer {
     }
 
     /// A tool of the agent has run. One that was asked for before this response is no part of it.
-    pub(super) fn ran(&mut self, finished: &ToolFinished, out: &mut Events) {
+    pub(super) fn ran(&mut self, label: &ResponseLabel, finished: &ToolFinished, out: &mut Events) {
         let Some(started) = self.started.remove(&finished.id) else { return };
         self.close("completed", out);
         let (server, name) = started.name.split_once("__").unwrap_or((OWN_SERVER, &started.name));
         let item = |status: &str, arguments: &str, output: Option<&str>, error: Option<&str>| {
             json!({
-                "id": format!("mcp_{}", started.id),
+                "id": label.id.item("mcp", started.id),
                 "type": "mcp_call",
                 "server_label": server,
                 "name": name,
@@ -211,7 +211,7 @@ impl Composer {
         for call in &calls.calls {
             let item = |status: &str, arguments: &str| {
                 json!({
-                    "id": format!("fc_{}", call.id),
+                    "id": label.id.item("fc", call.id),
                     "type": "function_call",
                     "call_id": label.call_id(call.id),
                     "name": call.name,
@@ -384,7 +384,7 @@ impl OpenItem {
             OpenKind::Message => "msg",
             OpenKind::Reasoning => "rs",
         };
-        let id = format!("{prefix}_{}_{index}", label.id.parts());
+        let id = label.id.item(prefix, index);
         Self { kind, id, text: String::new(), told: 0 }
     }
 

@@ -39,6 +39,7 @@ use super::{
     compose::Events,
     number::Number,
     reader::{ResponseReader, ResponseReply, ResponseStep, broken, follow},
+    references,
     request::{Create, echo},
     shape::{ResponseLabel, Status},
     stream,
@@ -201,7 +202,7 @@ async fn made(
     request: Request,
 ) -> Result<Response, OpenAiError> {
     let received = Received::of(&gateway, headers, request).await?;
-    let create = Create::read(&received.body)?;
+    let create = Create::read(&references::resolved(&gateway, &received.body).await?)?;
     let previous = match &create.previous {
         None => None,
         Some(previous) => {
@@ -361,7 +362,7 @@ fn label(gateway: &Gateway, id: ResponseId, record: &TurnRecord) -> ResponseLabe
 }
 
 /// The response as it is now.
-async fn read(
+pub(super) async fn read(
     gateway: &Arc<Gateway>,
     id: ResponseId,
     record: &TurnRecord,

@@ -10,6 +10,7 @@ mod handlers;
 mod input;
 mod number;
 mod reader;
+mod references;
 mod request;
 mod shape;
 mod stream;

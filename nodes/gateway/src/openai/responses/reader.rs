@@ -150,7 +150,7 @@ impl ResponseReply {
             },
             TurnBody::Thought(more) => self.now.think(label, &more, out),
             TurnBody::ToolUse(started) => self.now.start(started),
-            TurnBody::ToolResult(finished) => self.now.ran(&finished, out),
+            TurnBody::ToolResult(finished) => self.now.ran(label, &finished, out),
             TurnBody::ApprovalRequest(request) => {
                 self.now.ask(label, &request, out);
                 return ResponseStep::Asks(request);
