@@ -133,7 +133,7 @@ async fn hit(under: Under, point: &str, wire: WireName) -> Outcome {
 
 #[tokio::test]
 async fn thoughts_of_a_round_outlive_the_process_that_heard_them() -> Outcome {
-    for point in ["before-job", "before-done", "after-result"] {
+    for point in ["before-outcome", "before-job", "before-done", "after-result"] {
         hit(Under::Local, point, WireName::Anthropic).await?;
     }
     Ok(())

@@ -270,8 +270,17 @@ fn nextest(
     Ok(run)
 }
 
+/// A test that takes longer than this is made faster, or moves to the soak profile.
+const LONG: f64 = 60.0;
+
+/// Whether a line of the test runner says that a test passed and took too long for every run.
+fn is_long(line: &str) -> bool {
+    let took = line.trim_start().strip_prefix("PASS [").and_then(|rest| rest.split_once("s]"));
+    took.and_then(|(seconds, _)| seconds.trim().parse::<f64>().ok()).is_some_and(|took| took > LONG)
+}
+
 /// Runs the test runner, and calls `begun` when it has built the tests: from then on cargo is free. It
-/// ends with a summary, and after it names once more what failed.
+/// ends with a summary, and after it names once more what failed. The end also names tests that are too long.
 fn run_tests(run: Command, again: &mut Again, begun: impl FnOnce()) -> Result<(), String> {
     let (mut begun, mut ends) = (Some(begun), false);
     watch(run, Output::Errors, again, |line| {
@@ -282,7 +291,7 @@ fn run_tests(run: Command, again: &mut Again, begun: impl FnOnce()) -> Result<()
             begun();
         }
         ends |= line.contains("Summary") && line.contains(" run: ");
-        ends
+        ends || is_long(line)
     })
 }
 
@@ -369,4 +378,22 @@ fn within(mut command: Command, workspace: &Workspace) -> Command {
 /// Whether the run is one of CI.
 fn is_ci() -> bool {
     std::env::var("CI").is_ok_and(|ci| ci == "true" || ci == "1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_long;
+
+    #[test]
+    fn a_test_over_a_minute_is_named_again() {
+        assert!(is_long("        PASS [  61.203s] (   3/2885) clawnode-tests::simulation sim_scale"));
+        for line in [
+            "        PASS [  59.999s] (   3/2885) clawnode-tests::simulation sim_scale",
+            "        FAIL [ 161.203s] (   3/2885) clawnode-tests::simulation sim_scale",
+            "        SLOW [> 60.000s] (---------) clawnode-tests::simulation sim_scale",
+            "",
+        ] {
+            assert!(!is_long(line), "{line}");
+        }
+    }
 }
