@@ -25,6 +25,10 @@ use super::{
 /// that comes alone.
 const READY: usize = 16;
 
+/// How often in succession a stream that ends too early, with nothing new in it, is followed again: what reads the turn
+/// for this process may have failed, and is there again at once.
+const LOST_MOST: u32 = 3;
+
 /// Why a stream ends before its turn does.
 enum StreamStop {
     /// The client is gone.
@@ -41,10 +45,13 @@ const fn must_be_told(body: &TurnBody) -> bool {
     matches!(body, TurnBody::Reset(_) | TurnBody::Usage(_) | TurnBody::Error(_) | TurnBody::Done(_))
 }
 
+fn lost_track() -> ErrorBody {
+    ErrorBody::new(ErrorCode::Unavailable, "this node lost track of the turn, which continues")
+}
+
 /// The node lost sight of a turn.
 pub(super) fn lost() -> ErrorBody {
-    ErrorBody::new(ErrorCode::Unavailable, "this node lost track of the turn, which continues")
-        .hint("ask again with the same `Idempotency-Key` to read its reply")
+    lost_track().hint("ask again with the same `Idempotency-Key` to read its reply")
 }
 
 /// Counts what an event tells of a turn.
@@ -93,30 +100,35 @@ impl TurnStream<'_> {
         let turn = following.accepted.turn;
         self.out.push_wait(self.wording.accepted(following.accepted)).await?;
         let mut events = following.events;
+        let mut lost = 0;
         loop {
+            let before = self.seen;
             match self.pump(events).await {
                 Ok(()) => return Ok(()),
                 Err(StreamStop::Closed) => return Err(Closed),
                 Err(StreamStop::Lost) => {
-                    let error = ErrorBody::new(
-                        ErrorCode::Unavailable,
-                        "this node lost track of the turn, which continues",
-                    )
-                    .hint(self.wording.again());
-                    return self.fail(&error, turn).await;
+                    lost = if self.seen == before { lost + 1 } else { 1 };
+                    if lost > LOST_MOST {
+                        let error = lost_track().hint(self.wording.again());
+                        return self.fail(&error, turn).await;
+                    }
                 }
-                Err(StreamStop::Lagged) => {}
+                Err(StreamStop::Lagged) => self.lagged().await?,
             }
-            self.gateway.metrics.lagged();
-            self.out.emptied().await?;
-            let lagged = TurnEvent { body: TurnBody::Lagged(Lagged::default()), cursor: self.seen };
-            self.out.push_wait(self.wording.event(&lagged)).await?;
             let again = self.gateway.backend.follow(&self.session, Some(turn), self.seen).await;
             match again {
                 Ok(following) => events = following.events,
                 Err(error) => return self.fail(&error, turn).await,
             }
         }
+    }
+
+    /// Waits until the client has read what there was, and tells it that more is to come from there.
+    async fn lagged(&self) -> Result<(), Closed> {
+        self.gateway.metrics.lagged();
+        self.out.emptied().await?;
+        let lagged = TurnEvent { body: TurnBody::Lagged(Lagged::default()), cursor: self.seen };
+        self.out.push_wait(self.wording.event(&lagged)).await
     }
 
     async fn pump(&mut self, events: BoxStream<'static, TurnEvent>) -> Result<(), StreamStop> {

@@ -386,7 +386,9 @@ mod tests {
 
     #[test]
     fn a_test_over_a_minute_is_named_again() {
-        assert!(is_long("        PASS [  61.203s] (   3/2885) clawnode-tests::simulation sim_scale"));
+        assert!(is_long(
+            "        PASS [  61.203s] (   3/2885) clawnode-tests::simulation sim_scale"
+        ));
         for line in [
             "        PASS [  59.999s] (   3/2885) clawnode-tests::simulation sim_scale",
             "        FAIL [ 161.203s] (   3/2885) clawnode-tests::simulation sim_scale",

@@ -82,6 +82,8 @@ pub(super) struct Node {
     /// Streams that have a reader.
     pub(super) followed: watch::Sender<usize>,
     pub(super) resumed: AtomicUsize,
+    /// So many of the next streams end after one event, in mid-turn.
+    pub(super) cut: AtomicUsize,
     /// Whether a later send takes less time than an earlier one.
     pub(super) uneven: AtomicBool,
     sends: AtomicUsize,
@@ -101,6 +103,7 @@ impl Default for Node {
             not_ready: AtomicBool::new(false),
             followed: watch::Sender::default(),
             resumed: AtomicUsize::new(0),
+            cut: AtomicUsize::new(0),
             uneven: AtomicBool::new(false),
             sends: AtomicUsize::new(0),
             gate: Semaphore::new(Semaphore::MAX_PERMITS),
@@ -241,6 +244,9 @@ impl Node {
             let was_over = std::mem::replace(over, matches!(event.body, TurnBody::Done(_)));
             std::future::ready((!was_over).then_some(event))
         });
+        let less = |cut: usize| cut.checked_sub(1);
+        let is_cut = self.cut.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok();
+        let events = events.take(if is_cut { 1 } else { usize::MAX });
         let cursor =
             FrameKey { turn, call: CallId::derive(turn, 0), attempt: Attempt(0), index: 0 };
         let session = session.key.unwrap().to_string();

@@ -203,6 +203,25 @@ async fn gate_4_a_lost_client_cancels_nothing_and_resumes_without_gap_or_repeat(
     gateway.stop().await;
 }
 
+/// What reads a turn for the process fails in the middle of it: its clients hear the rest all the same.
+#[tokio::test]
+async fn a_stream_that_ends_too_early_is_followed_again_without_gap_or_repeat() {
+    let gateway = Gateway::start().await;
+    gateway.node.cut.store(5, Ordering::Relaxed);
+    let mut client = gateway.connect().await;
+    client.send(1, "ada", "hold").await;
+    let turn = accepted(&mut client).await;
+    for word in ["one ", "two ", "three ", "four ", "five ", "six"] {
+        gateway.node.text(turn, word);
+    }
+    gateway.node.done(turn);
+    let frames = client.stream().await;
+    assert_eq!(text(&frames), "one two three four five six");
+    assert!(!events(&frames).contains(&"error"), "{:?}", events(&frames));
+    assert_eq!(gateway.node.resumed.load(Ordering::Relaxed), 5);
+    gateway.stop().await;
+}
+
 #[tokio::test]
 async fn a_message_whose_sender_hangs_up_is_stored_all_the_same() {
     let gateway = Gateway::start().await;
