@@ -7,6 +7,7 @@
 //! Only what nothing can follow (set-up, the build) stops the run at once.
 
 mod beside;
+mod compiler;
 mod languages;
 mod options;
 mod report;
@@ -26,6 +27,9 @@ use crate::{
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
+    if let Some(compiled) = compiler::compile() {
+        return compiled;
+    }
     let options = match Options::parse(std::env::args().skip(1)) {
         Parsed::Run(options) => options,
         Parsed::Help => {

@@ -1,8 +1,9 @@
 //! The steps, in their order, and the sets of features that they share, so that no dependency is
 //! compiled twice in the same manner: everything but the WebAssembly engine, SSH and the client of Qdrant,
-//! which take minutes to compile, and everything with them. The last steps compile them and what depends on them, for
-//! what is run with them, and clippy is the compiler there: where those steps follow, the lints before leave them out.
-//! Tests and chaos wait more than they compute, and what is only compiled is compiled beside them.
+//! which take minutes to compile, and everything with them. By hand, what is only looked at (clippy, doc) is looked at
+//! with them; what is run with them is the last step's, which compiles them and what depends on them. With `CI=true` all
+//! that is compiled is looked at as it is compiled ([`compiler`]). Tests and chaos wait more than they compute, and what is
+//! only compiled is compiled beside them.
 
 use std::{
     fs,
@@ -15,7 +16,7 @@ use std::{
 
 use crate::{
     beside::{self, Beside},
-    languages,
+    compiler, languages,
     options::Options,
     report::{Again, Report},
     tools::{self, Runner, finish},
@@ -26,8 +27,6 @@ use crate::{
 const EVERYTHING: [&str; 3] = ["--workspace", "--features", "test-util"];
 /// The same with the engine for plugins, SSH, and the client of Qdrant.
 const WITH_WASM: [&str; 3] = ["--workspace", "--features", "test-util,wasm,ssh,qdrant"];
-/// What is passed to clippy.
-const LINTS: [&str; 2] = ["-D", "warnings"];
 /// Where plugins are built.
 const PLUGINS: &str = "target/plugins";
 /// What is built with them: the program, the bench of plugins, and the tests named after them. All are named to build
@@ -39,21 +38,27 @@ const WASM_TARGETS: [&str; 10] = [
 /// Steps that wait for what began beside others.
 const SET_UP: &str = "set-up";
 const DOC: &str = "doc";
+const BENCHES: &str = "benches";
 const WASM_BUILD: &str = "wasm build";
 const WASM_PLUGIN: &str = "wasm plugin";
 
 pub(crate) fn run(options: &Options, workspace: &Workspace, report: &mut Report) {
+    let runs = options.test || options.chaos;
+    let mut is_built = !runs;
     let is_set_up = thread::scope(|scope| {
-        // It waits for servers of packages more than it computes, and the lints need none of it.
-        let tools = (options.test || options.chaos || !options.lint)
+        // It waits for servers of packages more than it computes, and lints and builds need none of it.
+        let tools = (runs || !options.lint)
             .then(|| scope.spawn(|| timed(|| tools::set_up(workspace, options.wasm))));
         if options.lint {
             lint(options, workspace, report);
         }
+        if runs {
+            is_built = build(options, workspace, report);
+        }
         tools.is_none_or(|tools| {
             report.step(SET_UP, |_| {
                 let (took, end) = tools.join().map_err(|_panic| "it panicked".to_owned())?;
-                if options.lint {
+                if options.lint || runs {
                     beside::say_beside(took);
                 }
                 end
@@ -64,14 +69,17 @@ pub(crate) fn run(options: &Options, workspace: &Workspace, report: &mut Report)
         return;
     }
     let mut beside = Beside::new(&workspace.temp);
-    if (options.test || options.chaos) && build(workspace, report) {
+    if runs && is_built {
         if options.test {
             test(options, workspace, report, &mut beside);
         }
         if options.chaos {
             let kept = keep_program(workspace);
-            if options.wasm && kept.is_ok() {
-                beside.begin(WASM_BUILD, build_with_wasm(options, workspace));
+            if options.wasm
+                && kept.is_ok()
+                && let Ok(build) = build_with_wasm(options, workspace)
+            {
+                beside.begin(WASM_BUILD, build);
             }
             report.step("chaos", |again| {
                 watch(chaos(workspace, &kept?), Output::Results, again, is_harm)
@@ -79,7 +87,8 @@ pub(crate) fn run(options: &Options, workspace: &Workspace, report: &mut Report)
         }
     }
     if options.lint {
-        report.step(DOC, |_| beside.end(DOC, &mut doc(options, workspace)));
+        let (name, look) = looks_last(options, workspace);
+        report.step(name, |_| beside.end(name, &mut look?));
     }
     // Last: its program takes the place of the other.
     if options.wasm {
@@ -95,65 +104,78 @@ fn timed<T>(work: impl FnOnce() -> T) -> (Duration, T) {
 
 fn lint(options: &Options, workspace: &Workspace, report: &mut Report) {
     report.step("fmt", |_| finish(cargo(workspace).args(["fmt", "--all", "--check"])));
-    report.step("clippy", |_| {
-        let mut clippy = cargo(workspace);
-        clippy.arg("clippy").args(looked_at(options)).args(["--all-targets", "--"]).args(LINTS);
-        finish(&mut clippy)
-    });
+    if !is_looked_at(options) {
+        report.step("clippy", |_| {
+            let mut clippy = cargo(workspace);
+            clippy
+                .arg("clippy")
+                .args(WITH_WASM)
+                .args(["--all-targets", "--"])
+                .args(compiler::LINTS);
+            finish(&mut clippy)
+        });
+    }
 }
 
-/// What clippy and rustdoc look at: all of it, unless a later step compiles the rest, and lints that.
-const fn looked_at(options: &Options) -> [&'static str; 3] {
-    if options.wasm { EVERYTHING } else { WITH_WASM }
+/// Whether clippy and rustdoc look at what is compiled as it is compiled.
+fn is_looked_at(options: &Options) -> bool {
+    options.lint && options.test && is_ci()
+}
+
+/// The same command of cargo, which compiles or needs what was compiled.
+fn looking(options: &Options, workspace: &Workspace, cargo: Command) -> Result<Command, String> {
+    if is_looked_at(options) { compiler::called_by(cargo, workspace) } else { Ok(cargo) }
+}
+
+/// What has not been looked at once all has been built, and the name of its step: the programs of benches, which the
+/// tests' build leaves out, or all documents.
+fn looks_last(options: &Options, workspace: &Workspace) -> (&'static str, Result<Command, String>) {
+    if !is_looked_at(options) {
+        return (DOC, Ok(doc(workspace)));
+    }
+    let mut benches = cargo(workspace);
+    benches.args(["build", "--quiet", "--bins"]).args(EVERYTHING).args(optimized());
+    (BENCHES, looking(options, workspace, benches))
 }
 
 /// What runs beside the tests, once they have been built: none of it touches a program that they use.
 fn begin_beside_tests(options: &Options, workspace: &Workspace, beside: &mut Beside) {
-    if options.lint {
-        beside.begin(DOC, doc(options, workspace));
+    if options.lint
+        && let (name, Ok(look)) = looks_last(options, workspace)
+    {
+        beside.begin(name, look);
     }
     if options.wasm {
         beside.begin(WASM_PLUGIN, plugin(workspace));
         let mut libraries = cargo(workspace);
         libraries.args(["build", "--quiet", "--lib"]).args(WITH_WASM).args(optimized());
-        beside.begin("wasm libraries", linting(options, libraries));
+        if let Ok(libraries) = looking(options, workspace, libraries) {
+            beside.begin("wasm libraries", libraries);
+        }
     }
 }
 
-fn doc(options: &Options, workspace: &Workspace) -> Command {
+fn doc(workspace: &Workspace) -> Command {
     let mut doc = cargo(workspace);
-    // Links to private items stay: the documents are for those who change the code.
-    let flags = "-D warnings -A rustdoc::private_intra_doc_links";
-    doc.env("RUSTDOCFLAGS", flags).args(["doc", "--no-deps", "--keep-going"]);
-    doc.args(looked_at(options));
-    // Else cargo checks all crates once more, for a minute and a half of two cores.
-    as_clippy(doc)
-}
-
-/// The same command of cargo, with clippy as the compiler of the workspace, as `cargo clippy` calls it.
-fn as_clippy(mut cargo: Command) -> Command {
+    doc.env("RUSTDOCFLAGS", compiler::DOC_LINTS.join(" "));
+    doc.args(["doc", "--no-deps", "--keep-going"]).args(WITH_WASM);
+    // As clippy calls it: else cargo checks all crates once more, for a minute and a half of two cores.
     if let Some(clippy) = tools::clippy() {
-        let arguments: String = LINTS.map(|one| format!("{one}__CLIPPY_HACKERY__")).concat();
-        cargo.env("RUSTC_WORKSPACE_WRAPPER", clippy).env("CLIPPY_ARGS", arguments);
+        doc.env("RUSTC_WORKSPACE_WRAPPER", clippy).env("CLIPPY_ARGS", compiler::clippy_arguments());
     }
-    cargo
+    doc
 }
 
-/// What compiles with the engine for plugins, SSH and Qdrant lints as it does so, if lints are asked for.
-fn linting(options: &Options, cargo: Command) -> Command {
-    if options.lint { as_clippy(cargo) } else { cargo }
-}
-
-fn build_with_wasm(options: &Options, workspace: &Workspace) -> Command {
+fn build_with_wasm(options: &Options, workspace: &Workspace) -> Result<Command, String> {
     let mut build = cargo(workspace);
     build.args(["build", "--quiet"]).args(WITH_WASM).args(WASM_TARGETS).args(optimized());
-    linting(options, build)
+    looking(options, workspace, build)
 }
 
 /// Builds and tests what has the engine for plugins, and SSH.
 fn wasm(options: &Options, workspace: &Workspace, report: &mut Report, beside: &mut Beside) {
     let built = report
-        .step(WASM_BUILD, |_| beside.end(WASM_BUILD, &mut build_with_wasm(options, workspace)));
+        .step(WASM_BUILD, |_| beside.end(WASM_BUILD, &mut build_with_wasm(options, workspace)?));
     // Also after a failure: what has begun is waited for.
     let has_plugin = report.step(WASM_PLUGIN, |_| {
         tools::wasm_compiler()?;
@@ -170,8 +192,7 @@ fn wasm(options: &Options, workspace: &Workspace, report: &mut Report, beside: &
     report.step("wasm tests", |again| match &runner {
         Runner::Nextest(command) => {
             let all = (WITH_WASM.as_slice(), WASM_TARGETS.as_slice());
-            let run = nextest(command, all, options, workspace);
-            run.and_then(|run| run_tests(linting(options, run), again, || {}))
+            nextest(command, all, options, workspace).and_then(|run| run_tests(run, again, || {}))
         }
         Runner::Cargo => {
             let mut cargo = cargo(workspace);
@@ -182,11 +203,11 @@ fn wasm(options: &Options, workspace: &Workspace, report: &mut Report, beside: &
     });
 }
 
-fn build(workspace: &Workspace, report: &mut Report) -> bool {
+fn build(options: &Options, workspace: &Workspace, report: &mut Report) -> bool {
     report.step("build", |_| {
         let mut build = cargo(workspace);
-        build.args(["test", "--no-run", "--quiet"]).args(EVERYTHING);
-        finish(build.args(optimized()))
+        build.args(["test", "--no-run", "--quiet"]).args(EVERYTHING).args(optimized());
+        finish(&mut looking(options, workspace, build)?)
     })
 }
 
@@ -208,8 +229,8 @@ fn test(options: &Options, workspace: &Workspace, report: &mut Report, beside: &
     if options.lint {
         report.step("doc tests", |_| {
             let mut test = cargo(workspace);
-            test.args(["test", "--doc", "--quiet"]).args(EVERYTHING);
-            finish(test.args(optimized()))
+            test.args(["test", "--doc", "--quiet"]).args(EVERYTHING).args(optimized());
+            finish(&mut looking(options, workspace, test)?)
         });
     }
     let runner = tools::runner(workspace);
@@ -267,7 +288,7 @@ fn nextest(
         run.args(["--run-ignored", "all"]);
     }
     run.args(&options.filters);
-    Ok(run)
+    looking(options, workspace, run)
 }
 
 /// A test that takes longer than this is made faster, or moves to the soak profile.

@@ -1,0 +1,146 @@
+//! The compiler that cargo calls for the crates of the workspace in a run of CI: clippy, and rustdoc for libraries.
+//!
+//! `cargo clippy` and `cargo doc` check all dependencies, and then each crate, before or after cargo compiles them: that
+//! was a third of a run. Clippy is a compiler that lints, and what cargo tells a compiler is what rustdoc has to know, so
+//! that each crate is compiled once, linted on the way, and documented after it. A lint that is not kept or a broken link
+//! fails the build.
+
+use std::{
+    env,
+    ffi::OsString,
+    fs, io,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+};
+
+use crate::{tools, workspace::Workspace};
+
+/// What is passed to clippy.
+pub(crate) const LINTS: [&str; 2] = ["-D", "warnings"];
+/// What is passed to rustdoc. Links to private items stay: the documents are for those who change the code.
+pub(crate) const DOC_LINTS: [&str; 4] =
+    ["-D", "warnings", "-A", "rustdoc::private_intra_doc_links"];
+/// The folder of the compilers, and where documents go.
+const COMPILERS: &str = "CLAWNODE_XTEST_COMPILERS";
+const DOCUMENTS: &str = "CLAWNODE_XTEST_DOCUMENTS";
+/// The name of this program as a compiler.
+const NAME: &str = "clawnode-xtest-compiler";
+
+/// Options of the compiler that take the next argument, and whether rustdoc takes them too.
+const WITH_VALUE: [(&str, bool); 8] = [
+    ("--crate-name", true),
+    ("--cfg", true),
+    ("--check-cfg", true),
+    ("--extern", true),
+    ("--cap-lints", true),
+    ("-L", true),
+    ("-C", false),
+    ("--out-dir", false),
+];
+
+/// What is passed to clippy, as `cargo clippy` passes it on.
+pub(crate) fn clippy_arguments() -> String {
+    LINTS.map(|one| format!("{one}__CLIPPY_HACKERY__")).concat()
+}
+
+/// Has this command of cargo compile with clippy and rustdoc.
+pub(crate) fn called_by(mut cargo: Command, workspace: &Workspace) -> Result<Command, String> {
+    let clippy = tools::clippy().ok_or("there is no clippy; `rustup component add clippy`")?;
+    let folder = clippy.parent().unwrap_or(Path::new("")).to_owned();
+    let compiler = workspace.bin.join(NAME);
+    copied(&compiler).map_err(|error| format!("cannot write `{}`: {error}", compiler.display()))?;
+    cargo
+        .env("RUSTC_WORKSPACE_WRAPPER", compiler)
+        .env("CLIPPY_ARGS", clippy_arguments())
+        .env(COMPILERS, folder)
+        .env(DOCUMENTS, workspace.root.join("target/doc"));
+    Ok(cargo)
+}
+
+/// Writes this program there, unless it is there. Cargo replaces the program itself in a build.
+fn copied(compiler: &Path) -> io::Result<()> {
+    let program = fs::read(env::current_exe()?)?;
+    if fs::read(compiler).is_ok_and(|there| there == program) {
+        return Ok(());
+    }
+    // What is being run cannot be written, but another file may take its place.
+    let fresh = compiler.with_extension("new");
+    fs::write(&fresh, program)?;
+    fs::set_permissions(&fresh, fs::Permissions::from_mode(0o755))?;
+    fs::rename(fresh, compiler)
+}
+
+/// Compiles, if cargo calls this program as its compiler.
+pub(crate) fn compile() -> Option<ExitCode> {
+    let arguments: Vec<OsString> = env::args_os().skip(1).collect();
+    let is_called = arguments
+        .first()
+        .is_some_and(|first| Path::new(first).file_stem().is_some_and(|name| name == "rustc"));
+    let folder = PathBuf::from(env::var_os(COMPILERS).filter(|_| is_called)?);
+    let is_good = |command: &mut Command| command.status().is_ok_and(|status| status.success());
+    let mut good = is_good(Command::new(folder.join("clippy-driver")).args(&arguments));
+    let texts: Option<Vec<String>> =
+        arguments.iter().skip(1).map(|one| one.to_str().map(str::to_owned)).collect();
+    if good
+        && let Some(documented) = texts.as_deref().and_then(documented)
+        && let Some(documents) = env::var_os(DOCUMENTS)
+    {
+        let mut rustdoc = Command::new(folder.join("rustdoc"));
+        good = is_good(rustdoc.args(documented).args(DOC_LINTS).arg("-o").arg(documents));
+    }
+    Some(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What rustdoc is told of the crate that these arguments compile; nothing if that is no library, or its tests.
+fn documented(arguments: &[String]) -> Option<Vec<String>> {
+    let (mut told, mut is_library) = (Vec::new(), false);
+    let mut rest = arguments.iter();
+    while let Some(one) = rest.next() {
+        if one == "--test" || one.starts_with("--print") {
+            return None;
+        }
+        if one == "--crate-type" {
+            is_library = matches!(rest.next()?.as_str(), "lib" | "rlib");
+            continue;
+        }
+        if let Some((_, is_told)) = WITH_VALUE.iter().find(|(name, _)| name == one) {
+            let value = rest.next()?;
+            if *is_told {
+                told.extend([one.clone(), value.clone()]);
+            }
+        } else if one.starts_with("--edition") || one.contains("=rustdoc::") || one.ends_with(".rs")
+        {
+            told.push(one.clone());
+        }
+    }
+    is_library.then_some(told)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::documented;
+
+    fn split(line: &str) -> Vec<String> {
+        line.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn rustdoc_is_told_what_the_compiler_knows_of_a_library() {
+        let line = "--crate-name a --edition=2024 a/src/lib.rs --error-format=json \
+                    --json=diagnostic-rendered-ansi --crate-type lib --emit=dep-info,metadata,link \
+                    -C embed-bitcode=no --warn=clippy::all --deny=rustdoc::broken_intra_doc_links \
+                    --cfg feature=\"x\" --check-cfg cfg(docsrs) -C metadata=1 --out-dir target/deps \
+                    -L dependency=target/deps --extern b=target/deps/libb.rmeta --cap-lints allow";
+        let told = "--crate-name a --edition=2024 a/src/lib.rs \
+                    --deny=rustdoc::broken_intra_doc_links --cfg feature=\"x\" --check-cfg cfg(docsrs) \
+                    -L dependency=target/deps --extern b=target/deps/libb.rmeta --cap-lints allow";
+        assert_eq!(documented(&split(line)), Some(split(told)));
+        for other in ["bin", "proc-macro"] {
+            let line = line.replace("--crate-type lib", &format!("--crate-type {other}"));
+            assert_eq!(documented(&split(&line)), None, "{other}");
+        }
+        assert_eq!(documented(&split(&format!("{line} --test"))), None);
+        assert_eq!(documented(&split("- --crate-name ___ --print=file-names")), None);
+    }
+}
