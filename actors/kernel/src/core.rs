@@ -6,7 +6,7 @@
 
 use std::{
     borrow::Cow,
-    collections::{BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
 };
 
 use bytes::Bytes;
@@ -70,8 +70,9 @@ pub struct Core {
     pub parked: Vec<Input>,
     /// Accepted inputs, oldest first, as many as `memory` says.
     accepted: VecDeque<Remembered>,
+    /// The event with which each of them was journaled.
     #[serde(skip)]
-    known: BTreeSet<InputId>,
+    known: BTreeMap<InputId, Seq>,
     #[serde(skip, default = "days")]
     memory: InputMemory,
 }
@@ -124,7 +125,7 @@ impl Default for Core {
             deleted_at: None,
             parked: Vec::new(),
             accepted: VecDeque::new(),
-            known: BTreeSet::new(),
+            known: BTreeMap::new(),
             memory: InputMemory::DAYS,
         }
     }
@@ -133,7 +134,13 @@ impl Default for Core {
 impl Core {
     /// Whether this input is in the journal.
     pub fn has(&self, input: InputId) -> bool {
-        self.known.contains(&input)
+        self.known.contains_key(&input)
+    }
+
+    /// Whether this input is in the journal, and was not journaled before the entity was deleted and began again.
+    pub fn has_since_deletion(&self, input: InputId) -> bool {
+        let since = |n: &Seq| self.key.is_none() || self.deleted_at.is_none_or(|at| *n > at);
+        self.known.get(&input).is_some_and(since)
     }
 
     /// The input that was journaled last: the anchor (I4).
@@ -236,12 +243,15 @@ impl Core {
     fn remember(&mut self, sealed: &Sealed, input: InputId) {
         let head = &sealed.head;
         self.accepted.push_back(Remembered { input, ts: head.ts, n: head.n });
-        self.known.insert(input);
+        self.known.insert(input, head.n);
         let InputMemory { least, age } = self.memory();
         while self.accepted.len() > least
             && self.accepted.front().is_some_and(|oldest| head.ts.since(oldest.ts) > age)
         {
-            if let Some(oldest) = self.accepted.pop_front() {
+            // One that has come again since a deletion is known by its newer event.
+            if let Some(oldest) = self.accepted.pop_front()
+                && self.known.get(&oldest.input) == Some(&oldest.n)
+            {
                 self.known.remove(&oldest.input);
             }
         }
@@ -260,7 +270,7 @@ impl Core {
     /// The same core after it was loaded from a snapshot: indexes that a snapshot leaves out are
     /// built again.
     pub(super) fn revived(self, memory: InputMemory) -> Self {
-        let known = self.accepted.iter().map(|one| one.input).collect();
+        let known = self.accepted.iter().map(|one| (one.input, one.n)).collect();
         Self { known, memory, ..self }
     }
 
