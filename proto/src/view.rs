@@ -181,7 +181,8 @@ pub struct SessionList {
     /// How many sessions this page left out, because they belong to requests that name no user.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub hidden: u64,
-    /// Whether there are more than 100,000 sessions, so that some were not looked at.
+    /// Whether some sessions were not looked at: there are more than 100,000 of them, or several 100,000 entities of other
+    /// kinds.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub partial: bool,
 }

@@ -81,7 +81,7 @@ fn beside(out: Output, all: &SessionList) {
         ));
     }
     if all.partial {
-        out.talk("there are more than 100,000 sessions; some are not in this list");
+        out.talk("there are too many sessions or other entities to look at; some sessions are not in this list");
     }
     if let Some(next) = &all.next {
         out.talk(&format!("there are more: add `--cursor {next}`"));

@@ -72,19 +72,12 @@ pub(in crate::session) struct SessionListing {
     rows: Lock<SessionRows>,
 }
 
-/// Rows by entity, each with the last event that it includes; entities of other kinds have none. A row goes if
-/// `KEPT` others were used since its last use.
+/// Rows by session, each with the last event that it includes. A row goes if `KEPT` others were used since its last
+/// use.
 #[derive(Debug, Default)]
 struct SessionRows {
-    young: HashMap<EntityId, (Digest, Seen)>,
-    old: HashMap<EntityId, (Digest, Seen)>,
-}
-
-/// A journal after its fold.
-#[derive(Clone, Debug)]
-struct Seen {
-    /// Its row, if it is a session's.
-    row: Option<SessionRow>,
+    young: HashMap<EntityId, (Digest, SessionRow)>,
+    old: HashMap<EntityId, (Digest, SessionRow)>,
 }
 
 /// Whether a page shows a row.
@@ -138,11 +131,12 @@ impl Sessions {
                 (seen, reached) = (seen + 1, Some(candidate.end.at));
                 list.hidden += candidate.hidden;
                 // One that could not be read now may be read next time.
+                let facts = row.as_ref().map(Facts::of);
                 if row.as_ref().is_none_or(|row| row.state != "corrupt") {
-                    found.push((candidate.end, Facts::of(row.as_ref())));
+                    found.push((candidate.end, facts.clone()));
                 }
-                let Some(row) = row else { continue };
-                match wanted.judge(&Facts::of(Some(&row))) {
+                let Some((row, facts)) = row.zip(facts) else { continue };
+                match wanted.judge(&facts) {
                     RowVerdict::Shown => list.sessions.push(row),
                     RowVerdict::Hidden => list.hidden += 1,
                     RowVerdict::Other => {}
@@ -162,7 +156,8 @@ impl Sessions {
     }
 
     /// The journals with an event since a time, the newest first, `most` at most, each with the time of its last
-    /// event; and whether there may be more. Those that were deleted are left out.
+    /// event; and whether there may be more. Those that were deleted are left out, and those that are known to be of
+    /// other kinds.
     pub(crate) async fn active_since(
         &self,
         since: Timestamp,
@@ -194,20 +189,15 @@ impl Sessions {
     async fn row_of(&self, end: &JournalEnd) -> Option<SessionRow> {
         let id = end.at.id;
         let kept = end.hash.and_then(|hash| self.shared.listing.rows().get(id, hash));
-        if let Some(seen) = kept {
-            return seen.row;
+        if kept.is_some() {
+            return kept;
         }
         match self.read_row(id).await {
             Ok((hash, row)) => {
-                self.shared.listing.rows().keep(id, hash, Seen { row: Some(row.clone()) });
+                self.shared.listing.rows().keep(id, hash, row.clone());
                 Some(row)
             }
-            Err(SendError::OtherKind { .. }) => {
-                if let Some(hash) = end.hash {
-                    self.shared.listing.rows().keep(id, hash, Seen { row: None });
-                }
-                None
-            }
+            Err(SendError::OtherKind { .. }) => None,
             Err(failure) => Some(super::inspect::damaged_row(id, &failure)),
         }
     }
@@ -255,7 +245,7 @@ fn title(text: &str) -> Option<String> {
 // === impl SessionQuery ===
 
 impl SessionQuery {
-    /// The journals that a page may show: all but those of other kinds.
+    /// The journals that a page may show: all but those that are known to be of other kinds.
     fn sought(&self, known: &KnownEnds) -> Sought {
         let mut sought = Sought { is_cut: known.is_cut(), ..Sought::default() };
         let (mut shown, mut last) = (0, None);
@@ -295,7 +285,7 @@ impl SessionQuery {
                 Some(state) => facts.state == *state,
                 None => facts.state != "deleted",
             };
-        match is_wanted && !facts.state.is_empty() {
+        match is_wanted {
             true if facts.is_stateless && !self.stateless => RowVerdict::Hidden,
             true => RowVerdict::Shown,
             false => RowVerdict::Other,
@@ -306,13 +296,12 @@ impl SessionQuery {
 // === impl Facts ===
 
 impl Facts {
-    /// Whether the request wants a row. An entity without a row is in no list.
-    fn of(row: Option<&SessionRow>) -> Self {
-        let key = row.and_then(|row| row.key.as_deref()?.parse::<SessionKey>().ok());
+    fn of(row: &SessionRow) -> Self {
+        let key = row.key.as_deref().and_then(|key| key.parse::<SessionKey>().ok());
         Self {
             of: key.map(|key| (key.agent, key.channel)),
-            state: row.map(|row| row.state.clone()).unwrap_or_default(),
-            is_stateless: row.is_some_and(|row| row.stateless),
+            state: row.state.clone(),
+            is_stateless: row.stateless,
         }
     }
 }
@@ -343,7 +332,7 @@ impl SessionListing {
 }
 
 impl SessionRows {
-    fn get(&mut self, id: EntityId, hash: Digest) -> Option<Seen> {
+    fn get(&mut self, id: EntityId, hash: Digest) -> Option<SessionRow> {
         if let Some((known, row)) = self.young.get(&id) {
             return (*known == hash).then(|| row.clone());
         }
@@ -355,17 +344,76 @@ impl SessionRows {
         Some(row)
     }
 
-    fn keep(&mut self, id: EntityId, hash: Digest, seen: Seen) {
+    fn keep(&mut self, id: EntityId, hash: Digest, row: SessionRow) {
         if self.young.len() >= KEPT {
             self.old = std::mem::take(&mut self.young);
         }
-        self.young.insert(id, (hash, seen));
+        self.young.insert(id, (hash, row));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use clawnode_cluster::SystemClock;
+    use clawnode_kernel::{
+        EntityKind as _,
+        counter::{Counted, Counter, CounterEvent, CounterInput},
+        written::Written,
+    };
+    use clawnode_local as local;
+    use clawnode_proto::{
+        Kind,
+        kernel::{Accepted, KernelEvent},
+    };
+
     use super::*;
+
+    /// How many journals the directory has, after it read what was written since.
+    async fn ends(sessions: &Sessions) -> Result<usize, StoreError> {
+        let journal = &*sessions.storage().journal;
+        let counted = |known: &KnownEnds| known.behind(None).count();
+        sessions.shared.listing.directory.now(journal, counted).await
+    }
+
+    fn total(total: u64) -> CounterEvent {
+        Counted { total }.into()
+    }
+
+    #[tokio::test]
+    async fn an_entity_of_another_kind_is_folded_once_at_most_and_takes_no_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::new(SystemClock));
+        let (storage, _control) = local::open(dir.path(), options).unwrap();
+        let session =
+            Written::born(&storage, Kind::SESSION, "main:cli:local:ada", 100).await.unwrap();
+        // Its last record names no kind.
+        let mut folded = Written::born(&storage, Counter::KIND, "team/one", 200).await.unwrap();
+        folded.append(200, &[total(1)]).await.unwrap();
+        let mut named = Written::born(&storage, Counter::KIND, "team/two", 300).await.unwrap();
+        let sessions = Sessions::new(storage.clone(), Arc::new(SystemClock));
+        assert_eq!(ends(&sessions).await.unwrap(), 2, "the session, and what may be one");
+        let query = SessionQuery { limit: 10, ..SessionQuery::default() };
+        for n in 2..5 {
+            let list = sessions.list(&query).await.unwrap();
+            let shown: Vec<EntityId> = list.sessions.iter().map(|row| row.id).collect();
+            assert_eq!((shown, list.next), (vec![session.id], None));
+            assert_eq!(ends(&sessions).await.unwrap(), 1, "round {n}");
+            // What they write later changes nothing.
+            folded.append(100 * n, &[total(n)]).await.unwrap();
+            named.append(100 * n, &[total(n)]).await.unwrap();
+        }
+        // An input names the kind, too, and a birth in the feed.
+        let input =
+            CounterInput::Add { by: 1 }.to("team/two", "one".parse().unwrap(), Timestamp(1));
+        let input = input.unwrap();
+        named.append::<KernelEvent>(900, &[Accepted { input }.into()]).await.unwrap();
+        Written::born(&storage, Counter::KIND, "team/three", 900).await.unwrap();
+        assert_eq!(ends(&sessions).await.unwrap(), 1);
+        let new = Sessions::new(storage, Arc::new(SystemClock));
+        assert_eq!(ends(&new).await.unwrap(), 2, "a new process");
+    }
 
     #[test]
     fn a_title_is_one_short_line_of_visible_characters() {
@@ -397,7 +445,7 @@ mod tests {
         let row = super::super::inspect::row(&entity);
         let mut rows = SessionRows::default();
         for n in 0..3 * KEPT as u128 {
-            rows.keep(EntityId::from_u128(n), Digest::ZERO, Seen { row: Some(row.clone()) });
+            rows.keep(EntityId::from_u128(n), Digest::ZERO, row.clone());
         }
         assert!(rows.young.len() + rows.old.len() <= 2 * KEPT);
         let newest = EntityId::from_u128(3 * KEPT as u128 - 1);
