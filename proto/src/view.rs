@@ -151,6 +151,13 @@ pub struct SessionRow {
     pub events: u64,
     /// When the last event was written.
     pub updated: Timestamp,
+    /// Since when it is in this state. Absent if a snapshot has taken the place of the event with which that began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// How its newest turn ended, if it failed: the outcome and the error in one line, cut after
+    /// [`crate::limits::LAST_ERROR_CHARS`] characters. Absent if the turn ended well, was cancelled, or still runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
     /// The tokens of all its turns.
     pub usage: Usage,
     /// The process that owns it, by its journal. Absent without an owner.

@@ -107,6 +107,7 @@ macro_rules! conformance {
             }
             sessions {
                 a_list_has_the_newest_first, a_list_has_what_is_wanted,
+                a_row_says_since_when_and_how_the_newest_turn_failed,
                 pages_have_each_session_once, pages_have_each_approval_once,
                 only_stateless_sessions_at_rest_are_told_to_go
             }

@@ -13,11 +13,14 @@ use std::{
 };
 
 use clawnode_cluster::StoreError;
+use clawnode_kernel::Entity;
 use clawnode_proto::{
-    AgentName, Cursor, CursorError, Digest, EntityId, SessionKey, Timestamp,
+    AgentName, Cursor, CursorError, Digest, EntityId, Sealed, SessionKey, Timestamp,
     api::Method,
     cursor::Pair,
     id::KeyPart,
+    kernel::SNAPSHOT,
+    limits::LAST_ERROR_CHARS,
     view::{SessionList, SessionRow},
     visible::is_hidden,
 };
@@ -29,6 +32,7 @@ use super::{
     inspect::state_of,
     send_error::SendError,
 };
+use crate::session::turn::{kind::Session, state::SessionState};
 
 /// Sessions that one page folds at most, to find those that it shows.
 const ROWS_MAX: usize = 5_000;
@@ -203,43 +207,70 @@ impl Sessions {
     }
 
     async fn read_row(&self, id: EntityId) -> Result<(Digest, SessionRow), SendError> {
-        let entity = self.read(id).await?;
+        let (mut state, mut since) = ("", None);
+        let after = |entity: &Entity<Session>, sealed: &Sealed| {
+            let now = state_of(entity);
+            if now != state {
+                // A snapshot at the beginning does not say how long it was so.
+                let is_known = !state.is_empty() || sealed.head.kind != SNAPSHOT;
+                since = is_known.then_some(sealed.head.ts);
+                state = now;
+            }
+        };
+        let entity = self.read_each(id, after).await?;
         let mut row = super::inspect::row(&entity);
+        row.since = since.or_else(|| rests_since(&entity));
+        row.last_error = last_error(&entity.state);
         if let Some(text) = entity.state.opening() {
             // The text of a session that is being deleted may be gone.
-            row.title = self.text(text).await.ok().and_then(|text| title(&text));
+            let text = self.text(text).await.ok();
+            row.title = text.and_then(|text| one_line(&text, TITLE));
         }
         debug_assert_eq!(row.state, state_of(&entity));
         Ok((entity.core.tail.hash, row))
     }
 }
 
-/// The first words of a text, in one line, without invisible characters.
-fn title(text: &str) -> Option<String> {
-    let mut title = String::new();
-    let mut left = TITLE;
+/// When the last turn ended of a session that has nothing to do.
+fn rests_since(entity: &Entity<Session>) -> Option<Timestamp> {
+    let last = entity.state.closed.last().filter(|_| state_of(entity) == "idle")?;
+    Some(last.clock.seen()).filter(|at| *at > Timestamp(0))
+}
+
+/// How the newest turn ended, if not well.
+fn last_error(state: &SessionState) -> Option<String> {
+    let newest = state.closed.last().filter(|_| state.open.is_empty())?;
+    let outcome = newest.outcome.as_ref()?;
+    let error = format!("{}: {}", outcome.name(), outcome.error()?.message);
+    one_line(&error, LAST_ERROR_CHARS)
+}
+
+/// The first words of a text, in one line of so many characters, without invisible ones.
+fn one_line(text: &str, most: usize) -> Option<String> {
+    let mut line = String::new();
+    let mut left = most;
     for word in text.split_whitespace() {
-        let room = left.saturating_sub(usize::from(!title.is_empty()));
+        let room = left.saturating_sub(usize::from(!line.is_empty()));
         let mut seen = word.chars().filter(|c| !is_hidden(*c)).peekable();
         if seen.peek().is_none() {
             continue;
         }
         if room == 0 {
-            title.push('…');
+            line.push('…');
             break;
         }
-        if !title.is_empty() {
-            title.push(' ');
+        if !line.is_empty() {
+            line.push(' ');
         }
-        let before = title.chars().count();
-        title.extend(seen.by_ref().take(room));
-        left = room - (title.chars().count() - before);
+        let before = line.chars().count();
+        line.extend(seen.by_ref().take(room));
+        left = room - (line.chars().count() - before);
         if seen.next().is_some() {
-            title.push('…');
+            line.push('…');
             break;
         }
     }
-    (!title.is_empty()).then_some(title)
+    (!line.is_empty()).then_some(line)
 }
 
 // === impl SessionQuery ===
@@ -427,7 +458,7 @@ mod tests {
             (&format!("{} y", "x".repeat(60)), Some(format!("{}…", "x".repeat(60)))),
             (&format!("{} yz", "x".repeat(58)), Some(format!("{} y…", "x".repeat(58)))),
         ] {
-            assert_eq!(title(text), expected, "{text:?}");
+            assert_eq!(one_line(text, TITLE), expected, "{text:?}");
         }
     }
 
@@ -441,7 +472,7 @@ mod tests {
 
     #[test]
     fn no_more_rows_are_remembered_than_there_is_room_for() {
-        let entity = clawnode_kernel::Entity::unborn(EntityId::from_u128(0));
+        let entity = Entity::unborn(EntityId::from_u128(0));
         let row = super::super::inspect::row(&entity);
         let mut rows = SessionRows::default();
         for n in 0..3 * KEPT as u128 {
