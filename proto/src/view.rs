@@ -115,6 +115,10 @@ pub struct StatusView {
     /// Turns that wait for a provider. Absent if the store does not answer in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outages: Option<u64>,
+    /// How old the oldest event is that the counts of `usage.show` do not have yet, in milliseconds; 0 if they have all.
+    /// Absent if the store does not answer in time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage_behind_ms: Option<u64>,
     /// The living processes that this node knows.
     pub nodes: Vec<NodeView>,
     /// Processes whose heartbeats stopped recently; the cluster takes them for dead.
