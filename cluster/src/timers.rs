@@ -40,13 +40,15 @@ pub trait Timers: Send + Sync + std::fmt::Debug {
     /// Removes a timer. It may still fire if it was just due.
     async fn cancel(&self, entity: EntityId, timer: TimerId) -> Result<(), StoreError>;
 
-    /// Timers of the partition that are stored and not fired, for sweeps and people.
+    /// Timers of the partition that are stored and not fired, for sweeps and people. Inputs that only
+    /// newer builds take may lack what this build does not know.
     async fn pending(&self, partition: Partition) -> Result<Vec<Timer>, StoreError>;
 
     /// Stores again the timers of the partition that were due before `before` and have not fired,
     /// so that a backend which lost track of them fires them. It checks those after `after`, at
     /// most [`OVERDUE_LOOKS`] of them if each costs a request. A timer that is set again, cancelled
-    /// or fired meanwhile stays so.
+    /// or fired meanwhile stays so. Inputs are stored as they are, also those that only newer builds
+    /// take.
     async fn restore_overdue(
         &self,
         partition: Partition,

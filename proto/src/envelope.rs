@@ -198,6 +198,12 @@ impl Input {
         Self::read(bytes, VersionRange::from(VERSIONS))
     }
 
+    /// Reads an input also if only newer readers may take it: for those who keep it or show it. It may lack what this
+    /// build does not know.
+    pub fn of_any_version(bytes: &[u8]) -> Result<Self, InputError> {
+        Self::read(bytes, VersionRange { oldest: *VERSIONS.start(), newest: u16::MAX })
+    }
+
     /// Reads an input as a process does that speaks these versions.
     pub fn read(bytes: &[u8], speaks: VersionRange) -> Result<Self, InputError> {
         let reads = speaks.newest;

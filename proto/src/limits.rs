@@ -253,6 +253,8 @@ limits! {
         /// How long the model that makes a summary may take, and how long its call waits for a budget. Then the turn
         /// goes on without one.
         SUMMARY_TIME: Duration = Duration::from_mins(1);
+        /// What a list of sessions says about how a turn failed. The rest is cut.
+        LAST_ERROR_CHARS: usize = 200, "characters";
         /// The text of one entry of a work ledger.
         LEDGER_ENTRY_CHARS: usize = 2_000, "characters";
         /// Entries of a work ledger that the state of a session keeps. Older ones are in its archives.

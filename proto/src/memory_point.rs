@@ -104,6 +104,7 @@ pub enum MemoryInput {
 grammar! {
     /// What happens to a memory. Its inputs are journaled by the kernel; an event is written where something is
     /// decided.
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
     pub enum MemoryEvent {
         /// It has a point more, which may supersede others.
         Added(PointAdded) = "memory_added", required, progress;

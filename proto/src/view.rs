@@ -115,6 +115,10 @@ pub struct StatusView {
     /// Turns that wait for a provider. Absent if the store does not answer in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outages: Option<u64>,
+    /// How old the oldest event is that the counts of `usage.show` do not have yet, in milliseconds; 0 if they have all.
+    /// Absent if the store does not answer in time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage_behind_ms: Option<u64>,
     /// The living processes that this node knows.
     pub nodes: Vec<NodeView>,
     /// Processes whose heartbeats stopped recently; the cluster takes them for dead.
@@ -151,6 +155,13 @@ pub struct SessionRow {
     pub events: u64,
     /// When the last event was written.
     pub updated: Timestamp,
+    /// Since when it is in this state. Absent if a snapshot has taken the place of the event with which that began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// How its newest turn ended, if it failed: the outcome and the error in one line, cut after
+    /// [`crate::limits::LAST_ERROR_CHARS`] characters. Absent if the turn ended well, was cancelled, or still runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
     /// The tokens of all its turns.
     pub usage: Usage,
     /// The process that owns it, by its journal. Absent without an owner.
@@ -181,7 +192,8 @@ pub struct SessionList {
     /// How many sessions this page left out, because they belong to requests that name no user.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub hidden: u64,
-    /// Whether there are more than 100,000 sessions, so that some were not looked at.
+    /// Whether some sessions were not looked at: there are more than 100,000 of them, or several 100,000 entities of other
+    /// kinds.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub partial: bool,
 }

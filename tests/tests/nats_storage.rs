@@ -10,8 +10,8 @@ use clawnode_cluster::{
 };
 use clawnode_nats::{Birth, ConnectError, NatsOptions, Replicas, connect};
 use clawnode_proto::{
-    CallId, EntityId, EventId, IdempotencyKey, Input, JobId, Kind, Partition, Position, TimerId,
-    Timestamp, TurnId, job::Job, limits, subject::Prefix, tool::EffectClass,
+    CallId, EntityId, EventId, IdempotencyKey, Input, InputId, JobId, Kind, Partition, Position,
+    TimerId, Timestamp, TurnId, codec, job::Job, limits, subject::Prefix, tool::EffectClass,
 };
 use clawnode_tests::nats::{NatsCluster, NatsServer, ServerOptions, binary};
 use serde_json::{Value, json};
@@ -400,18 +400,10 @@ async fn jobs_live_through_the_loss_of_each_leader() -> Result {
     Ok(())
 }
 
-/// A server that lost track of a timer is played by a schedule that says another time.
-#[tokio::test]
-async fn a_timer_that_the_server_does_not_fire_is_set_again() -> Result {
-    let (server, ground) = storage().await?;
+/// A server that lost track of a timer: it has a schedule that says another time.
+async fn lose(server: &NatsServer, ground: &Storage, due: u64, input: Bytes) -> Result {
+    let (prefix, lost): (Prefix, _) = ("cn".parse()?, TimerId::from_u128(1));
     let partition = entity().partition(ground.partitions);
-    let mut consumer = ground.inbox.consume(partition, 0).await?;
-    let now = SystemClock.now();
-    let far = Timestamp(now.0 + 3_600_000);
-    let far = Timer { id: TimerId::from_u128(2), due: far, input: input(2)? };
-    ground.timers.set(&far).await?;
-    let prefix: Prefix = "cn".parse()?;
-    let (lost, due) = (TimerId::from_u128(1), now.0 - 60_000);
     let mut headers = async_nats::HeaderMap::new();
     for (name, value) in [
         ("Nats-Schedule", "@at 2099-01-01T00:00:00Z".to_owned()),
@@ -424,8 +416,21 @@ async fn a_timer_that_the_server_does_not_fire_is_set_again() -> Result {
     }
     let subject = prefix.timer(partition, entity(), lost);
     let stream = async_nats::jetstream::new(async_nats::connect(server.url()).await?);
-    let bytes = input(1)?.to_bytes()?.into();
-    stream.publish_with_headers(subject, headers, bytes).await?.await?;
+    stream.publish_with_headers(subject, headers, input).await?.await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_timer_that_the_server_does_not_fire_is_set_again() -> Result {
+    let (server, ground) = storage().await?;
+    let partition = entity().partition(ground.partitions);
+    let mut consumer = ground.inbox.consume(partition, 0).await?;
+    let now = SystemClock.now();
+    let far = Timestamp(now.0 + 3_600_000);
+    let far = Timer { id: TimerId::from_u128(2), due: far, input: input(2)? };
+    ground.timers.set(&far).await?;
+    let due = now.0 - 60_000;
+    lose(&server, &ground, due, input(1)?.to_bytes()?.into()).await?;
     assert_eq!(ground.timers.pending(partition).await?.len(), 2);
 
     let look =
@@ -437,6 +442,40 @@ async fn a_timer_that_the_server_does_not_fire_is_set_again() -> Result {
     delivery.handle.ack().await?;
     assert_eq!(ground.timers.pending(partition).await?, [far]);
     assert_eq!(look(now.0).await?, Overdue::default());
+    Ok(())
+}
+
+/// What a later layout of inputs is sure to have; this build cannot read the rest.
+#[derive(serde::Serialize)]
+struct LaterInput {
+    v_min: u16,
+    id: InputId,
+    invented: bool,
+}
+
+/// The worker that looks for overdue timers may be of an older build than those who set and take them.
+#[tokio::test]
+async fn a_lost_timer_for_a_newer_build_is_set_again_as_it_was() -> Result {
+    let (server, ground) = storage().await?;
+    let partition = entity().partition(ground.partitions);
+    let mut consumer = ground.inbox.consume(partition, 0).await?;
+    let due = SystemClock.now().0 - 60_000;
+    let newer = Input { v: 99, v_min: 99, ..input(1)? };
+    let later = LaterInput { v_min: 99, id: newer.id, invented: true };
+    for (stored, is_shown) in [(newer.to_bytes()?, true), (codec::encode(&later)?, false)] {
+        lose(&server, &ground, due, stored.clone().into()).await?;
+        let pending = ground.timers.pending(partition).await?;
+        assert_eq!(pending.iter().any(|timer| timer.input == newer), is_shown, "{pending:?}");
+        let look = ground.timers.restore_overdue(partition, Timestamp(due + 1), NONE).await?;
+        assert_eq!(look, Overdue { restored: 1, next: None });
+        let delivery = next(&mut consumer).await?;
+        assert_eq!(delivery.bytes, stored);
+        delivery.handle.ack().await?;
+    }
+    // What is no input at all stays where it is.
+    lose(&server, &ground, due, Bytes::from_static(b"invented")).await?;
+    let look = ground.timers.restore_overdue(partition, Timestamp(due + 1), NONE).await?;
+    assert_eq!(look, Overdue::default());
     Ok(())
 }
 

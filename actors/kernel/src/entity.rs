@@ -33,6 +33,15 @@ impl<K: EntityKind> Entity<K> {
 
     /// Folds a journal.
     pub fn of(id: EntityId, loaded: &LoadedJournal) -> Result<Self, FoldError> {
+        Self::of_each(id, loaded, |_, _| ())
+    }
+
+    /// Folds a journal, and shows the entity after each event.
+    pub fn of_each(
+        id: EntityId,
+        loaded: &LoadedJournal,
+        mut after: impl FnMut(&Self, &Sealed),
+    ) -> Result<Self, FoldError> {
         let mut entity = Self::unborn(id);
         for_each(id, loaded, |sealed, snapshot| {
             if let Some(body) = snapshot {
@@ -45,7 +54,9 @@ impl<K: EntityKind> Entity<K> {
                 entity.state = state::<K>(&entity.core, &body.kind)
                     .map_err(|source| FoldError::body(id, sealed, source))?;
             }
-            entity.apply(sealed)
+            entity.apply(sealed)?;
+            after(&entity, sealed);
+            Ok(())
         })?;
         Ok(entity)
     }

@@ -10,8 +10,13 @@ use async_nats::{
     jetstream::message::StreamMessage,
 };
 use async_trait::async_trait;
+use bytes::Bytes;
 use clawnode_cluster::{OVERDUE_LOOKS, Overdue, StoreError, Timer, Timers};
-use clawnode_proto::{EntityId, Input, Partition, Position, TimerId, Timestamp, subject::Prefix};
+use clawnode_proto::{
+    EntityId, Input, Partition, Position, TimerId, Timestamp,
+    envelope::InputError,
+    subject::{Prefix, entity_of},
+};
 use tracing::warn;
 
 use super::{
@@ -38,6 +43,15 @@ pub(super) struct NatsTimers {
     reader: StreamReader,
 }
 
+/// A timer as the server has it. Its input may be for newer builds only, so it is kept as it is.
+#[derive(Debug)]
+struct StoredTimer {
+    entity: EntityId,
+    id: TimerId,
+    due: Timestamp,
+    input: Bytes,
+}
+
 // === impl NatsTimers ===
 
 impl NatsTimers {
@@ -48,30 +62,34 @@ impl NatsTimers {
     /// Stores a timer, under these headers beside its own.
     async fn store(
         &self,
-        timer: &Timer,
+        timer: StoredTimer,
         mut headers: HeaderMap,
     ) -> Result<Position, RequestFailure> {
-        let partition = timer.input.entity.partition(self.partitions);
+        let partition = timer.entity.partition(self.partitions);
         let due = rfc3339::format(timer.due).ok_or_else(|| {
             RequestFailure::Rejected(format!("{} ms is after the year 9999", timer.due.0))
         })?;
-        let bytes =
-            timer.input.to_bytes().map_err(|error| RequestFailure::Rejected(error.to_string()))?;
         headers.insert(NATS_SCHEDULE, format!("@at {due}"));
-        let target = self.prefix.due(partition, timer.input.entity, timer.id);
+        let target = self.prefix.due(partition, timer.entity, timer.id);
         headers.insert(NATS_SCHEDULE_TARGET, target);
         headers.insert(NATS_SCHEDULE_TTL, FIRED_TTL);
         headers.insert(NATS_ROLLUP, ROLLUP_SUBJECT);
         headers.insert(DUE, HeaderValue::from(timer.due.0));
-        let subject = self.prefix.timer(partition, timer.input.entity, timer.id);
-        self.api.publish(subject, headers, bytes.into()).await
+        let subject = self.prefix.timer(partition, timer.entity, timer.id);
+        self.api.publish(subject, headers, timer.input).await
     }
 }
 
 #[async_trait]
 impl Timers for NatsTimers {
     async fn set(&self, timer: &Timer) -> Result<(), StoreError> {
-        self.store(timer, HeaderMap::new()).await.map(drop).map_err(store_error)
+        let input = timer
+            .input
+            .to_bytes()
+            .map_err(|error| StoreError::Refused { store: STORE, detail: error.to_string() })?;
+        let (entity, input) = (timer.input.entity, input.into());
+        let stored = StoredTimer { entity, id: timer.id, due: timer.due, input };
+        self.store(stored, HeaderMap::new()).await.map(drop).map_err(store_error)
     }
 
     async fn cancel(&self, entity: EntityId, timer: TimerId) -> Result<(), StoreError> {
@@ -85,7 +103,7 @@ impl Timers for NatsTimers {
         let mut from = 1;
         while let Some(message) = self.reader.next(&filter, from).await.map_err(store_error)? {
             from = message.sequence + 1;
-            if let Some(timer) = timer(&message) {
+            if let Some(timer) = stored(&message).and_then(StoredTimer::read) {
                 timers.push(timer);
             } else {
                 warn!(subject = %message.subject, "a stored timer is not readable");
@@ -113,10 +131,10 @@ impl Timers for NatsTimers {
                 return Ok(Overdue { next: None, ..found });
             }
             found.next = Some(position);
-            let Some(overdue) = timer(&message).filter(|timer| timer.due < before) else {
+            let Some(overdue) = stored(&message).filter(|timer| timer.due < before) else {
                 continue;
             };
-            match self.store(&overdue, expecting(position)).await {
+            match self.store(overdue, expecting(position)).await {
                 Ok(stored) => {
                     found.restored += 1;
                     first_restored.get_or_insert(stored);
@@ -130,11 +148,28 @@ impl Timers for NatsTimers {
     }
 }
 
-fn timer(message: &StreamMessage) -> Option<Timer> {
+// === impl StoredTimer ===
+
+impl StoredTimer {
+    /// The timer with its input, as far as this build knows it.
+    fn read(self) -> Option<Timer> {
+        let Self { id, due, input, .. } = self;
+        let input = Input::of_any_version(&input).ok()?;
+        Some(Timer { id, due, input })
+    }
+}
+
+/// The timer that a message sets, also if its input is for newer builds only.
+fn stored(message: &StreamMessage) -> Option<StoredTimer> {
+    let entity = entity_of(&message.subject)?;
     let id = message.subject.rsplit('.').next()?.parse().ok()?;
     let due = message.headers.get(DUE)?.as_str().parse().ok()?;
-    let input = Input::from_bytes(&message.payload).ok()?;
-    Some(Timer { id, due: Timestamp(due), input })
+    match Input::from_bytes(&message.payload) {
+        Ok(input) if input.entity == entity => {}
+        Err(InputError::TooNew { .. }) => {}
+        Ok(_) | Err(_) => return None,
+    }
+    Some(StoredTimer { entity, id, due: Timestamp(due), input: message.payload.clone() })
 }
 
 fn store_error(failure: RequestFailure) -> StoreError {

@@ -11,7 +11,7 @@ use super::{
     output::{Output, Tone},
 };
 use crate::{
-    config::{Env, load, show},
+    config::{Env, load, sections, show},
     failure::{Exit, Failure},
     node::models,
 };
@@ -69,15 +69,22 @@ pub(super) fn check(
     }
     let loaded = load(&sources)?;
     let warnings = models::check(&loaded)?.warnings;
-    let document = json!({ "file": loaded.file, "ok": true, "warnings": warnings });
+    let sections = sections::of_file(&loaded);
+    let document =
+        json!({ "file": loaded.file, "ok": true, "warnings": warnings, "sections": sections });
     out.document(&document, |_| {
         let valid = match &loaded.file {
             Some(file) => format!("`{}` is valid", file.display()),
             None => "there is no configuration file; all other settings are valid".to_owned(),
         };
+        let restart: Vec<String> =
+            sections.restart.iter().map(|section| format!("`{section}`")).collect();
+        let restart = (!restart.is_empty()).then(|| {
+            format!("\na running node takes changes of {} after a restart", restart.join(", "))
+        });
         let warnings =
             warnings.iter().map(|warning| format!("\n{}", out.paint(Tone::Warn, warning)));
-        warnings.fold(valid, |text, warning| text + &warning)
+        restart.into_iter().chain(warnings).fold(valid, |text, line| text + &line)
     })?;
     Ok(Exit::Ok)
 }

@@ -81,7 +81,7 @@ fn beside(out: Output, all: &SessionList) {
         ));
     }
     if all.partial {
-        out.talk("there are more than 100,000 sessions; some are not in this list");
+        out.talk("there are too many sessions or other entities to look at; some sessions are not in this list");
     }
     if let Some(next) = &all.next {
         out.talk(&format!("there are more: add `--cursor {next}`"));
@@ -98,6 +98,8 @@ fn table(out: Output, sessions: &[SessionRow], now: Timestamp) -> String {
             "cached",
             "tokens out",
             "updated",
+            "since",
+            "last error",
             "id",
             "owner",
         ]);
@@ -126,7 +128,7 @@ fn table(out: Output, sessions: &[SessionRow], now: Timestamp) -> String {
     out.table(&head, sessions.iter().map(row))
 }
 
-fn details(session: &SessionRow) -> [String; 8] {
+fn details(session: &SessionRow) -> [String; 10] {
     // An owner that is not heard of is dead, or does not know yet that it lives.
     let node = match (&session.node, session.owner) {
         (Some(node), _) => node.to_string(),
@@ -140,6 +142,8 @@ fn details(session: &SessionRow) -> [String; 8] {
         session.usage.cached_percent().map_or_else(|| "-".to_owned(), |share| format!("{share}%")),
         session.usage.output_tokens.to_string(),
         time(session.updated),
+        session.since.map_or_else(|| "-".to_owned(), time),
+        session.last_error.clone().unwrap_or_else(|| "-".to_owned()),
         session.id.to_string(),
         session.owner.map_or_else(|| "-".to_owned(), |process| process.to_string()),
     ]
@@ -169,5 +173,13 @@ mod tests {
         What is\u{1b} this?  59s  idle   3      default:cli:local:ada
         -                    -    idle   3      default:cli:local:ada
         ");
+        let error = "stopped: the turn was stopped: by ada";
+        let failed = SessionRow {
+            since: Some(Timestamp(60_000)),
+            last_error: Some(error.to_owned()),
+            ..row(None, 0)
+        };
+        let wide = table(Output::new(false, true, &Env::default()), &[failed], Timestamp(0));
+        assert!(wide.contains(&format!("{}  {error}", time(Timestamp(60_000)))), "{wide}");
     }
 }

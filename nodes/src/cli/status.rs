@@ -37,6 +37,9 @@ fn human(out: Output, view: &StatusView, address: &str) -> String {
         ("quarantined", quarantined(view)),
     ];
     facts.extend(view.bus.as_ref().map(|bus| ("bus", bus_line(out, bus))));
+    if out.wide {
+        facts.push(("usage", usage(view.usage_behind_ms)));
+    }
     let mut text = String::new();
     for (name, value) in facts {
         add(&mut text, &format!("{name:<12} {value}"));
@@ -96,6 +99,15 @@ fn turns(view: &StatusView) -> String {
         format!("; {} {verb} for a provider: `clawnode providers`", count(turns, "turn"))
     });
     format!("{} running; {waiting}{}", view.running, down.unwrap_or_default())
+}
+
+/// How far the counts of model calls are behind the journals.
+fn usage(behind_ms: Option<u64>) -> String {
+    match behind_ms {
+        Some(0) => "all model calls are counted".to_owned(),
+        Some(behind) => format!("the counts are {} behind", span(behind)),
+        None => "the storage backend did not say in time how far the counts are".to_owned(),
+    }
 }
 
 fn quarantined(view: &StatusView) -> String {
@@ -197,6 +209,10 @@ mod tests {
         // Whose name lives is no news.
         assert!(text.contains("dead 2m5s: no heartbeat") && !text.contains("dead 9s"), "{text}");
         let wide = human(Output::new(false, true, &Env::default()), &status, "");
+        assert!(!text.contains("usage  ") && wide.contains("usage        the storage"), "{wide}");
+        let behind = StatusView { usage_behind_ms: Some(2_000), ..status.clone() };
+        let wide_behind = human(Output::new(false, true, &Env::default()), &behind, "");
+        assert!(wide_behind.contains("usage        the counts are 2s behind\n"), "{wide_behind}");
         assert!(wide.contains("dead 9s: no heartbeat; another process has its name"), "{wide}");
     }
 }

@@ -30,6 +30,7 @@ pub mod qdrant;
 pub mod rules;
 pub mod schema_source;
 pub mod secret;
+pub mod sections;
 pub mod show;
 pub mod skills;
 pub mod tools;

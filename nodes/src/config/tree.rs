@@ -115,9 +115,24 @@ impl ConfigNode {
         }
     }
 
+    /// Whether a file sets it, or something below it.
+    pub fn is_of_file(&self) -> bool {
+        match &self.value {
+            Value::Table(table) => table.values().any(TableEntry::is_of_file),
+            _ => matches!(self.origin, ValueOrigin::File { .. }),
+        }
+    }
+
     /// Where the value at `path` was set.
     pub fn origin_of(&self, path: &[&str]) -> ValueOrigin {
         self.find(path).map_or(ValueOrigin::Default, |node| node.origin.clone())
+    }
+}
+
+impl TableEntry {
+    /// Whether a file has its key, or sets something below it.
+    pub fn is_of_file(&self) -> bool {
+        matches!(self.key, ValueOrigin::File { .. }) || self.node.is_of_file()
     }
 }
 

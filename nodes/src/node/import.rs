@@ -19,6 +19,7 @@ use clawnode_local as local;
 use clawnode_local::Moved;
 use clawnode_proto::{
     EntityId, ErrorChain, Kind, Position,
+    envelope::VERSIONS,
     job::{Job, JobState},
     limits::JOB_CLOSED_TTL,
     offline::{ImportRefusal, ImportView},
@@ -204,6 +205,16 @@ async fn timers(import: &Import, view: &mut ImportView) -> Result<(), StartError
     for partition in source.all_partitions() {
         let pending = source.timers.pending(partition).await.map_err(|error| unread(&error))?;
         for timer in pending {
+            // To set it would leave out what this build does not know of its input.
+            if timer.input.v_min > *VERSIONS.end() {
+                let (what, needs) =
+                    (format!("a timer of {}", timer.input.entity), timer.input.v_min);
+                let why = format!(
+                    "its input needs a build that reads version {needs}; import with that build"
+                );
+                view.refused.push(ImportRefusal { what, why });
+                continue;
+            }
             patiently(|| target.set(&timer)).await.map_err(|error| unreached(&error))?;
             view.timers += 1;
         }

@@ -86,4 +86,20 @@ mod tests {
             assert_eq!(other, None, "`{name}` is an event of `{kind}` too");
         }
     }
+
+    /// The test that makes the page names the kinds itself (`tests/reference/events.rs`).
+    #[test]
+    fn the_reference_has_the_events_of_every_kind() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/events.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let mut shown: Vec<&str> = page
+            .lines()
+            .filter_map(|line| line.strip_prefix("#### `")?.strip_suffix('`'))
+            .collect();
+        let own = events().into_iter().map(|(event, _)| event);
+        let mut expected: Vec<&str> = KernelEvent::KINDS.iter().copied().chain(own).collect();
+        shown.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(shown, expected);
+    }
 }

@@ -160,14 +160,14 @@ impl Overview {
     /// Answers `status`.
     pub async fn status(&self) -> StatusView {
         let storage = self.storage();
-        let (sessions, approvals, outages, bus, found, of_ground, uncounted) = tokio::join!(
+        let (sessions, approvals, outages, bus, found, of_ground, usage_behind_ms) = tokio::join!(
             self.count(),
             self.approvals(),
             self.outages(),
             storage.health.bus(),
             self.looked.get(self.sessions.entities()),
             storage.health.warnings(),
-            usage::behind(&self.sessions)
+            usage::behind_ms(&self.sessions)
         );
         let nodes = self.alive();
         let mut warnings: Vec<WarningView> = of_ground
@@ -189,7 +189,7 @@ impl Overview {
         warnings.extend(self.node.members.peek(|members| version_check::warnings(&own, members)));
         warnings.extend(observe::config_differs(&nodes));
         warnings.extend(observe::spending_differs(&nodes));
-        warnings.extend(uncounted);
+        warnings.extend(usage::warning(usage_behind_ms));
         warnings.extend(self.node.members.peek(observe::clocks_apart));
         if found.is_partial() {
             warnings.push(WarningView {
@@ -217,6 +217,7 @@ impl Overview {
             running: nodes.iter().map(|node| node.load.turns_running).sum(),
             approvals,
             outages,
+            usage_behind_ms,
             sessions: sessions.unwrap_or_else(|_| self.counted.load(Ordering::Relaxed)),
             nodes: nodes.into_iter().map(views::node).collect(),
             dead: self.dead(),

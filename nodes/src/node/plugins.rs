@@ -1,6 +1,6 @@
 //! The plugins of this node, in a build that has the engine for them and in one that has not.
 
-use std::sync::Arc;
+use std::{fs, sync::Arc, time::SystemTime};
 
 use clawnode_cluster::Bucket;
 use clawnode_executors::plugin::PluginName;
@@ -13,6 +13,8 @@ use tracing::warn;
 
 use crate::config::Config;
 
+/// The ending of a manifest, which is beside its component.
+const MANIFEST: &str = "toml";
 /// Where compiled plugins are kept, in the data directory.
 #[cfg(feature = "wasm")]
 const COMPILED: &str = "plugins";
@@ -135,6 +137,15 @@ impl NodePlugins {
         #[cfg(feature = "wasm")]
         self.loaded.sweep();
     }
+}
+
+/// When the files of the configured plugins were changed: components, and their manifests beside them.
+pub fn changed_at(config: &Config) -> Vec<Option<SystemTime>> {
+    let files = config.plugins.iter().flat_map(|plugin| {
+        let component = plugin.path.clone();
+        [component.with_extension(MANIFEST), component]
+    });
+    files.map(|path| fs::metadata(path).and_then(|about| about.modified()).ok()).collect()
 }
 
 fn names(config: &Config) -> Arc<[PluginName]> {

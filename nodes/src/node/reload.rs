@@ -3,7 +3,6 @@
 //! All else is read once: what changes in the file waits for a restart, and `status` says so.
 
 use std::{
-    collections::BTreeSet,
     sync::{Arc, RwLock},
     time::{Duration, SystemTime},
 };
@@ -19,7 +18,6 @@ use clawnode_proto::{
     view::WarningView,
 };
 use clawnode_tool::skill::SkillShelf;
-use serde_json::{Map, Value};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -28,21 +26,18 @@ use super::{
     current_models::CurrentModels,
     hooks,
     models::{AnsweringParts, answering},
-    plugins::NodePlugins,
+    plugins::{self, NodePlugins},
     skills,
     status::NodeStatus,
 };
-use crate::config::{AgentSection, Config, LoadedConfig, schema_source::SchemaSource};
+use crate::config::{AgentSection, Config, LoadedConfig, schema_source::SchemaSource, sections};
 
 /// How often the configuration's files are looked at for changes.
 const RELOAD_EVERY: Duration = Duration::from_secs(2);
-/// Sections of the file that a running node reads again.
-const READ_AGAIN: [&str; 8] =
-    ["agents", "providers", "models", "prices", "embeddings", "budgets", "bindings", "skills"];
 /// The section that waits if hooks were added, removed or marked otherwise.
 const HOOKS: &str = "hooks";
-/// What it reads again of the section `tools`.
-const READ_AGAIN_OF_TOOLS: [&str; 2] = ["timeouts", "run_command"];
+/// The section that waits if the file of a plugin was replaced.
+const PLUGINS: &str = "plugins";
 /// Nodes that are named in warnings.
 const NODES_TOLD: usize = 8;
 
@@ -67,6 +62,13 @@ pub struct Reloaded {
     pub budgets: HolderHandle,
 }
 
+/// What a node began with and does not read again.
+struct StartedWith {
+    config: Config,
+    /// When the files of its plugins were changed.
+    plugin_files: Vec<Option<SystemTime>>,
+}
+
 impl Reloaded {
     /// Reads the configuration again when one of its files has changed, or something was approved.
     /// If it cannot read a file, it reports that and keeps the old settings; `node_status` tells others the
@@ -80,7 +82,7 @@ async fn follow(reloaded: Reloaded, loaded: LoadedConfig, node_status: &NodeStat
     let Reloaded { agents, routes, models, mut pins, plugins, hooks, skills: shelf, budgets } =
         reloaded;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let started = sections(&loaded.config);
+    let started = StartedWith::now(&loaded);
     let mut current = loaded;
     let mut seen = changed_at(&current);
     loop {
@@ -103,7 +105,7 @@ async fn follow(reloaded: Reloaded, loaded: LoadedConfig, node_status: &NodeStat
                 continue;
             }
         };
-        let hooks_wait = hooks::differ(&again, &hooks);
+        let waits = started.waiting(&again, &hooks);
         let (plugins, hooks, circuits) = (plugins.clone(), hooks.clone(), models.circuits());
         let parts = AnsweringParts { plugins, hooks, skills: skills::read(&again) };
         match answering(&again.config, again.env(), &clock, parts, &circuits).await {
@@ -120,10 +122,6 @@ async fn follow(reloaded: Reloaded, loaded: LoadedConfig, node_status: &NodeStat
                 }
                 *routes.write().unwrap_or_else(std::sync::PoisonError::into_inner) =
                     answering.routes;
-                let mut waits = changed(&started, &sections(&again.config));
-                if hooks_wait && !waits.iter().any(|name| name == HOOKS) {
-                    waits.push(HOOKS.to_owned());
-                }
                 if !waits.is_empty() && waits != node_status.file().waits {
                     info!(sections = waits.join(", "), "changes wait for a restart of this node");
                 }
@@ -145,21 +143,27 @@ fn cut(text: &str) -> String {
     text.chars().take(FILE_PROBLEM_CHARS).collect()
 }
 
-/// What a running node does not read again, by section. A secret is shown as `[redacted]` in it, so a new
-/// one is not told from the old one.
-fn sections(config: &Config) -> Map<String, Value> {
-    let Ok(Value::Object(mut sections)) = serde_json::to_value(config) else { return Map::new() };
-    sections.retain(|name, _| !READ_AGAIN.contains(&name.as_str()));
-    if let Some(tools) = sections.get_mut("tools").and_then(Value::as_object_mut) {
-        tools.retain(|name, _| !READ_AGAIN_OF_TOOLS.contains(&name.as_str()));
-    }
-    sections
-}
+// === impl StartedWith ===
 
-/// The sections that differ, in order of their names.
-fn changed(before: &Map<String, Value>, after: &Map<String, Value>) -> Vec<String> {
-    let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
-    names.into_iter().filter(|name| before.get(*name) != after.get(*name)).cloned().collect()
+impl StartedWith {
+    fn now(loaded: &LoadedConfig) -> Self {
+        let plugin_files = plugins::changed_at(&loaded.config);
+        Self { config: loaded.config.clone(), plugin_files }
+    }
+
+    /// The sections whose changes wait for a restart, in order of their names.
+    fn waiting(&self, again: &LoadedConfig, hooks: &Hooks) -> Vec<String> {
+        let mut waits = sections::waiting(&self.config, &again.config);
+        if hooks::differ(again, hooks) {
+            waits.push(HOOKS.to_owned());
+        }
+        if plugins::changed_at(&again.config) != self.plugin_files {
+            waits.push(PLUGINS.to_owned());
+        }
+        waits.sort();
+        waits.dedup();
+        waits
+    }
 }
 
 /// What is said of nodes that do not work with all that their configuration files say.
@@ -193,7 +197,8 @@ fn changed_at(loaded: &LoadedConfig) -> Vec<Option<SystemTime>> {
     let file = loaded.own_file();
     let files = file.into_iter().chain(souls).chain(schemas).chain(skills::files(loaded));
     let changed = |path| std::fs::metadata(path).and_then(|about| about.modified()).ok();
-    files.map(changed).chain(hooks::changed_at(loaded)).collect()
+    let of_plugins = plugins::changed_at(&loaded.config);
+    files.map(changed).chain(hooks::changed_at(loaded)).chain(of_plugins).collect()
 }
 
 #[cfg(test)]
@@ -236,27 +241,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_read_again_is_named() {
+    fn a_replaced_file_of_a_plugin_waits_for_a_restart() {
         let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("config.toml");
-        let read = |text: &str| {
-            std::fs::write(&file, text).unwrap();
-            let env = Env::from([("HOME", dir.path().to_str().unwrap())]);
-            let sources = Sources { env, file: Some(file.clone()), flags: Vec::new() };
-            sections(&load(&sources).unwrap().config)
-        };
-        let before = read("");
-        let now = read(
-            "[agents.default]\nmodel = \"demo/demo\"\n[models.\"demo/*\"]\ntools = false\n[budgets.cluster]\nusd_per_day = \"1\"\n[tools.timeouts]\ncalculate = \"5s\"\n\
-             [tools.run_command]\nread_only = [\"git status\"]\n",
-        );
-        assert_eq!(changed(&before, &now), [""; 0], "all of it is read again");
-        let now = read(
-            "[session]\nkeep_stateless = \"2d\"\n[tools]\nmax_jobs = 3\n\
-             [[mcp_servers]]\nname = \"x\"\ncommand = \"y\"\n[workspace]\nroot = \"w\"\n",
-        );
-        assert_eq!(changed(&before, &now), ["mcp_servers", "session", "tools", "workspace"]);
-        assert_eq!(changed(&now, &before), changed(&before, &now), "also what is taken away");
+        let env = Env::from([("HOME", dir.path().to_str().unwrap())]);
+        let config = dir.path().join("config.toml");
+        std::fs::write(&config, "[[plugins]]\nname = \"p\"\npath = \"p.wasm\"\n").unwrap();
+        let loaded = load(&Sources { env, file: Some(config), flags: Vec::new() }).unwrap();
+        let hooks = hooks::open(&loaded).unwrap();
+        for file in ["p.wasm", "p.toml"] {
+            let (started, before) = (StartedWith::now(&loaded), changed_at(&loaded));
+            assert_eq!(started.waiting(&loaded, &hooks), [""; 0], "{file}");
+            std::fs::write(dir.path().join(file), "").unwrap();
+            assert_ne!(changed_at(&loaded), before, "{file}");
+            assert_eq!(started.waiting(&loaded, &hooks), ["plugins"], "{file}");
+        }
     }
 
     #[test]

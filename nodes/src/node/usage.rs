@@ -27,11 +27,16 @@ pub async fn begin(
     supervisor.adopt_task("worker.usage", count).await
 }
 
+/// How far the counts are behind, in milliseconds, if the store answers in time.
+pub(super) async fn behind_ms(sessions: &Sessions) -> Option<u64> {
+    let behind = usage::behind(sessions.storage(), sessions.now());
+    timeout(ANSWER, behind).await.ok()?.ok()
+}
+
 /// Warns if model calls have not been counted for a while. A store that does not answer is another
 /// warning's.
-pub(super) async fn behind(sessions: &Sessions) -> Option<WarningView> {
-    let behind = usage::behind(sessions.storage(), sessions.now());
-    let behind = Duration::from_millis(timeout(ANSWER, behind).await.ok()?.ok()?);
+pub(super) fn warning(behind_ms: Option<u64>) -> Option<WarningView> {
+    let behind = Duration::from_millis(behind_ms?);
     (behind > BEHIND).then(|| WarningView {
         name: "usage.behind".to_owned(),
         message: format!("model calls of the last {} s are not counted yet", behind.as_secs()),

@@ -102,7 +102,12 @@ async fn a_good_file_is_told_to_be_one() {
     let home = Home::new();
     let path = home.write("config.toml", "[session]\nsnapshot_every = 1\n");
     let ended = home.run(&["config", "check", &path]).await;
-    assert_eq!((ended.code, ended.out.as_str()), (0, "`[home]/config.toml` is valid\n"));
+    let waits = "a running node takes changes of `session` after a restart\n";
+    let expected = format!("`[home]/config.toml` is valid\n{waits}");
+    assert_eq!((ended.code, ended.out), (0, expected));
+    let path = home.write("agents.toml", "[agents.default]\nstep_limit = 3\n");
+    let ended = home.run(&["config", "check", &path]).await;
+    assert_eq!((ended.code, ended.out.as_str()), (0, "`[home]/agents.toml` is valid\n"));
     let ended = home.run(&["config", "check"]).await;
     assert_eq!(ended.code, 0, "no file is fine");
 }

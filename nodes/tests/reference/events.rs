@@ -1,9 +1,11 @@
 //! `events.md`: the events of turns, of journals and of the cluster.
 
 use clawnode_proto::{
+    budget::BudgetEvent,
     event::Grammar,
     feed::{ClusterEvent, EventBody},
     kernel::KernelEvent,
+    memory_point::MemoryEvent,
     session::SessionEvent,
     turn::TurnBody,
 };
@@ -16,7 +18,7 @@ const TURNS: &str = "\
 `chat.send` and `sessions.resume` stream these events over `/ws`, as `event`, `data` and `cursor`. Server-sent events
 carry the same, with the cursor as `id`. Ignore events and fields that you do not know.";
 const JOURNALS: &str = "\
-`clawnode journal show` and `journal.show` print the events of a session's journal. Each has `n` (its number), `ts`
+`clawnode journal show` and `journal.show` print the events of a journal. Each has `n` (its number), `ts`
 (milliseconds since 1970), `kind` and these fields. A field that has nothing to say is left out.";
 const KERNEL: &str = "These events are the same for every kind of entity.";
 const CLUSTER: &str = "\
@@ -27,10 +29,12 @@ and none has the content of a conversation. Each has these fields:";
 fn reference_of_events() {
     let text = format!(
         "## Turns\n\n{TURNS}\n\n{}## Journals\n\n{JOURNALS}\n\n### Entities\n\n{KERNEL}\n\n{}### Sessions\n\n{}\
-         ## The event feed\n\n{CLUSTER}\n\n{}{}",
+         ### Accounts\n\n{}### Memories\n\n{}## The event feed\n\n{CLUSTER}\n\n{}{}",
         turns(),
         journal::<KernelEvent>(),
         journal::<SessionEvent>(),
+        journal::<BudgetEvent>(),
+        journal::<MemoryEvent>(),
         fields::<ClusterEvent>(),
         feed(),
     );

@@ -8,6 +8,7 @@ use crate::{grammar, id::ProcessId};
 grammar! {
     /// What happens to an account. Its inputs are journaled by the kernel; an event is written where
     /// something is decided.
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
     pub enum BudgetEvent {
         /// Its limits were set.
         Set(BudgetSet) = "budget_set", required, progress;

@@ -243,6 +243,9 @@ pub async fn journals_of_all_kinds_are_looked_at(ground: &dyn Ground) -> Result 
     same("its head", row.head, Some(counter.tail.hash))?;
     // What contradicts the kind is found by who knows it.
     counter.append::<CounterEvent>(300, &[Counted { total: 6 }.into()]).await?;
+    let list = sessions.list(&SessionQuery { limit: 10, ..SessionQuery::default() }).await?;
+    let shown = list.sessions.iter().map(|row| row.id).collect();
+    same("sessions, after the counter has grown", shown, vec![session.id])?;
     let problem = |row: &clawnode_proto::view::VerifyRow| row.problem.clone().unwrap_or_default();
     let row = all.verify(Some(id)).await?.journals.remove(0);
     holds(&problem(&row), problem(&row).contains("it says 6 and is 5"))?;

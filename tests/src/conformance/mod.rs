@@ -92,7 +92,8 @@ macro_rules! conformance {
             timers {
                 a_due_timer_arrives_in_the_inbox, a_timer_waits_until_it_is_due,
                 a_timer_is_replaced, a_cancelled_timer_does_not_fire, timers_fire_in_any_number,
-                what_is_not_overdue_is_left_alone
+                what_is_not_overdue_is_left_alone,
+                a_timer_for_a_newer_build_is_found_and_set_again
             }
             blobs {
                 content_is_found_by_its_digest, storing_again_is_harmless, a_deleted_blob_is_gone,
@@ -106,6 +107,7 @@ macro_rules! conformance {
             }
             sessions {
                 a_list_has_the_newest_first, a_list_has_what_is_wanted,
+                a_row_says_since_when_and_how_the_newest_turn_failed,
                 pages_have_each_session_once, pages_have_each_approval_once,
                 only_stateless_sessions_at_rest_are_told_to_go
             }

@@ -15,6 +15,7 @@ use clawnode_kernel::written::Written;
 use clawnode_proto::{
     CallId, Digest, Input, Kind, Position, Timestamp, TurnId,
     kernel::{Accepted, KernelEvent, Snapshot, SnapshotState},
+    limits::LAST_ERROR_CHARS,
     policy::{Action, Approval},
     session::{SessionEvent, SessionInput, TurnDone, TurnOutcome, UserMessage},
     stateless::Once,
@@ -154,6 +155,33 @@ pub async fn a_list_has_what_is_wanted(ground: &dyn Ground) -> Result {
     let next = first.next.ok_or("there are more")?;
     let second = sessions.list(&SessionQuery { after: Some((&next).try_into()?), ..a_row }).await?;
     same("the second of an agent", peers(&second), vec!["ada"])
+}
+
+pub async fn a_row_says_since_when_and_how_the_newest_turn_failed(ground: &dyn Ground) -> Result {
+    let storage = ground.fresh().await?;
+    let key = "default:cli:local:ada";
+    let mut written = born(&storage, key, 100).await?;
+    let sessions = sessions_of(&storage);
+    let row = async || -> Result<(String, Option<u64>, Option<String>)> {
+        let row = sessions.list(&page()).await?.sessions.pop().ok_or("a row")?;
+        Ok((row.state, row.since.map(|at| at.0), row.last_error))
+    };
+    same("it is born", row().await?, ("idle".to_owned(), Some(100), None))?;
+    let said = SessionInput::UserMessage(UserMessage::text("hello"));
+    let input = Input::new(Kind::SESSION, key, "k".parse()?, Timestamp(200), &said)?;
+    let turn = TurnId::from(input.id);
+    written.append::<KernelEvent>(200, &[Accepted { input }.into()]).await?;
+    same("its turn runs", row().await?, ("running".to_owned(), Some(200), None))?;
+    let detail = format!("by\u{1b} ada\nfor good {}", "x".repeat(LAST_ERROR_CHARS));
+    let outcome = TurnOutcome::Stopped { detail };
+    written.append::<SessionEvent>(300, &[TurnDone { turn, outcome }.into()]).await?;
+    let (state, since, error) = row().await?;
+    same("it rests", (state, since), ("idle".to_owned(), Some(300)))?;
+    let error = error.ok_or("an error")?;
+    let begin = "stopped: the turn was stopped: by ada for good xx";
+    holds(&error, error.starts_with(begin) && error.chars().count() == LAST_ERROR_CHARS + 1)?;
+    hears(&mut written, "again", 400).await?;
+    same("the next one runs", row().await?, ("running".to_owned(), Some(400), None))
 }
 
 /// The entries of all pages: nothing twice, and all that was there `throughout`.

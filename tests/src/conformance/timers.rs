@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use clawnode_cluster::{Overdue, Storage, Timer};
-use clawnode_proto::{Partition, Position, TimerId, Timestamp};
+use clawnode_proto::{Input, Partition, Position, TimerId, Timestamp};
 
 use super::{
     Ground, Result,
@@ -122,6 +122,21 @@ pub async fn what_is_not_overdue_is_left_alone(ground: &dyn Ground) -> Result {
     storage.timers.cancel(entity("one"), far.id).await?;
     let look = storage.timers.restore_overdue(partition, later, Position(0)).await?;
     same("what is cancelled stays so", look, Overdue::default())
+}
+
+/// A process of an older build looks after all timers of a partition, also those of inputs that it cannot take.
+pub async fn a_timer_for_a_newer_build_is_found_and_set_again(ground: &dyn Ground) -> Result {
+    let storage = ground.fresh().await?;
+    let far = timer(1, Timestamp(ground.now().0 + FAR), "far")?;
+    let input = Input { v: 99, v_min: 99, ..far.input };
+    let far = Timer { input, ..far };
+    storage.timers.set(&far).await?;
+    let partition = partition(&storage);
+    same("it is pending", storage.timers.pending(partition).await?, vec![far.clone()])?;
+    let later = Timestamp(far.due.0 + 1);
+    let look = storage.timers.restore_overdue(partition, later, Position(0)).await?;
+    same("it is stored again", look, Overdue { restored: 1, next: None })?;
+    same("as it was", storage.timers.pending(partition).await?, vec![far])
 }
 
 fn partition(ground: &Storage) -> Partition {

@@ -9,6 +9,34 @@ use super::{
 
 /// Where invariants are written down.
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
+/// The most lines that it may have, so that a new reader gets through it.
+const ARCHITECTURE_LINES: usize = 400;
+
+pub(super) const ARCHITECTURE_IS_SHORT: Check = Check {
+    name: "ARCHITECTURE.md is short",
+    run: |tree| {
+        let mut findings = Findings::default();
+        if let Some(file) = tree.get(ARCHITECTURE) {
+            findings.scanned += 1;
+            let lines = file.text.lines().count();
+            if lines > ARCHITECTURE_LINES {
+                let text = "move details to docs/internals";
+                findings.found.push(format!("{ARCHITECTURE}: {lines} lines; {text}"));
+            }
+        }
+        findings
+    },
+    bad: &[(ARCHITECTURE, TOO_LONG)],
+};
+
+/// More lines than the document may have.
+const TOO_LONG: &str = {
+    const NEW_LINES: [u8; ARCHITECTURE_LINES + 1] = [b'\n'; ARCHITECTURE_LINES + 1];
+    match std::str::from_utf8(&NEW_LINES) {
+        Ok(text) => text,
+        Err(_) => "",
+    }
+};
 
 pub(super) const ONE_TITLE_EACH: Check = Check {
     name: "a document has one title, first of all",
@@ -40,8 +68,7 @@ pub(super) const LINKS_LEAD_SOMEWHERE: Check = Check {
                     }
                     findings.scanned += 1;
                     let path = linked(folder, target);
-                    let there = tree.files.iter().any(|other| other.path.starts_with(&path));
-                    if !there {
+                    if !is_there(tree, &path) {
                         findings.found.push(format!("{}:{number}: `{target}`", file.path));
                     }
                 }
@@ -52,12 +79,24 @@ pub(super) const LINKS_LEAD_SOMEWHERE: Check = Check {
     bad: &[("A.md", "# A\n\n[b](b.md)\n"), ("a/B.md", "# B\n\n[c](../c.md)\n")],
 };
 
+/// Whether this is a file, or a folder with files.
+fn is_there(tree: &Tree, path: &str) -> bool {
+    let is_in = |file: &File| {
+        path.is_empty()
+            || file
+                .path
+                .strip_prefix(path)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    tree.files.iter().any(is_in)
+}
+
 /// What a link in this folder leads to, from the root of the repository.
 fn linked(folder: &str, target: &str) -> String {
     let mut path: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in target.split('/') {
         match part {
-            "." => {}
+            "" | "." => {}
             ".." => drop(path.pop()),
             part => path.push(part),
         }
@@ -145,4 +184,32 @@ fn prose(file: &File) -> impl Iterator<Item = (usize, &str)> {
         fenced ^= fence;
         !fenced && !fence
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_names_a_file_or_a_folder_whole() {
+        let pages = [("docs/a/page.md", "# Page\n"), ("docs/a/other.rs", "//! Other.\n")];
+        for (link, leads) in [
+            ("docs/a/page.md", true),
+            ("docs/a/page.md#part", true),
+            ("./docs/../docs/a/page.md", true),
+            ("docs/a", true),
+            ("docs/a/", true),
+            ("docs/a/page.m", false),
+            ("docs/a/page", false),
+            ("docs/a/p", false),
+            ("doc", false),
+            ("docs/a/page.md/more", false),
+        ] {
+            let text = format!("# Start\n\nSee [a page]({link}).\n");
+            let mut tree = Tree::of(&pages);
+            tree.files.push(File { path: "START.md".to_owned(), text });
+            let findings = (LINKS_LEAD_SOMEWHERE.run)(&tree);
+            assert_eq!(findings.found.is_empty(), leads, "{link}: {findings:?}");
+        }
+    }
 }

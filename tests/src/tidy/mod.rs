@@ -67,6 +67,7 @@ pub const CHECKS: &[Check] = &[
     variables::VARIABLES_SAY_WHAT_THEY_HOLD,
     words::THEY_BECOME_FEWER,
     comments::COMMENTS_SAY_MORE_THAN_NAMES,
+    docs::ARCHITECTURE_IS_SHORT,
     docs::ONE_TITLE_EACH,
     docs::LINKS_LEAD_SOMEWHERE,
     docs::INVARIANTS_ARE_WRITTEN_DOWN,

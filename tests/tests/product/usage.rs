@@ -1,6 +1,6 @@
 //! What model calls used, as people are shown it, beside what the journals say.
 
-use clawnode_proto::{llm::Usage, usage::UsageView};
+use clawnode_proto::{llm::Usage, usage::UsageView, view::StatusView};
 use clawnode_tests::{
     model::{Act, ModelServer, Reply, Script, Setup, Step, WireName},
     nats::{NatsServer, ServerOptions},
@@ -51,6 +51,8 @@ async fn every_call_is_counted_once(home: &Home, server: &ModelServer) -> Outcom
         view.rows.iter().map(|row| (row.name.as_str(), row.calls.done)).collect();
     assert_eq!(rows, [("test:a:ada", 2), ("test:a:bob", 1)]);
     assert_eq!(view.total.usage, journaled(&client, &["ada", "bob"]).await?.0);
+    let all = |status: &StatusView| status.usage_behind_ms == Some(0);
+    let _: StatusView = client.call_when("status", json!({}), all).await?;
 
     let begun = client.send(&Message::new("bob", "d")).await?;
     server.asked(4).await;

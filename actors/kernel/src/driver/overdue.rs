@@ -24,12 +24,18 @@ pub(super) async fn restore_overdue(
     placed: Placed,
 ) {
     let mut walks: BTreeMap<Partition, Position> = BTreeMap::new();
-    let mut failed = String::new();
+    let mut reason = String::new();
+    let mut failed_at: Option<Partition> = None;
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         let before = Timestamp(clock.now().0.saturating_sub(OVERDUE_MS));
-        let firsts: Vec<Partition> = placed.peek(|placed| placed.firsts().collect());
+        let mut firsts: Vec<Partition> = placed.peek(|placed| placed.firsts().collect());
         walks.retain(|partition, _| firsts.contains(partition));
+        // A failure ends a look, because the store may be away. The next look begins behind it, so a partition
+        // that always fails keeps no other one from its turn.
+        let begin = failed_at.map_or(0, |at| firsts.partition_point(|partition| *partition <= at));
+        firsts.rotate_left(begin);
+        let mut failure = None;
         for partition in firsts {
             let after = walks.remove(&partition).unwrap_or(Position(0));
             match timers.restore_overdue(partition, before, after).await {
@@ -38,21 +44,28 @@ pub(super) async fn restore_overdue(
                     if found.restored > 0 {
                         warn!(%partition, timers = found.restored, "overdue timers are set again");
                     }
-                    if !failed.is_empty() {
-                        failed.clear();
-                        info!("overdue timers are found again");
-                    }
                 }
                 Err(error) => {
-                    // Once for each reason: it is tried again each minute.
-                    let reason = error.to_string();
-                    if reason != failed {
-                        warn!(%partition, %error, "cannot look for overdue timers");
-                        failed = reason;
-                    }
+                    failure = Some((partition, error));
                     break;
                 }
             }
+        }
+        failed_at = failure.as_ref().map(|(partition, _)| *partition);
+        match failure {
+            Some((partition, error)) => {
+                // Once for each reason: it is tried again each minute.
+                let text = error.to_string();
+                if text != reason {
+                    warn!(%partition, %error, "cannot look for overdue timers");
+                    reason = text;
+                }
+            }
+            None if !reason.is_empty() => {
+                reason.clear();
+                info!("overdue timers are found again");
+            }
+            None => {}
         }
     }
 }
@@ -111,11 +124,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_worker_walks_through_the_partitions_that_it_serves_first() {
-        let (tell, mut asked) = mpsc::channel(8);
+        let (tell, mut asked) = mpsc::channel(16);
         let part = Overdue { restored: 3, next: Some(Position(7)) };
-        let down = StoreError::Refused { store: "timers", detail: "no".to_owned() };
+        let down = || Err(StoreError::Refused { store: "timers", detail: "no".to_owned() });
+        let none = || Ok(Overdue::default());
         // The last one is the first answer.
-        let answers = Mutex::new(vec![Err(down), Ok(Overdue::default()), Ok(part)]);
+        let answers = vec![none(), none(), down(), none(), down(), none(), Ok(part)];
+        let answers = Mutex::new(answers);
         let timers = Arc::new(Asked { tell, answers });
         let (place, placed) = watch::channel(Arc::new(Placement::nowhere(2)));
         let sweep = tokio::spawn(restore_overdue(timers, Arc::new(Fixed), placed));
@@ -130,8 +145,10 @@ mod tests {
         // The walk of the first partition continues where it stopped; the second has come to its
         // end.
         assert_eq!([next().await, next().await], [(0, 0), (1, 0)]);
-        // A failure ends this look, and the next one begins again.
-        assert_eq!([next().await, next().await, next().await], [(0, 7), (0, 0), (1, 0)]);
+        // A failure ends this look. The next one begins behind it, and what failed is looked at from its start.
+        assert_eq!([next().await, next().await, next().await], [(0, 7), (1, 0), (0, 0)]);
+        // Also if it fails each time.
+        assert_eq!([next().await, next().await], [(1, 0), (0, 0)]);
         sweep.abort();
     }
 }

@@ -15,8 +15,8 @@ use std::{
 use clawnode_cluster::{Clock, Storage, StoreError};
 use clawnode_kernel::{Core, Entities, Entity, EntityKind, FoldError, KnownKinds, LoadedJournal};
 use clawnode_proto::{
-    Attempt, CallId, EntityId, FrameKey, IdempotencyKey, Input, Kind, SessionKey, Traceparent,
-    TurnId,
+    Attempt, CallId, EntityId, FrameKey, IdempotencyKey, Input, Kind, Sealed, SessionKey,
+    Traceparent, TurnId,
     client_tool::{ClientResults, ClientTool},
     envelope::{
         ATTACHMENTS, CLIENT_TOOLS, FEEDBACK, KEPT_CHOICES, LANES, METADATA, PLAIN, RESPONSE_SCHEMA,
@@ -303,12 +303,19 @@ impl Sessions {
     /// A session's state as its journal has it.
     pub fn read(&self, session: EntityId) -> BoxFuture<'_, Result<Entity<Session>, SendError>> {
         // Boxed here, so that the crates that await it do not compile it once more.
-        Box::pin(async move {
-            let loaded = self.load(session).await?;
-            Entity::of(session, &loaded).map_err(|failure| match failure {
-                FoldError::Kind { entity, kind } => SendError::OtherKind { entity, kind },
-                failure => failure.into(),
-            })
+        Box::pin(self.read_each(session, |_, _| ()))
+    }
+
+    /// The same, and shows the session after each event that its journal has.
+    pub(in crate::session) async fn read_each(
+        &self,
+        session: EntityId,
+        after: impl FnMut(&Entity<Session>, &Sealed) + Send,
+    ) -> Result<Entity<Session>, SendError> {
+        let loaded = self.load(session).await?;
+        Entity::of_each(session, &loaded, after).map_err(|failure| match failure {
+            FoldError::Kind { entity, kind } => SendError::OtherKind { entity, kind },
+            failure => failure.into(),
         })
     }
 

@@ -91,7 +91,7 @@ impl Sessions {
     }
 }
 
-/// A session as a row of a list, without its title.
+/// A session as a row of a list, without its title, its last error, and the time of its state.
 pub(in crate::session) fn row(entity: &Entity<Session>) -> SessionRow {
     SessionRow {
         id: entity.id,
@@ -101,6 +101,8 @@ pub(in crate::session) fn row(entity: &Entity<Session>) -> SessionRow {
         turns: entity.state.turn_count(),
         events: entity.core.tail.n.0,
         updated: entity.core.tail.ts,
+        since: None,
+        last_error: None,
         usage: entity.state.usage,
         owner: owner_of(entity),
         node: None,
@@ -122,6 +124,8 @@ pub(in crate::session) fn damaged_row(id: EntityId, failure: &SendError) -> Sess
         turns: 0,
         events: 0,
         updated: Timestamp(0),
+        since: None,
+        last_error: None,
         usage: Usage::default(),
         owner: None,
         node: None,

@@ -13,11 +13,14 @@ use std::{
 };
 
 use clawnode_cluster::StoreError;
+use clawnode_kernel::Entity;
 use clawnode_proto::{
-    AgentName, Cursor, CursorError, Digest, EntityId, SessionKey, Timestamp,
+    AgentName, Cursor, CursorError, Digest, EntityId, Sealed, SessionKey, Timestamp,
     api::Method,
     cursor::Pair,
     id::KeyPart,
+    kernel::SNAPSHOT,
+    limits::LAST_ERROR_CHARS,
     view::{SessionList, SessionRow},
     visible::is_hidden,
 };
@@ -29,6 +32,7 @@ use super::{
     inspect::state_of,
     send_error::SendError,
 };
+use crate::session::turn::{kind::Session, state::SessionState};
 
 /// Sessions that one page folds at most, to find those that it shows.
 const ROWS_MAX: usize = 5_000;
@@ -72,19 +76,12 @@ pub(in crate::session) struct SessionListing {
     rows: Lock<SessionRows>,
 }
 
-/// Rows by entity, each with the last event that it includes; entities of other kinds have none. A row goes if
-/// `KEPT` others were used since its last use.
+/// Rows by session, each with the last event that it includes. A row goes if `KEPT` others were used since its last
+/// use.
 #[derive(Debug, Default)]
 struct SessionRows {
-    young: HashMap<EntityId, (Digest, Seen)>,
-    old: HashMap<EntityId, (Digest, Seen)>,
-}
-
-/// A journal after its fold.
-#[derive(Clone, Debug)]
-struct Seen {
-    /// Its row, if it is a session's.
-    row: Option<SessionRow>,
+    young: HashMap<EntityId, (Digest, SessionRow)>,
+    old: HashMap<EntityId, (Digest, SessionRow)>,
 }
 
 /// Whether a page shows a row.
@@ -138,11 +135,12 @@ impl Sessions {
                 (seen, reached) = (seen + 1, Some(candidate.end.at));
                 list.hidden += candidate.hidden;
                 // One that could not be read now may be read next time.
+                let facts = row.as_ref().map(Facts::of);
                 if row.as_ref().is_none_or(|row| row.state != "corrupt") {
-                    found.push((candidate.end, Facts::of(row.as_ref())));
+                    found.push((candidate.end, facts.clone()));
                 }
-                let Some(row) = row else { continue };
-                match wanted.judge(&Facts::of(Some(&row))) {
+                let Some((row, facts)) = row.zip(facts) else { continue };
+                match wanted.judge(&facts) {
                     RowVerdict::Shown => list.sessions.push(row),
                     RowVerdict::Hidden => list.hidden += 1,
                     RowVerdict::Other => {}
@@ -162,7 +160,8 @@ impl Sessions {
     }
 
     /// The journals with an event since a time, the newest first, `most` at most, each with the time of its last
-    /// event; and whether there may be more. Those that were deleted are left out.
+    /// event; and whether there may be more. Those that were deleted are left out, and those that are known to be of
+    /// other kinds.
     pub(crate) async fn active_since(
         &self,
         since: Timestamp,
@@ -194,68 +193,90 @@ impl Sessions {
     async fn row_of(&self, end: &JournalEnd) -> Option<SessionRow> {
         let id = end.at.id;
         let kept = end.hash.and_then(|hash| self.shared.listing.rows().get(id, hash));
-        if let Some(seen) = kept {
-            return seen.row;
+        if kept.is_some() {
+            return kept;
         }
         match self.read_row(id).await {
             Ok((hash, row)) => {
-                self.shared.listing.rows().keep(id, hash, Seen { row: Some(row.clone()) });
+                self.shared.listing.rows().keep(id, hash, row.clone());
                 Some(row)
             }
-            Err(SendError::OtherKind { .. }) => {
-                if let Some(hash) = end.hash {
-                    self.shared.listing.rows().keep(id, hash, Seen { row: None });
-                }
-                None
-            }
+            Err(SendError::OtherKind { .. }) => None,
             Err(failure) => Some(super::inspect::damaged_row(id, &failure)),
         }
     }
 
     async fn read_row(&self, id: EntityId) -> Result<(Digest, SessionRow), SendError> {
-        let entity = self.read(id).await?;
+        let (mut state, mut since) = ("", None);
+        let after = |entity: &Entity<Session>, sealed: &Sealed| {
+            let now = state_of(entity);
+            if now != state {
+                // A snapshot at the beginning does not say how long it was so.
+                let is_known = !state.is_empty() || sealed.head.kind != SNAPSHOT;
+                since = is_known.then_some(sealed.head.ts);
+                state = now;
+            }
+        };
+        let entity = self.read_each(id, after).await?;
         let mut row = super::inspect::row(&entity);
+        row.since = since.or_else(|| rests_since(&entity));
+        row.last_error = last_error(&entity.state);
         if let Some(text) = entity.state.opening() {
             // The text of a session that is being deleted may be gone.
-            row.title = self.text(text).await.ok().and_then(|text| title(&text));
+            let text = self.text(text).await.ok();
+            row.title = text.and_then(|text| one_line(&text, TITLE));
         }
         debug_assert_eq!(row.state, state_of(&entity));
         Ok((entity.core.tail.hash, row))
     }
 }
 
-/// The first words of a text, in one line, without invisible characters.
-fn title(text: &str) -> Option<String> {
-    let mut title = String::new();
-    let mut left = TITLE;
+/// When the last turn ended of a session that has nothing to do.
+fn rests_since(entity: &Entity<Session>) -> Option<Timestamp> {
+    let last = entity.state.closed.last().filter(|_| state_of(entity) == "idle")?;
+    Some(last.clock.seen()).filter(|at| *at > Timestamp(0))
+}
+
+/// How the newest turn ended, if not well.
+fn last_error(state: &SessionState) -> Option<String> {
+    let newest = state.closed.last().filter(|_| state.open.is_empty())?;
+    let outcome = newest.outcome.as_ref()?;
+    let error = format!("{}: {}", outcome.name(), outcome.error()?.message);
+    one_line(&error, LAST_ERROR_CHARS)
+}
+
+/// The first words of a text, in one line of so many characters, without invisible ones.
+fn one_line(text: &str, most: usize) -> Option<String> {
+    let mut line = String::new();
+    let mut left = most;
     for word in text.split_whitespace() {
-        let room = left.saturating_sub(usize::from(!title.is_empty()));
+        let room = left.saturating_sub(usize::from(!line.is_empty()));
         let mut seen = word.chars().filter(|c| !is_hidden(*c)).peekable();
         if seen.peek().is_none() {
             continue;
         }
         if room == 0 {
-            title.push('…');
+            line.push('…');
             break;
         }
-        if !title.is_empty() {
-            title.push(' ');
+        if !line.is_empty() {
+            line.push(' ');
         }
-        let before = title.chars().count();
-        title.extend(seen.by_ref().take(room));
-        left = room - (title.chars().count() - before);
+        let before = line.chars().count();
+        line.extend(seen.by_ref().take(room));
+        left = room - (line.chars().count() - before);
         if seen.next().is_some() {
-            title.push('…');
+            line.push('…');
             break;
         }
     }
-    (!title.is_empty()).then_some(title)
+    (!line.is_empty()).then_some(line)
 }
 
 // === impl SessionQuery ===
 
 impl SessionQuery {
-    /// The journals that a page may show: all but those of other kinds.
+    /// The journals that a page may show: all but those that are known to be of other kinds.
     fn sought(&self, known: &KnownEnds) -> Sought {
         let mut sought = Sought { is_cut: known.is_cut(), ..Sought::default() };
         let (mut shown, mut last) = (0, None);
@@ -295,7 +316,7 @@ impl SessionQuery {
                 Some(state) => facts.state == *state,
                 None => facts.state != "deleted",
             };
-        match is_wanted && !facts.state.is_empty() {
+        match is_wanted {
             true if facts.is_stateless && !self.stateless => RowVerdict::Hidden,
             true => RowVerdict::Shown,
             false => RowVerdict::Other,
@@ -306,13 +327,12 @@ impl SessionQuery {
 // === impl Facts ===
 
 impl Facts {
-    /// Whether the request wants a row. An entity without a row is in no list.
-    fn of(row: Option<&SessionRow>) -> Self {
-        let key = row.and_then(|row| row.key.as_deref()?.parse::<SessionKey>().ok());
+    fn of(row: &SessionRow) -> Self {
+        let key = row.key.as_deref().and_then(|key| key.parse::<SessionKey>().ok());
         Self {
             of: key.map(|key| (key.agent, key.channel)),
-            state: row.map(|row| row.state.clone()).unwrap_or_default(),
-            is_stateless: row.is_some_and(|row| row.stateless),
+            state: row.state.clone(),
+            is_stateless: row.stateless,
         }
     }
 }
@@ -343,7 +363,7 @@ impl SessionListing {
 }
 
 impl SessionRows {
-    fn get(&mut self, id: EntityId, hash: Digest) -> Option<Seen> {
+    fn get(&mut self, id: EntityId, hash: Digest) -> Option<SessionRow> {
         if let Some((known, row)) = self.young.get(&id) {
             return (*known == hash).then(|| row.clone());
         }
@@ -355,17 +375,76 @@ impl SessionRows {
         Some(row)
     }
 
-    fn keep(&mut self, id: EntityId, hash: Digest, seen: Seen) {
+    fn keep(&mut self, id: EntityId, hash: Digest, row: SessionRow) {
         if self.young.len() >= KEPT {
             self.old = std::mem::take(&mut self.young);
         }
-        self.young.insert(id, (hash, seen));
+        self.young.insert(id, (hash, row));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use clawnode_cluster::SystemClock;
+    use clawnode_kernel::{
+        EntityKind as _,
+        counter::{Counted, Counter, CounterEvent, CounterInput},
+        written::Written,
+    };
+    use clawnode_local as local;
+    use clawnode_proto::{
+        Kind,
+        kernel::{Accepted, KernelEvent},
+    };
+
     use super::*;
+
+    /// How many journals the directory has, after it read what was written since.
+    async fn ends(sessions: &Sessions) -> Result<usize, StoreError> {
+        let journal = &*sessions.storage().journal;
+        let counted = |known: &KnownEnds| known.behind(None).count();
+        sessions.shared.listing.directory.now(journal, counted).await
+    }
+
+    fn total(total: u64) -> CounterEvent {
+        Counted { total }.into()
+    }
+
+    #[tokio::test]
+    async fn an_entity_of_another_kind_is_folded_once_at_most_and_takes_no_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::new(SystemClock));
+        let (storage, _control) = local::open(dir.path(), options).unwrap();
+        let session =
+            Written::born(&storage, Kind::SESSION, "main:cli:local:ada", 100).await.unwrap();
+        // Its last record names no kind.
+        let mut folded = Written::born(&storage, Counter::KIND, "team/one", 200).await.unwrap();
+        folded.append(200, &[total(1)]).await.unwrap();
+        let mut named = Written::born(&storage, Counter::KIND, "team/two", 300).await.unwrap();
+        let sessions = Sessions::new(storage.clone(), Arc::new(SystemClock));
+        assert_eq!(ends(&sessions).await.unwrap(), 2, "the session, and what may be one");
+        let query = SessionQuery { limit: 10, ..SessionQuery::default() };
+        for n in 2..5 {
+            let list = sessions.list(&query).await.unwrap();
+            let shown: Vec<EntityId> = list.sessions.iter().map(|row| row.id).collect();
+            assert_eq!((shown, list.next), (vec![session.id], None));
+            assert_eq!(ends(&sessions).await.unwrap(), 1, "round {n}");
+            // What they write later changes nothing.
+            folded.append(100 * n, &[total(n)]).await.unwrap();
+            named.append(100 * n, &[total(n)]).await.unwrap();
+        }
+        // An input names the kind, too, and a birth in the feed.
+        let input =
+            CounterInput::Add { by: 1 }.to("team/two", "one".parse().unwrap(), Timestamp(1));
+        let input = input.unwrap();
+        named.append::<KernelEvent>(900, &[Accepted { input }.into()]).await.unwrap();
+        Written::born(&storage, Counter::KIND, "team/three", 900).await.unwrap();
+        assert_eq!(ends(&sessions).await.unwrap(), 1);
+        let new = Sessions::new(storage, Arc::new(SystemClock));
+        assert_eq!(ends(&new).await.unwrap(), 2, "a new process");
+    }
 
     #[test]
     fn a_title_is_one_short_line_of_visible_characters() {
@@ -379,7 +458,7 @@ mod tests {
             (&format!("{} y", "x".repeat(60)), Some(format!("{}…", "x".repeat(60)))),
             (&format!("{} yz", "x".repeat(58)), Some(format!("{} y…", "x".repeat(58)))),
         ] {
-            assert_eq!(title(text), expected, "{text:?}");
+            assert_eq!(one_line(text, TITLE), expected, "{text:?}");
         }
     }
 
@@ -393,11 +472,11 @@ mod tests {
 
     #[test]
     fn no_more_rows_are_remembered_than_there_is_room_for() {
-        let entity = clawnode_kernel::Entity::unborn(EntityId::from_u128(0));
+        let entity = Entity::unborn(EntityId::from_u128(0));
         let row = super::super::inspect::row(&entity);
         let mut rows = SessionRows::default();
         for n in 0..3 * KEPT as u128 {
-            rows.keep(EntityId::from_u128(n), Digest::ZERO, Seen { row: Some(row.clone()) });
+            rows.keep(EntityId::from_u128(n), Digest::ZERO, row.clone());
         }
         assert!(rows.young.len() + rows.old.len() <= 2 * KEPT);
         let newest = EntityId::from_u128(3 * KEPT as u128 - 1);
