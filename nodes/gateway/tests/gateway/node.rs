@@ -6,7 +6,7 @@
 
 use std::{
     any::Any,
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, VecDeque},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -82,8 +82,8 @@ pub(super) struct Node {
     /// Streams that have a reader.
     pub(super) followed: watch::Sender<usize>,
     pub(super) resumed: AtomicUsize,
-    /// So many of the next streams end after one event, in mid-turn.
-    pub(super) cut: AtomicUsize,
+    /// The next streams end in mid-turn, each after so many events.
+    pub(super) cuts: Mutex<VecDeque<usize>>,
     /// Whether a later send takes less time than an earlier one.
     pub(super) uneven: AtomicBool,
     sends: AtomicUsize,
@@ -103,7 +103,7 @@ impl Default for Node {
             not_ready: AtomicBool::new(false),
             followed: watch::Sender::default(),
             resumed: AtomicUsize::new(0),
-            cut: AtomicUsize::new(0),
+            cuts: Mutex::default(),
             uneven: AtomicBool::new(false),
             sends: AtomicUsize::new(0),
             gate: Semaphore::new(Semaphore::MAX_PERMITS),
@@ -244,9 +244,7 @@ impl Node {
             let was_over = std::mem::replace(over, matches!(event.body, TurnBody::Done(_)));
             std::future::ready((!was_over).then_some(event))
         });
-        let less = |cut: usize| cut.checked_sub(1);
-        let is_cut = self.cut.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok();
-        let events = events.take(if is_cut { 1 } else { usize::MAX });
+        let events = events.take(self.cuts.lock().unwrap().pop_front().unwrap_or(usize::MAX));
         let cursor =
             FrameKey { turn, call: CallId::derive(turn, 0), attempt: Attempt(0), index: 0 };
         let session = session.key.unwrap().to_string();

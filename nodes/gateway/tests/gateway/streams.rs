@@ -207,7 +207,7 @@ async fn gate_4_a_lost_client_cancels_nothing_and_resumes_without_gap_or_repeat(
 #[tokio::test]
 async fn a_stream_that_ends_too_early_is_followed_again_without_gap_or_repeat() {
     let gateway = Gateway::start().await;
-    gateway.node.cut.store(5, Ordering::Relaxed);
+    gateway.node.cuts.lock().unwrap().extend([1, 2, 0, 1, 0, 0]);
     let mut client = gateway.connect().await;
     client.send(1, "ada", "hold").await;
     let turn = accepted(&mut client).await;
@@ -218,7 +218,16 @@ async fn a_stream_that_ends_too_early_is_followed_again_without_gap_or_repeat() 
     let frames = client.stream().await;
     assert_eq!(text(&frames), "one two three four five six");
     assert!(!events(&frames).contains(&"error"), "{:?}", events(&frames));
-    assert_eq!(gateway.node.resumed.load(Ordering::Relaxed), 5);
+    assert_eq!(gateway.node.resumed.load(Ordering::Relaxed), 6);
+    // If nothing comes any more, they are told so, and not kept waiting.
+    gateway.node.cuts.lock().unwrap().extend([1, 0, 0, 0, 0]);
+    client.send(2, "bob", "hold").await;
+    let turn = accepted(&mut client).await;
+    gateway.node.text(turn, "one");
+    let frames = client.stream().await;
+    assert_eq!((text(&frames).as_str(), events(&frames).last()), ("one", Some(&"done")));
+    let error = frames.iter().find(|frame| frame["event"] == "error").unwrap();
+    assert!(error["data"]["message"].as_str().unwrap().contains("lost track"), "{error}");
     gateway.stop().await;
 }
 
