@@ -29,6 +29,8 @@ pub enum KernelBug {
     DedupByWindowOnly,
     /// What follows from an append is done before the append is stored.
     ActBeforeAppend,
+    /// What an account says is said before the append that it follows from is stored.
+    AnswersBeforeAppend,
     /// A refused append is taken to be stored.
     FoldInconclusive,
     /// An append is sent again with other bytes.

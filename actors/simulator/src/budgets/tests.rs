@@ -4,7 +4,9 @@ use clawnode_budget::holder::{CallHold, GrantedHolds, Reservation};
 use clawnode_kernel::KernelBug;
 use clawnode_sim::Happening;
 
-use crate::{CrashPoints, RunFailure, RunReport, Sim, SimOptions, process::PlannedNote, run};
+use crate::{
+    CrashPoints, JudgeViolation, RunFailure, RunReport, Sim, SimOptions, process::PlannedNote, run,
+};
 
 /// Seeds of each run of the tests.
 const SEEDS: u64 = 40;
@@ -136,6 +138,18 @@ fn lane_1_calls_that_have_reserved_end_for_others() {
     assert!(preempted > 5 && holds > 60, "{preempted} were ended, of {holds}");
 }
 
+/// I5: accounts alone answer before their append is stored, and what they say is what finds it.
+#[test]
+fn finds_answers_before_the_append() {
+    let planted = KernelBug::AnswersBeforeAppend;
+    let found = (0..SEEDS).find_map(|seed| Some((seed, one(seed, planted, false).err()?)));
+    let (seed, failure) = found.unwrap_or_else(|| panic!("it was not found"));
+    let JudgeViolation { name, detail } = &failure.violation;
+    assert_eq!(*name, "I5", "{failure}");
+    assert!(detail.contains("says what its journal has not"), "{failure}");
+    one(seed, KernelBug::None, true).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
 /// One test for each planted bug: how many seeds it may take, and which invariant catches it.
 macro_rules! planted {
     ($($test:ident: $bug:ident in $seeds:literal by [$($name:literal),*];)*) => {
@@ -157,5 +171,4 @@ planted! {
     finds_settles_into_current_window: SettlesIntoCurrentWindow in 40 by ["BUD-3", "BUD-4"];
     finds_reports_differences: ReportsDifferences in 40 by ["I6", "BUD-3"];
     finds_an_estimate_of_nothing: EstimatesNothing in 40 by ["I6", "BUD-3"];
-    finds_answers_before_the_append: ActBeforeAppend in 40 by ["I5", "I8"];
 }
