@@ -261,7 +261,7 @@ impl Sim {
         Ok(())
     }
 
-    fn kill(&mut self, process: ProcessId) -> Result<(), JudgeViolation> {
+    pub(super) fn kill(&mut self, process: ProcessId) -> Result<(), JudgeViolation> {
         self.lose(process)?;
         let down = self.world.rng.random_range(100..8_000);
         self.world.later(FATE, down, PlannedNote::Spawn);

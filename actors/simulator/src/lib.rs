@@ -149,6 +149,8 @@ pub struct SimOptions {
     pub circuits: bool,
     /// Whether the calls of sessions reserve, too.
     pub session_budgets: bool,
+    /// Whether processes die soon after calls of sessions have reserved.
+    pub dies_holding: bool,
     /// Whether the agent has limits that it exceeds.
     pub runaways: bool,
     /// Whether the states of sessions keep their last few turns only.

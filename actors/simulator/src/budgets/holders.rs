@@ -159,6 +159,7 @@ impl Sim {
                 self.budget_tally.points.stranded += slices;
             }
         }
+        self.counts_unsent(process);
         self.bills.dies(process);
         self.session_calls_die(process);
     }

@@ -7,6 +7,7 @@
 mod account;
 mod bills;
 mod calls;
+mod deaths;
 mod holders;
 mod process;
 mod sessions;

@@ -24,6 +24,10 @@ pub struct RefusedCalls {
 /// How often each crash point of budgets was come past (see `docs/internals/crash-recovery.md`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CrashPoints {
+    /// C5: calls that had reserved when their process died, and whose append was not stored.
+    pub unappended: usize,
+    /// C5b: calls whose append was stored when their process died, and that were not sent.
+    pub unsent: usize,
     /// C18: the owner of an account died while inputs waited for it.
     pub owners_died: usize,
     /// C19: a slice reached its process only with a later answer.
@@ -71,6 +75,8 @@ impl CrashPoints {
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {
+            unappended: self.unappended + other.unappended,
+            unsent: self.unsent + other.unsent,
             owners_died: self.owners_died + other.owners_died,
             answered_again: self.answered_again + other.answered_again,
             stranded: self.stranded + other.stranded,

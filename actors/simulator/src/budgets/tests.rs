@@ -117,9 +117,24 @@ fn c18_c19_c20_c21_and_c22_cost_no_more_than_they_may() {
         let report = one(seed, KernelBug::None, true).unwrap_or_else(|failure| panic!("{failure}"));
         points = points.plus(report.crash_points);
     }
-    let CrashPoints { owners_died, answered_again, stranded, settled_late, exceeded } = points;
+    let CrashPoints { owners_died, answered_again, stranded, settled_late, exceeded, .. } = points;
     let all = [owners_died, answered_again, stranded, settled_late, exceeded];
     assert!(all.iter().all(|count| *count > 2), "{points:?}");
+}
+
+/// C5 and C5b: processes die while their calls have reserved and are not sent. What they had reserved counts in their
+/// slices, the next attempts reserve for themselves (BUD-1), and no limit is passed.
+#[test]
+fn c5_and_c5b_what_was_reserved_for_a_call_that_is_not_sent_counts_once() {
+    let mut points = CrashPoints::default();
+    for seed in 0..SEEDS {
+        let (budgets, session_budgets) = (1 + usize::from(seed % 3 == 2), true);
+        let options = SimOptions { seed, budgets, session_budgets, ..SimOptions::default() };
+        let report = run(&SimOptions { dies_holding: true, trace: true, ..options });
+        let report = report.unwrap_or_else(|failure| panic!("{failure}"));
+        points = points.plus(report.crash_points);
+    }
+    assert!(points.unappended > 2 && points.unsent > 2, "{points:?}");
 }
 
 /// LANE-1, I6: turns of the background have reserved while those of people come, and end for them; each takes what it
