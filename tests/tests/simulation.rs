@@ -10,7 +10,8 @@
 //! turns, or with models that make summaries, and with
 //! `CLAWNODE_COUNTERS`, `CLAWNODE_MEMORIES` or `CLAWNODE_BUDGETS` with so many counters, memories or accounts beside
 //! its sessions. With `CLAWNODE_SESSION_BUDGETS` calls of its sessions reserve, too, with `CLAWNODE_DIES_HOLDING` processes
-//! die of it, and with `CLAWNODE_ADMISSIONS` about so many other calls come.
+//! die of it, with `CLAWNODE_LIMITS_CHANGE` people change limits, and with `CLAWNODE_ADMISSIONS` about so many other calls
+//! come.
 #![expect(
     clippy::panic,
     clippy::print_stdout,
@@ -286,6 +287,7 @@ fn sim_replay() {
                 .unwrap_or(0),
             session_budgets: std::env::var_os("CLAWNODE_SESSION_BUDGETS").is_some(),
             dies_holding: std::env::var_os("CLAWNODE_DIES_HOLDING").is_some(),
+            limits_change: std::env::var_os("CLAWNODE_LIMITS_CHANGE").is_some(),
             runaways: std::env::var_os("CLAWNODE_RUNAWAYS").is_some(),
             admissions: number("CLAWNODE_ADMISSIONS")
                 .and_then(|number| number.try_into().ok())

@@ -105,6 +105,10 @@ pub enum KernelBug {
     CounterForgets,
     /// A call may be made if enough is left, and what it costs is taken only when it ends.
     ChecksThenSpends,
+    /// A limit that is lowered stays as it was.
+    KeepsHigherLimit,
+    /// An account grants more than the share at which a person has to allow it.
+    GrantsUnallowed,
     /// What a call costs is rounded down.
     RoundsDown,
     /// A call settles at what its tokens cost when it ends.

@@ -104,7 +104,7 @@ use self::{
     trace::RunTrace,
 };
 pub use self::{
-    budgets::{CrashPoints, RefusedCalls},
+    budgets::{CrashPoints, LimitChanges, RefusedCalls},
     failure::RunFailure,
     recall::judge::RecallTally,
     violation::JudgeViolation,
@@ -151,6 +151,8 @@ pub struct SimOptions {
     pub session_budgets: bool,
     /// Whether processes die soon after calls of sessions have reserved.
     pub dies_holding: bool,
+    /// Whether people change limits while calls run, and have to allow more.
+    pub limits_change: bool,
     /// Whether the agent has limits that it exceeds.
     pub runaways: bool,
     /// Whether the states of sessions keep their last few turns only.
@@ -202,6 +204,8 @@ pub struct RunReport {
     pub refused: RefusedCalls,
     /// The crash points of budgets that were come past.
     pub crash_points: CrashPoints,
+    /// What people have changed of limits.
+    pub limit_changes: LimitChanges,
     /// How often processes stopped an agent that exceeded a limit.
     pub agent_stops: usize,
     /// Turns that waited until it was resumed, and began.
@@ -292,6 +296,7 @@ pub fn run(options: &SimOptions) -> Result<RunReport, Box<RunFailure>> {
                 session_holds,
                 refused: sim.budget_tally.refused,
                 crash_points: sim.crash_points(),
+                limit_changes: sim.bills.changes,
                 agent_stops: sim.runaways.stops,
                 waited_for_agent: sim.runaways.waited,
             })
@@ -430,6 +435,12 @@ impl Sim {
             let world = &self.world;
             let stored = || ops::stored(world, &change);
             self.ledger.change(&change, stored, |digest| ops::archived(world, digest))?;
+            self.bills.change(&change)?;
+            if let StoreChange::Appended { entity, rollup: true, .. } = change
+                && self.ledger.is_deleted(entity)
+            {
+                self.bills.loses(entity);
+            }
             if let Some(recall) = &mut self.recall {
                 recall.judge.change(&change)?;
                 if let StoreChange::Appended { entity, rollup: true, .. } = change

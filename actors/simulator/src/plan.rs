@@ -52,6 +52,8 @@ pub(super) struct BudgetPlan {
     pub(super) leaves: bool,
     /// Whether processes die soon after calls of sessions have reserved.
     pub(super) dies_holding: bool,
+    /// Whether people change limits while calls run.
+    pub(super) limits_change: bool,
 }
 
 /// What a seed decides.
@@ -135,9 +137,10 @@ impl BudgetPlan {
     pub(super) fn of(options: &SimOptions) -> Self {
         let SimOptions { seed, budgets: accounts, session_budgets: sessions, admissions, .. } =
             *options;
+        let SimOptions { dies_holding, limits_change, .. } = *options;
         let exceeds = accounts > 0 && admissions == 0 && seed % 5 == 3;
-        let (leaves, dies_holding) = (seed % 8 != 1, options.dies_holding);
-        Self { accounts, sessions, admissions, exceeds, leaves, dies_holding }
+        let leaves = seed % 8 != 1;
+        Self { accounts, sessions, admissions, exceeds, leaves, dies_holding, limits_change }
     }
 }
 

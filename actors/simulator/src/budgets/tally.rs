@@ -40,6 +40,17 @@ pub struct CrashPoints {
     pub exceeded: usize,
 }
 
+/// What people have changed of limits, as journals have it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LimitChanges {
+    /// Limits that were raised.
+    pub raised: usize,
+    /// Limits that were lowered below what calls had cost in their window.
+    pub below_spent: usize,
+    /// How often a person allowed more.
+    pub allowed: usize,
+}
+
 /// A slice of a process, by its number there.
 type SliceKey = (ProcessId, AccountKey, LimitKey, u64);
 
@@ -82,6 +93,20 @@ impl CrashPoints {
             stranded: self.stranded + other.stranded,
             settled_late: self.settled_late + other.settled_late,
             exceeded: self.exceeded + other.exceeded,
+        }
+    }
+}
+
+// === impl LimitChanges ===
+
+impl LimitChanges {
+    /// Those of two runs.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            raised: self.raised + other.raised,
+            below_spent: self.below_spent + other.below_spent,
+            allowed: self.allowed + other.allowed,
         }
     }
 }

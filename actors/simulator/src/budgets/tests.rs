@@ -5,7 +5,8 @@ use clawnode_kernel::KernelBug;
 use clawnode_sim::Happening;
 
 use crate::{
-    CrashPoints, JudgeViolation, RunFailure, RunReport, Sim, SimOptions, process::PlannedNote, run,
+    CrashPoints, JudgeViolation, LimitChanges, RunFailure, RunReport, Sim, SimOptions,
+    process::PlannedNote, run,
 };
 
 /// Seeds of each run of the tests.
@@ -120,6 +121,40 @@ fn c18_c19_c20_c21_and_c22_cost_no_more_than_they_may() {
     let CrashPoints { owners_died, answered_again, stranded, settled_late, exceeded, .. } = points;
     let all = [owners_died, answered_again, stranded, settled_late, exceeded];
     assert!(all.iter().all(|count| *count > 2), "{points:?}");
+}
+
+fn with_changes(seed: u64, planted: KernelBug, trace: bool) -> Result<RunReport, Box<RunFailure>> {
+    let (budgets, limits_change) = (1 + usize::from(seed % 3 == 2), true);
+    run(&SimOptions { seed, planted, trace, budgets, limits_change, ..SimOptions::default() })
+}
+
+/// I6: people raise limits, lower them below what is spent, and allow more where they are asked, while calls run.
+#[test]
+fn i6_holds_while_people_change_limits() {
+    let (mut calls, mut changes) = (0, LimitChanges::default());
+    for seed in 0..SEEDS {
+        let report = with_changes(seed, KernelBug::None, true);
+        let report = report.unwrap_or_else(|failure| panic!("{failure}"));
+        calls += report.budget_calls;
+        changes = changes.plus(report.limit_changes);
+    }
+    let LimitChanges { raised, below_spent, allowed } = changes;
+    assert!(calls > 100, "{calls} calls were made");
+    assert!(raised > 10 && below_spent > 2 && allowed > 2, "{changes:?}");
+}
+
+/// I6: a limit that is not lowered, and a grant that no person has allowed, are found by the limits that journals have.
+#[test]
+fn i6_finds_grants_that_changed_limits_do_not_allow() {
+    for planted in [KernelBug::KeepsHigherLimit, KernelBug::GrantsUnallowed] {
+        let found =
+            (0..60).find_map(|seed| Some((seed, with_changes(seed, planted, false).err()?)));
+        let (seed, failure) = found.unwrap_or_else(|| panic!("{planted:?} was not found"));
+        let JudgeViolation { name, detail } = &failure.violation;
+        assert_eq!(*name, "I6", "{planted:?}: {failure}");
+        assert!(detail.contains("is in force"), "{planted:?}: {failure}");
+        with_changes(seed, KernelBug::None, true).unwrap_or_else(|failure| panic!("{failure}"));
+    }
 }
 
 /// C5 and C5b: processes die while their calls have reserved and are not sent. What they had reserved counts in their
