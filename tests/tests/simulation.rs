@@ -288,6 +288,7 @@ fn sim_replay() {
             session_budgets: std::env::var_os("CLAWNODE_SESSION_BUDGETS").is_some(),
             dies_holding: std::env::var_os("CLAWNODE_DIES_HOLDING").is_some(),
             limits_change: std::env::var_os("CLAWNODE_LIMITS_CHANGE").is_some(),
+            slots: std::env::var_os("CLAWNODE_SLOTS").is_some(),
             runaways: std::env::var_os("CLAWNODE_RUNAWAYS").is_some(),
             admissions: number("CLAWNODE_ADMISSIONS")
                 .and_then(|number| number.try_into().ok())

@@ -137,6 +137,10 @@ pub enum KernelBug {
     KeepsWhatItReleased,
     /// What a call that is not wanted any more has is not released.
     KeepsUnwanted,
+    /// Slots are given away as if all calls were of one lane.
+    SlotsIgnoreLanes,
+    /// Slots are given away as if all agents had the same weight.
+    SlotsIgnoreWeights,
     /// A call begins though its process has stopped its agent.
     BeginsWhilePaused,
     /// A reply that does not fit its schema after all corrections is taken to fit.
