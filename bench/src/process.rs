@@ -202,6 +202,13 @@ impl Node {
         let line = text.lines().find_map(|line| line.strip_prefix("clawnode_entities_resident "));
         Ok(line.ok_or("no `clawnode_entities_resident` in /metrics")?.trim().parse()?)
     }
+
+    /// How old the oldest event of its journals is that its counts of usage do not have yet, in milliseconds.
+    pub async fn usage_behind_ms(&self) -> Result<u64, Error> {
+        let status = reqwest::get(format!("http://{}/v1/status", self.addr)).await?;
+        let status: Value = serde_json::from_str(&status.error_for_status()?.text().await?)?;
+        Ok(status["usage_behind_ms"].as_u64().ok_or("no `usage_behind_ms` in the status")?)
+    }
 }
 
 /// The node's binary: beside this one unless it is named.

@@ -9,8 +9,9 @@
 //! provider that is down for ten minutes, with an agent that exceeds its limits, with sessions whose states keep few
 //! turns, or with models that make summaries, and with
 //! `CLAWNODE_COUNTERS`, `CLAWNODE_MEMORIES` or `CLAWNODE_BUDGETS` with so many counters, memories or accounts beside
-//! its sessions. With `CLAWNODE_SESSION_BUDGETS` calls of its sessions reserve, too, and with `CLAWNODE_ADMISSIONS`
-//! about so many other calls come.
+//! its sessions. With `CLAWNODE_SESSION_BUDGETS` calls of its sessions reserve, too, with `CLAWNODE_DIES_HOLDING` processes
+//! die of it, with `CLAWNODE_LIMITS_CHANGE` people change limits, and with `CLAWNODE_ADMISSIONS` about so many other calls
+//! come.
 #![expect(
     clippy::panic,
     clippy::print_stdout,
@@ -296,6 +297,9 @@ fn sim_replay() {
                 .and_then(|number| number.try_into().ok())
                 .unwrap_or(0),
             session_budgets: std::env::var_os("CLAWNODE_SESSION_BUDGETS").is_some(),
+            dies_holding: std::env::var_os("CLAWNODE_DIES_HOLDING").is_some(),
+            limits_change: std::env::var_os("CLAWNODE_LIMITS_CHANGE").is_some(),
+            slots: std::env::var_os("CLAWNODE_SLOTS").is_some(),
             runaways: std::env::var_os("CLAWNODE_RUNAWAYS").is_some(),
             admissions: number("CLAWNODE_ADMISSIONS")
                 .and_then(|number| number.try_into().ok())

@@ -13,6 +13,8 @@ pub mod account;
 #[cfg(test)]
 mod frozen_tests;
 pub mod holder;
+#[cfg(test)]
+mod last_cents_tests;
 mod runner;
 
 pub use account::{Budget, BudgetEffect, BudgetJob, BudgetState};

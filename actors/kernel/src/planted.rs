@@ -29,6 +29,8 @@ pub enum KernelBug {
     DedupByWindowOnly,
     /// What follows from an append is done before the append is stored.
     ActBeforeAppend,
+    /// What an account says is said before the append that it follows from is stored.
+    AnswersBeforeAppend,
     /// A refused append is taken to be stored.
     FoldInconclusive,
     /// An append is sent again with other bytes.
@@ -103,6 +105,10 @@ pub enum KernelBug {
     CounterForgets,
     /// A call may be made if enough is left, and what it costs is taken only when it ends.
     ChecksThenSpends,
+    /// A limit that is lowered stays as it was.
+    KeepsHigherLimit,
+    /// An account grants more than the share at which a person has to allow it.
+    GrantsUnallowed,
     /// What a call costs is rounded down.
     RoundsDown,
     /// A call settles at what its tokens cost when it ends.
@@ -131,6 +137,10 @@ pub enum KernelBug {
     KeepsWhatItReleased,
     /// What a call that is not wanted any more has is not released.
     KeepsUnwanted,
+    /// Slots are given away as if all calls were of one lane.
+    SlotsIgnoreLanes,
+    /// Slots are given away as if all agents had the same weight.
+    SlotsIgnoreWeights,
     /// A call begins though its process has stopped its agent.
     BeginsWhilePaused,
     /// A reply that does not fit its schema after all corrections is taken to fit.

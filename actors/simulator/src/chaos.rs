@@ -198,6 +198,7 @@ impl Sim {
         self.pull_jobs(id);
         self.begin_holder(id);
         self.begin_runaways(id);
+        self.begin_slots(id);
         let tick = self.world.rng.random_range(1..1_000);
         self.world.later(id, tick, PlannedNote::Tick);
         for partition in 0..self.plan.partitions {
@@ -261,7 +262,7 @@ impl Sim {
         Ok(())
     }
 
-    fn kill(&mut self, process: ProcessId) -> Result<(), JudgeViolation> {
+    pub(super) fn kill(&mut self, process: ProcessId) -> Result<(), JudgeViolation> {
         self.lose(process)?;
         let down = self.world.rng.random_range(100..8_000);
         self.world.later(FATE, down, PlannedNote::Spawn);
@@ -277,6 +278,7 @@ impl Sim {
         self.world.kill(process);
         self.processes.remove(&process);
         self.budgets_lose(process);
+        self.slots.dies(process);
         if self.plan.local {
             self.world.power_cut();
             let (world, ledger) = (&self.world, &self.ledger);

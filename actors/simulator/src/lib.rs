@@ -16,7 +16,8 @@
 //! corrections;
 //! GIVE-1 a call gives way only so often, no attempt begins while its turn waits, and no turn fails that
 //! another model of its chain could have served, or whose call was ended for another one; LANE-1 no place goes to
-//! a lower lane while a higher one waits; LLM-3 no model is shown the thoughts of another;
+//! a lower lane while a higher one waits; FAIR-1 over any 1,000 slots of a lane, no agent that waits has less than half of
+//! its share; LLM-3 no model is shown the thoughts of another;
 //! C9 and JOB-4 a tool is not run after its outcome, and one that may run once runs once;
 //! G1 no call starts after a drain gave calls up; F1 a process that has read that another has the
 //! entity starts nothing; OUT-1 nothing is out of service but what kills its actor, is damaged, or was in
@@ -74,6 +75,7 @@ mod schemas;
 mod sessions;
 mod settle;
 mod sizes;
+mod slots;
 mod steps;
 mod summaries;
 mod thoughts;
@@ -101,12 +103,14 @@ use self::{
     process::{PendingOp, PlannedNote, SimProcess},
     recall::{judge::RecallJudge, stores::RecallWorld},
     runaways::Runaways,
+    slots::SimSlots,
     trace::RunTrace,
 };
 pub use self::{
-    budgets::{CrashPoints, RefusedCalls},
+    budgets::{CrashPoints, LimitChanges, RefusedCalls},
     failure::RunFailure,
     recall::judge::RecallTally,
+    slots::SlotTally,
     violation::JudgeViolation,
 };
 
@@ -145,10 +149,16 @@ pub struct SimOptions {
     pub budgets: usize,
     /// Whether messages are of two lanes, and processes have fewer places than calls.
     pub lanes: bool,
+    /// Whether agents with weights share the slots of providers.
+    pub slots: bool,
     /// Whether processes have circuits, and a provider is down for ten minutes.
     pub circuits: bool,
     /// Whether the calls of sessions reserve, too.
     pub session_budgets: bool,
+    /// Whether processes die soon after calls of sessions have reserved.
+    pub dies_holding: bool,
+    /// Whether people change limits while calls run, and have to allow more.
+    pub limits_change: bool,
     /// Whether the agent has limits that it exceeds.
     pub runaways: bool,
     /// Whether the states of sessions keep their last few turns only.
@@ -192,6 +202,8 @@ pub struct RunReport {
     pub budget_calls: usize,
     /// Calls that were ended for others.
     pub preempted: usize,
+    /// What became of the slots of providers.
+    pub slots: SlotTally,
     /// Calls that circuits did not let pass.
     pub not_sent: usize,
     /// Those of sessions among them.
@@ -200,6 +212,8 @@ pub struct RunReport {
     pub refused: RefusedCalls,
     /// The crash points of budgets that were come past.
     pub crash_points: CrashPoints,
+    /// What people have changed of limits.
+    pub limit_changes: LimitChanges,
     /// How often processes stopped an agent that exceeded a limit.
     pub agent_stops: usize,
     /// Turns that waited until it was resumed, and began.
@@ -221,6 +235,7 @@ struct Sim {
     bills: Bills,
     /// The places of agents, if calls need any.
     lanes: SimLanes,
+    slots: SimSlots,
     circuits: SimCircuits,
     session_holds: SessionHolds,
     runaways: Runaways,
@@ -286,10 +301,12 @@ pub fn run(options: &SimOptions) -> Result<RunReport, Box<RunFailure>> {
                 misfits,
                 budget_calls,
                 preempted: sim.lanes.ended,
+                slots: sim.slots.tally,
                 not_sent: sim.circuits.refused,
                 session_holds,
                 refused: sim.budget_tally.refused,
                 crash_points: sim.crash_points(),
+                limit_changes: sim.bills.changes,
                 agent_stops: sim.runaways.stops,
                 waited_for_agent: sim.runaways.waited,
             })
@@ -352,6 +369,7 @@ impl Sim {
             recall: Self::recall_world(&plan),
             budget_tally: BudgetTally::default(),
             lanes: SimLanes::new(plan.lanes),
+            slots: SimSlots::new(options),
             circuits: SimCircuits::new(options.circuits),
             call_inputs: BTreeMap::new(),
             client_ops: BTreeMap::new(),
@@ -428,6 +446,12 @@ impl Sim {
             let world = &self.world;
             let stored = || ops::stored(world, &change);
             self.ledger.change(&change, stored, |digest| ops::archived(world, digest))?;
+            self.bills.change(&change)?;
+            if let StoreChange::Appended { entity, rollup: true, .. } = change
+                && self.ledger.is_deleted(entity)
+            {
+                self.bills.loses(entity);
+            }
             if let Some(recall) = &mut self.recall {
                 recall.judge.change(&change)?;
                 if let StoreChange::Appended { entity, rollup: true, .. } = change

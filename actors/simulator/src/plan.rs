@@ -38,6 +38,7 @@ pub(super) enum Poison {
 
 /// What may be spent, and by whom.
 #[derive(Clone, Copy, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a decision of its own")]
 pub(super) struct BudgetPlan {
     /// How many accounts there are; each process has a holder if there are any.
     pub(super) accounts: usize,
@@ -49,6 +50,10 @@ pub(super) struct BudgetPlan {
     pub(super) exceeds: bool,
     /// Whether processes give back what they have once no call will come.
     pub(super) leaves: bool,
+    /// Whether processes die soon after calls of sessions have reserved.
+    pub(super) dies_holding: bool,
+    /// Whether people change limits while calls run.
+    pub(super) limits_change: bool,
 }
 
 /// What a seed decides.
@@ -132,8 +137,10 @@ impl BudgetPlan {
     pub(super) fn of(options: &SimOptions) -> Self {
         let SimOptions { seed, budgets: accounts, session_budgets: sessions, admissions, .. } =
             *options;
+        let SimOptions { dies_holding, limits_change, .. } = *options;
         let exceeds = accounts > 0 && admissions == 0 && seed % 5 == 3;
-        Self { accounts, sessions, admissions, exceeds, leaves: seed % 8 != 1 }
+        let leaves = seed % 8 != 1;
+        Self { accounts, sessions, admissions, exceeds, leaves, dies_holding, limits_change }
     }
 }
 

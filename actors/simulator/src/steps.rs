@@ -466,7 +466,10 @@ impl Sim {
         previous_owner: PreviousOwner,
     ) -> Result<(), JudgeViolation> {
         let now = self.now(to);
-        let options = self.plan.machine;
+        let mut options = self.plan.machine;
+        if options.planted == KernelBug::AnswersBeforeAppend && K::KIND != Kind::BUDGET {
+            options.planted = KernelBug::None;
+        }
         let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
         let counter = process.number();
         let incarnation = Incarnation { process: to, counter };

@@ -2,7 +2,8 @@
 //! floor of the same run.
 //!
 //! Client, scripted model and node (or floor) share one core. Rounds alternate between the node
-//! and the floor, so that a slow moment of the machine falls on both. Run with
+//! and the floor, so that a slow moment of the machine falls on both. With `--usage-lag` follows `usage::lag`: how far
+//! the counts of usage, which follow the journals, are behind while turns run. Run with
 //! `cargo run --release -p clawnode-bench --bin turns`.
 
 use std::{
@@ -24,6 +25,9 @@ const EMBEDDED: (f64, f64) = (1.25, 0.65);
 /// On a server with its default `sync_interval`; with `always` they are 2.0 and 0.4, which a client
 /// cannot see.
 const NATS: (f64, f64) = (1.6, 0.5);
+/// The lag of the counts of usage is asked for at so many turns at once, which make so many a second.
+const LAG_CONCURRENCY: usize = 64;
+const LAG_RATE: f64 = 500.0;
 /// Runs before the first round are not counted.
 const WARM_UP: Duration = Duration::from_millis(1_500);
 
@@ -58,6 +62,9 @@ struct Args {
     /// Measure only the node, not the floor: for a profiler
     #[arg(long)]
     node_only: bool,
+    /// How far the counts of usage are behind while 64 turns run at once, too
+    #[arg(long)]
+    usage_lag: bool,
 }
 
 /// What the other processes of the bench do.
@@ -143,8 +150,55 @@ async fn bench(args: &Args) -> Result<(), Error> {
         }
         table.add(row(args, concurrency, ours, theirs));
     }
+    if args.usage_lag {
+        table.add(usage_lag(args, &mut node).await?);
+    }
     table.json()?;
     Ok(())
+}
+
+/// The counts of usage follow the journals of all sessions: looks once a second how far they are.
+#[expect(clippy::cast_precision_loss, reason = "counts of turns are far below 2^52")]
+async fn usage_lag(args: &Args, node: &mut Node) -> Result<Row, Error> {
+    let rounds = u32::try_from(args.rounds.max(1))?;
+    let mut load = plan(args, LAG_CONCURRENCY, args.rounds + 1);
+    load.time *= rounds;
+    node.addr.clone_into(&mut load.addr);
+    let mut side = Side::default();
+    let mut lags = Vec::new();
+    let before = node.process().cpu().await?;
+    tokio::select! {
+        report = clawnode_bench::load(&load) => side.reports.push(report?),
+        failure = looks(node, &mut lags) => return Err(failure),
+    }
+    side.cpu = node.process().cpu().await?.saturating_sub(before);
+    lags.sort_unstable();
+    let ms = |of_1000| percentile(&lags, of_1000).as_secs_f64() * 1e3;
+    let (p50, most, turns) = (ms(500), ms(1_000), side.turns());
+    let (_, _, rate) = side.figures();
+    let storage = if args.nats.is_some() { "nats" } else { "embedded" };
+    Ok(Row::new(format!("usage::lag/{storage}/concurrency={LAG_CONCURRENCY}"))
+        .figure("p50_ms", p50)
+        .figure("max_ms", most)
+        .figure("max_turns", most / 1e3 * rate)
+        .figure("looks", lags.len() as f64)
+        .figure("turns_s", rate)
+        .figure("node_cpu_us_per_turn", side.cpu.as_secs_f64() * 1e6 / turns as f64)
+        .at_least("turns/s", rate, LAG_RATE))
+}
+
+/// Looks until it fails.
+async fn looks(node: &Node, lags: &mut Vec<Duration>) -> Error {
+    let mut looks = tokio::time::interval(Duration::from_secs(1));
+    // The first one comes at once, and nothing has happened yet.
+    looks.tick().await;
+    loop {
+        looks.tick().await;
+        match node.usage_behind_ms().await {
+            Ok(behind) => lags.push(Duration::from_millis(behind)),
+            Err(failure) => return failure,
+        }
+    }
 }
 
 async fn node(args: &Args, binary: &Path, dir: &Path, model: &str) -> Result<Node, Error> {

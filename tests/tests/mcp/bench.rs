@@ -25,6 +25,7 @@ pub(crate) struct Bench {
     pub(crate) storage: Storage,
     pub(crate) pins: watch::Receiver<Pins>,
     pub(crate) mark: String,
+    pub(crate) gate: SwitchGate,
     _dir: TempDir,
     tasks: Vec<JoinHandle<()>>,
     _members: watch::Sender<Members>,
@@ -85,6 +86,7 @@ impl Bench {
         let (storage, _control) = local::open(dir.path(), local).unwrap();
         let (tell, pins) = watch::channel(Pins::default());
         let (members, peers) = watch::channel(Members::default());
+        let gate = SwitchGate::default();
         let context = McpContext {
             bucket: Arc::clone(&storage.bucket),
             clock: Arc::new(SystemClock),
@@ -93,13 +95,13 @@ impl Bench {
             shared: false,
             peers,
             pins: pins.clone(),
-            switch_gate: SwitchGate::default(),
+            switch_gate: gate.clone(),
         };
         let server = McpServer::with_bug(options, context, planted);
         let follow = mcp::follow(Arc::clone(&storage.bucket), tell);
         let tasks = vec![tokio::spawn(follow), tokio::spawn(server.clone().run())];
         let tools = Arc::new(McpTools::new(server.clone()));
-        Self { server, tools, storage, pins, mark, _dir: dir, tasks, _members: members }
+        Self { server, tools, storage, pins, mark, gate, _dir: dir, tasks, _members: members }
     }
 
     /// Once it is up and its tools are known.

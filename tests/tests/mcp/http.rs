@@ -7,7 +7,7 @@ use std::{
 };
 
 use clawnode_executors::mcp::{HttpOptions, McpOptions, McpTransport};
-use clawnode_proto::tool::ToolFailure;
+use clawnode_proto::{agents::AgentLimits, tool::ToolFailure};
 use clawnode_tests::mcp::reference;
 use clawnode_tool::{Egress, EgressOptions, Executor as _};
 use tokio::{
@@ -93,6 +93,31 @@ async fn a_service_is_called_and_called_again_when_it_is_back() {
     let _back = Service::start(port);
     bench.up().await;
     assert_eq!(bench.call("web__get-tiny-image", LONG).await.failure, None);
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_service_is_sent_and_answers_counts_as_egress_of_the_agent() {
+    let port = free_port();
+    let _service = Service::start(port);
+    let bench = Bench::start(options(format!("http://127.0.0.1:{port}/mcp")));
+    bench.up().await;
+    let limit = |bytes| {
+        let limits = AgentLimits { egress_bytes_per_day: Some(bytes), ..AgentLimits::default() };
+        bench.gate.limit(&[("main".parse().unwrap(), limits)].into());
+    };
+    limit(1 << 30);
+    let image = bench.call("web__get-tiny-image", LONG).await;
+    assert_eq!(image.failure, None, "{image:?}");
+    let counted = bench.gate.counts()[0].egress_bytes;
+    assert!(counted > 500, "a picture in base64: {counted} bytes");
+    // The arguments alone are one byte too much.
+    limit(counted + 1);
+    let refused = bench.call("web__get-tiny-image", LONG).await;
+    assert_eq!(refused.failure, Some(ToolFailure::Refused), "{refused:?}");
+    let why = refused.content.inline().unwrap();
+    assert!(why.contains("egress_bytes_per_day"), "{why}");
+    assert_eq!(bench.gate.counts()[0].egress_bytes, counted);
     bench.stop().await;
 }
 

@@ -158,6 +158,13 @@ impl LimitBook {
         if self.limit == limit {
             return;
         }
+        #[cfg(feature = "test-util")]
+        if let (Some(before), Some(now)) = (&self.limit, &limit)
+            && now.amount < before.amount
+            && clawnode_kernel::KernelBug::KeepsHigherLimit.is_in_folds()
+        {
+            return;
+        }
         self.limit = limit;
         // They were about another limit.
         self.current.warned = false;
@@ -185,6 +192,10 @@ impl LimitBook {
         match &self.limit {
             None => 0,
             Some(limit) if self.current.allowed => limit.amount,
+            #[cfg(feature = "test-util")]
+            Some(limit) if clawnode_kernel::KernelBug::GrantsUnallowed.is_in_folds() => {
+                limit.amount
+            }
             Some(limit) => limit.share(limit.ask_at),
         }
     }

@@ -25,6 +25,8 @@ mod news;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]
+mod resident_tests;
+#[cfg(test)]
 mod size_tests;
 mod state;
 #[cfg(test)]

@@ -1,20 +1,24 @@
 //! The tools of one MCP server, as an executor of its node.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
 use async_trait::async_trait;
 use clawnode_cluster::Peek;
-use clawnode_guard::kill_switch::StoppableWork;
+use clawnode_guard::kill_switch::{StoppableWork, WorkStopped};
 use clawnode_kernel::job_machine::Probe;
 use clawnode_proto::{
-    Capability, ToolName,
+    AgentName, Capability, ToolName,
+    agents::AgentLimit,
+    kill_switch::KillSwitch,
     mcp::{McpPins, McpToolState},
     provider::{STANDING_BY, STARTING},
     tool::{ToolFailure, ToolOutcome, ToolSpec},
 };
 use clawnode_tool::{Executor, ToolRun};
+use serde::Serialize;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use tracing::debug;
 
 use super::{
     handle::McpServer,
@@ -30,6 +34,20 @@ const START_WAIT: Duration = Duration::from_secs(10);
 /// Runs the approved tools of a server, where the server is up.
 #[derive(Clone, Debug)]
 pub struct McpTools(McpServer);
+
+/// Counts what is written to it.
+struct ByteCount(u64);
+
+impl io::Write for ByteCount {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 = self.0.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 impl McpTools {
     /// Of this server.
@@ -77,10 +95,9 @@ impl McpTools {
     async fn ask_probe(&self, mut run: ToolRun) -> Result<Probe, ToolOutcome> {
         let up = self.up(run.timeout).await?;
         let probe = self.probe_of(&run, &up)?;
-        let arguments = std::mem::take(&mut run.arguments);
         let _under_way = self.0.0.begin();
         let never = CancellationToken::new();
-        Ok(match up.calls.call(&probe, arguments, &run.idempotency_key, &never).await {
+        Ok(match self.call(&up, &probe, &mut run, &never).await? {
             CallEnd::Answered(result) => reply::probe(&result),
             CallEnd::Refused(why) | CallEnd::Gone(why) => {
                 Probe::Unclear(format!("its probe `{probe}` did not answer: {why}"))
@@ -124,7 +141,6 @@ impl McpTools {
     ) -> Result<ToolOutcome, ToolOutcome> {
         let up = self.up(run.timeout).await?;
         let tool = self.allowed(&run.tool, &up)?;
-        let arguments = std::mem::take(&mut run.arguments);
         let work = StoppableWork::Tool {
             agent: run.agent.clone(),
             tool: run.tool.clone(),
@@ -132,7 +148,7 @@ impl McpTools {
         };
         let _under_way = self.0.0.begin();
         let server = self.0.name();
-        Ok(match up.calls.call(&tool, arguments, &run.idempotency_key, cancelled).await {
+        Ok(match self.call(&up, &tool, &mut run, cancelled).await? {
             CallEnd::Answered(result) => reply::outcome(&result, &run.shown),
             CallEnd::Refused(why) => {
                 let why = format!("the MCP server `{server}` refused the call: {why}");
@@ -159,6 +175,42 @@ impl McpTools {
                 ToolOutcome::failed(ToolFailure::Cancelled, "")
             }
         })
+    }
+
+    /// Makes one call. Its arguments and its answer count as egress of the agent if the server is a service.
+    async fn call(
+        &self,
+        up: &Up,
+        tool: &str,
+        run: &mut ToolRun,
+        cancelled: &CancellationToken,
+    ) -> Result<CallEnd, ToolOutcome> {
+        let arguments = std::mem::take(&mut run.arguments);
+        let refused = |stop| {
+            let why = WorkStopped::Latched(stop).to_string();
+            ToolOutcome::failed(ToolFailure::Refused, why)
+        };
+        self.count_egress(&run.agent, &arguments).map_err(refused)?;
+        let end = up.calls.call(tool, arguments, &run.idempotency_key, cancelled).await;
+        if let CallEnd::Answered(result) = &end
+            && let Err(stop) = self.count_egress(&run.agent, result)
+        {
+            // The agent is stopped by it. What the tool has done is told nevertheless.
+            debug!(agent = %run.agent, why = %stop.why, "an answer of an MCP server is over a limit");
+        }
+        Ok(end)
+    }
+
+    /// What a program of this host sends and receives is not seen.
+    fn count_egress(&self, agent: &AgentName, what: &impl Serialize) -> Result<(), KillSwitch> {
+        if self.is_program() {
+            return Ok(());
+        }
+        let mut bytes = ByteCount(0);
+        if let Err(failure) = serde_json::to_writer(&mut bytes, what) {
+            debug!(%failure, "the size of what an MCP server is sent, or sends, is not known whole");
+        }
+        self.0.0.context.switch_gate.count(agent, AgentLimit::EgressBytesPerDay, bytes.0)
     }
 
     /// Whether it runs here, and not on a machine that is reached by a URL.

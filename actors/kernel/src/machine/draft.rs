@@ -316,6 +316,11 @@ impl<K: EntityKind> Machine<K> {
         if self.planted(KernelBug::ActBeforeAppend) {
             self.out.append(&mut self.staged);
         }
+        #[cfg(feature = "test-util")]
+        if self.planted(KernelBug::AnswersBeforeAppend) {
+            let starts = |out: &mut MachineOutput<K>| matches!(out, MachineOutput::Start(..));
+            self.out.extend(self.staged.extract_if(.., starts));
+        }
         Ok(())
     }
 

@@ -4,11 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clawnode_budget::{BudgetState, holder::Reservation};
 use clawnode_proto::{
-    ProcessId,
-    budget::{AccountKey, BudgetUnit, Hold, LimitKey, WindowNumber},
+    EntityId, ProcessId,
+    budget::{
+        AccountKey, BudgetEvent, BudgetGranted, BudgetSet, BudgetUnit, Hold, LimitKey, WindowNumber,
+    },
+    event::decode_record,
+    kernel::DELETED,
 };
+use clawnode_sim::StoreChange;
 
-use super::account::accounts;
+use super::{account::accounts, journaled::JournaledLimits, tally::LimitChanges};
 use crate::{JudgeViolation, book::Checked, plan::SeedPlan};
 
 /// One window of one limit.
@@ -17,7 +22,11 @@ type Spending = (AccountKey, LimitKey, WindowNumber);
 /// What is known of budgets from outside.
 #[derive(Debug, Default)]
 pub(crate) struct Bills {
+    /// The most that each limit ever was.
     limits: BTreeMap<(AccountKey, LimitKey), u64>,
+    /// The limits that are in force, by the journals of accounts.
+    journaled: BTreeMap<EntityId, JournaledLimits>,
+    pub(crate) changes: LimitChanges,
     /// Calls that run, and what they may still cost.
     running: BTreeMap<(ProcessId, Reservation), Vec<Hold>>,
     /// What calls have cost, as providers bill them, with each bill rounded up.
@@ -56,7 +65,9 @@ impl Bills {
         let limits = accounts(plan).into_iter().flat_map(|(account, limits)| {
             limits.into_iter().map(move |limit| ((account.clone(), limit.key), limit.amount))
         });
-        Self { limits: limits.collect(), ..Self::default() }
+        let limits = limits.collect();
+        let journaled = accounts(plan).into_iter().map(|(account, _)| JournaledLimits::of(account));
+        Self { limits, journaled: journaled.collect(), ..Self::default() }
     }
 
     /// Calls that were made.
@@ -161,6 +172,79 @@ impl Bills {
                 let text = format!("`{limit}` of `{account}` in {}: {sum}, of {most}", window.0);
                 return Err(JudgeViolation::new("I6", text));
             }
+        }
+        Ok(())
+    }
+
+    /// The stores changed: what accounts record of their limits and grants.
+    pub(crate) fn change(&mut self, change: &StoreChange) -> Checked {
+        let StoreChange::Appended { entity, record, .. } = change else { return Ok(()) };
+        if !self.journaled.contains_key(entity) {
+            return Ok(());
+        }
+        for sealed in decode_record(&record.bytes).unwrap_or_default() {
+            let Some(journaled) = self.journaled.get_mut(entity) else { continue };
+            if sealed.head.kind == DELETED {
+                self.loses(*entity);
+                continue;
+            }
+            match sealed.event::<BudgetEvent>() {
+                Ok(Some(BudgetEvent::Set(set))) => self.limits_are_set(*entity, set),
+                Ok(Some(BudgetEvent::Allowed(allowed))) => {
+                    self.changes.allowed += 1;
+                    journaled.allow(&allowed);
+                }
+                Ok(Some(BudgetEvent::Granted(granted))) => self.may_grant(*entity, &granted)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The journal of an entity was deleted.
+    pub(crate) fn loses(&mut self, entity: EntityId) {
+        if let Some(journaled) = self.journaled.get_mut(&entity) {
+            journaled.is_lost = true;
+        }
+    }
+
+    fn limits_are_set(&mut self, entity: EntityId, set: BudgetSet) {
+        let Some(journaled) = self.journaled.get_mut(&entity) else { return };
+        let before = journaled.in_force();
+        journaled.set(set);
+        for (key, limit) in journaled.in_force() {
+            let place = (journaled.account.clone(), key);
+            if let Some(before) = before.get(&key) {
+                let window = self.newest.get(&place).copied().unwrap_or_default();
+                let spending: Spending = (journaled.account.clone(), key, window);
+                let spent = self.sums.get(&spending).copied().unwrap_or_default();
+                let is_lowered = limit.amount < before.amount;
+                self.changes.raised += usize::from(limit.amount > before.amount);
+                self.changes.below_spent += usize::from(is_lowered && limit.amount < spent);
+            }
+            let most = self.limits.entry(place).or_default();
+            *most = (*most).max(limit.amount);
+        }
+    }
+
+    /// I6: a slice is within what is in force when it is granted, beside what calls have cost and may still cost. What
+    /// they cost above what they had reserved, the account learns later.
+    fn may_grant(&self, entity: EntityId, granted: &BudgetGranted) -> Checked {
+        let Some(journaled) = self.journaled.get(&entity).filter(|one| !one.is_lost) else {
+            return Ok(());
+        };
+        let BudgetGranted { limit, window, amount, .. } = *granted;
+        let spending: Spending = (journaled.account.clone(), limit, window);
+        let sum = self.sums.get(&spending).copied().unwrap_or_default();
+        let excess = self.excess.get(&spending).copied().unwrap_or_default();
+        let ceiling = journaled.ceiling(limit, window).unwrap_or_default();
+        if sum.saturating_add(amount) > ceiling.saturating_add(excess) {
+            let (account, window) = (&journaled.account, window.0);
+            let text = format!(
+                "{amount} of `{limit}` of `{account}` in {window} is granted beside {sum}, and \
+                 {ceiling} is in force"
+            );
+            return Err(JudgeViolation::new("I6", text));
         }
         Ok(())
     }

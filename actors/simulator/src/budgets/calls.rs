@@ -73,8 +73,11 @@ impl Sim {
         if self.plan.budgets.accounts > 0 {
             self.plan_budget_call(FIRST, 1);
         }
-        if self.plan.budgets.exceeds {
+        if self.plan.budgets.exceeds || self.plan.budgets.limits_change {
             self.plan_person();
+        }
+        if self.plan.budgets.limits_change {
+            self.plan_limit_change(1);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use clawnode_budget::{
     Budget,
-    account::{LimitBook, Slice},
+    account::{LimitBook, Slice, WindowBook},
     holder::{HolderInput, HolderOutput},
 };
 use clawnode_kernel::{Entity, KernelBug, LoadedJournal, core::snapshot_blob};
@@ -159,6 +159,7 @@ impl Sim {
                 self.budget_tally.points.stranded += slices;
             }
         }
+        self.counts_unsent(process);
         self.bills.dies(process);
         self.session_calls_die(process);
     }
@@ -187,7 +188,8 @@ impl Sim {
         }
     }
 
-    /// A person looks at budgets now and then, and allows more where calls cost more than they had reserved.
+    /// A person looks at budgets now and then, and allows more where calls cost more than they had reserved, or where
+    /// an account asks.
     pub(super) fn plan_person(&mut self) {
         let looks = PlannedNote::own("a person looks at budgets".to_owned(), |sim| {
             sim.plan_person();
@@ -200,7 +202,11 @@ impl Sim {
     fn person_allows(&mut self) {
         for (account, _) in accounts(&self.plan) {
             let Ok(entity) = self.account(&account) else { continue };
-            for book in entity.state.books.iter().filter(|book| book.current.over > 0) {
+            let needs_person = |book: &&LimitBook| {
+                let WindowBook { over, asked, allowed, .. } = book.current;
+                over > 0 || (asked && !allowed)
+            };
+            for book in entity.state.books.iter().filter(needs_person) {
                 let (by, limit, window) = ("ada".to_owned(), book.key, book.current.number);
                 let name = format!("allow:{limit}:{}", self.world.now().0);
                 let body = BudgetInput::Allow { by, limit, window };
@@ -247,7 +253,7 @@ impl Sim {
     }
 }
 
-fn named(account: &AccountKey, name: &str, body: &BudgetInput) -> Option<Input> {
+pub(super) fn named(account: &AccountKey, name: &str, body: &BudgetInput) -> Option<Input> {
     let name: IdempotencyKey = name.parse().ok()?;
     Budget::input(account, name, Timestamp(0), body).ok()
 }

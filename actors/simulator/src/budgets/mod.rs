@@ -7,7 +7,10 @@
 mod account;
 mod bills;
 mod calls;
+mod changes;
+mod deaths;
 mod holders;
+mod journaled;
 mod process;
 mod sessions;
 mod tally;
@@ -19,4 +22,4 @@ pub(super) use calls::priced;
 pub(super) use process::ProcessHolder;
 pub(super) use sessions::SessionHolds;
 pub(super) use tally::BudgetTally;
-pub use tally::{CrashPoints, RefusedCalls};
+pub use tally::{CrashPoints, LimitChanges, RefusedCalls};

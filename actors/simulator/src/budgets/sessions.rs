@@ -20,7 +20,7 @@ use clawnode_budget::holder::{
 use clawnode_kernel::{KernelBug, MachineInput};
 use clawnode_proto::{
     Attempt, CallId, EntityId, ProcessId, TurnId,
-    budget::{AccountKey, BudgetLimit},
+    budget::{AccountKey, BudgetLimit, Hold},
     llm::{FailureClass, ModelFailure, Text, Usage},
     model::ModelPrice,
 };
@@ -110,6 +110,13 @@ impl SessionHolds {
     /// Reservations that calls of sessions have got.
     pub(crate) fn granted(&self) -> usize {
         self.granted
+    }
+
+    /// What calls of this process have reserved that were not sent, and whose calls they are.
+    pub(super) fn unsent(&self, process: ProcessId) -> impl Iterator<Item = (EntityId, &[Hold])> {
+        let held = self.held.iter().filter(move |((owner, ..), _)| *owner == process);
+        let unsent = held.filter(|(_, call)| call.paid.is_none());
+        unsent.map(|((_, entity, ..), call)| (*entity, &call.hold.holds[..]))
     }
 }
 
@@ -204,6 +211,9 @@ impl Sim {
         let granted = MachineInput::Granted(effect, Grant { hold: Some(hold), ..grant });
         let granted = PlannedNote::Feed(at.entity, at.counter, granted);
         self.world.mail(process, at.entity.as_u128(), granted);
+        if self.plan.budgets.dies_holding {
+            self.plan_death(process, reservation);
+        }
         Ok(true)
     }
 

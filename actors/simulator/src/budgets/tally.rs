@@ -24,6 +24,10 @@ pub struct RefusedCalls {
 /// How often each crash point of budgets was come past (see `docs/internals/crash-recovery.md`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CrashPoints {
+    /// C5: calls that had reserved when their process died, and whose append was not stored.
+    pub unappended: usize,
+    /// C5b: calls whose append was stored when their process died, and that were not sent.
+    pub unsent: usize,
     /// C18: the owner of an account died while inputs waited for it.
     pub owners_died: usize,
     /// C19: a slice reached its process only with a later answer.
@@ -34,6 +38,17 @@ pub struct CrashPoints {
     pub settled_late: usize,
     /// C22: calls that cost more than they had reserved.
     pub exceeded: usize,
+}
+
+/// What people have changed of limits, as journals have it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LimitChanges {
+    /// Limits that were raised.
+    pub raised: usize,
+    /// Limits that were lowered below what calls had cost in their window.
+    pub below_spent: usize,
+    /// How often a person allowed more.
+    pub allowed: usize,
 }
 
 /// A slice of a process, by its number there.
@@ -71,11 +86,27 @@ impl CrashPoints {
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {
+            unappended: self.unappended + other.unappended,
+            unsent: self.unsent + other.unsent,
             owners_died: self.owners_died + other.owners_died,
             answered_again: self.answered_again + other.answered_again,
             stranded: self.stranded + other.stranded,
             settled_late: self.settled_late + other.settled_late,
             exceeded: self.exceeded + other.exceeded,
+        }
+    }
+}
+
+// === impl LimitChanges ===
+
+impl LimitChanges {
+    /// Those of two runs.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            raised: self.raised + other.raised,
+            below_spent: self.below_spent + other.below_spent,
+            allowed: self.allowed + other.allowed,
         }
     }
 }

@@ -4,7 +4,10 @@ use clawnode_budget::holder::{CallHold, GrantedHolds, Reservation};
 use clawnode_kernel::KernelBug;
 use clawnode_sim::Happening;
 
-use crate::{CrashPoints, RunFailure, RunReport, Sim, SimOptions, process::PlannedNote, run};
+use crate::{
+    CrashPoints, JudgeViolation, LimitChanges, RunFailure, RunReport, Sim, SimOptions,
+    process::PlannedNote, run,
+};
 
 /// Seeds of each run of the tests.
 const SEEDS: u64 = 40;
@@ -115,9 +118,58 @@ fn c18_c19_c20_c21_and_c22_cost_no_more_than_they_may() {
         let report = one(seed, KernelBug::None, true).unwrap_or_else(|failure| panic!("{failure}"));
         points = points.plus(report.crash_points);
     }
-    let CrashPoints { owners_died, answered_again, stranded, settled_late, exceeded } = points;
+    let CrashPoints { owners_died, answered_again, stranded, settled_late, exceeded, .. } = points;
     let all = [owners_died, answered_again, stranded, settled_late, exceeded];
     assert!(all.iter().all(|count| *count > 2), "{points:?}");
+}
+
+fn with_changes(seed: u64, planted: KernelBug, trace: bool) -> Result<RunReport, Box<RunFailure>> {
+    let (budgets, limits_change) = (1 + usize::from(seed % 3 == 2), true);
+    run(&SimOptions { seed, planted, trace, budgets, limits_change, ..SimOptions::default() })
+}
+
+/// I6: people raise limits, lower them below what is spent, and allow more where they are asked, while calls run.
+#[test]
+fn i6_holds_while_people_change_limits() {
+    let (mut calls, mut changes) = (0, LimitChanges::default());
+    for seed in 0..SEEDS {
+        let report = with_changes(seed, KernelBug::None, true);
+        let report = report.unwrap_or_else(|failure| panic!("{failure}"));
+        calls += report.budget_calls;
+        changes = changes.plus(report.limit_changes);
+    }
+    let LimitChanges { raised, below_spent, allowed } = changes;
+    assert!(calls > 100, "{calls} calls were made");
+    assert!(raised > 10 && below_spent > 2 && allowed > 2, "{changes:?}");
+}
+
+/// I6: a limit that is not lowered, and a grant that no person has allowed, are found by the limits that journals have.
+#[test]
+fn i6_finds_grants_that_changed_limits_do_not_allow() {
+    for planted in [KernelBug::KeepsHigherLimit, KernelBug::GrantsUnallowed] {
+        let found =
+            (0..60).find_map(|seed| Some((seed, with_changes(seed, planted, false).err()?)));
+        let (seed, failure) = found.unwrap_or_else(|| panic!("{planted:?} was not found"));
+        let JudgeViolation { name, detail } = &failure.violation;
+        assert_eq!(*name, "I6", "{planted:?}: {failure}");
+        assert!(detail.contains("is in force"), "{planted:?}: {failure}");
+        with_changes(seed, KernelBug::None, true).unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}
+
+/// C5 and C5b: processes die while their calls have reserved and are not sent. What they had reserved counts in their
+/// slices, the next attempts reserve for themselves (BUD-1), and no limit is passed.
+#[test]
+fn c5_and_c5b_what_was_reserved_for_a_call_that_is_not_sent_counts_once() {
+    let mut points = CrashPoints::default();
+    for seed in 0..SEEDS {
+        let (budgets, session_budgets) = (1 + usize::from(seed % 3 == 2), true);
+        let options = SimOptions { seed, budgets, session_budgets, ..SimOptions::default() };
+        let report = run(&SimOptions { dies_holding: true, trace: true, ..options });
+        let report = report.unwrap_or_else(|failure| panic!("{failure}"));
+        points = points.plus(report.crash_points);
+    }
+    assert!(points.unappended > 2 && points.unsent > 2, "{points:?}");
 }
 
 /// LANE-1, I6: turns of the background have reserved while those of people come, and end for them; each takes what it
@@ -134,6 +186,18 @@ fn lane_1_calls_that_have_reserved_end_for_others() {
         holds += report.session_holds;
     }
     assert!(preempted > 5 && holds > 60, "{preempted} were ended, of {holds}");
+}
+
+/// I5: accounts alone answer before their append is stored, and what they say is what finds it.
+#[test]
+fn finds_answers_before_the_append() {
+    let planted = KernelBug::AnswersBeforeAppend;
+    let found = (0..SEEDS).find_map(|seed| Some((seed, one(seed, planted, false).err()?)));
+    let (seed, failure) = found.unwrap_or_else(|| panic!("it was not found"));
+    let JudgeViolation { name, detail } = &failure.violation;
+    assert_eq!(*name, "I5", "{failure}");
+    assert!(detail.contains("says what its journal has not"), "{failure}");
+    one(seed, KernelBug::None, true).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 /// One test for each planted bug: how many seeds it may take, and which invariant catches it.
@@ -157,5 +221,4 @@ planted! {
     finds_settles_into_current_window: SettlesIntoCurrentWindow in 40 by ["BUD-3", "BUD-4"];
     finds_reports_differences: ReportsDifferences in 40 by ["I6", "BUD-3"];
     finds_an_estimate_of_nothing: EstimatesNothing in 40 by ["I6", "BUD-3"];
-    finds_answers_before_the_append: ActBeforeAppend in 40 by ["I5", "I8"];
 }
