@@ -11,7 +11,7 @@ use clawnode_proto::{
     session::SessionEvent,
 };
 
-use super::{client::Sessions, send_error::SendError};
+use super::{send_error::SendError, sessions::Sessions};
 use crate::session::{
     texts::shown_result,
     turn::{

@@ -24,10 +24,10 @@ use clawnode_proto::{
 use futures_util::{StreamExt, future::BoxFuture, stream};
 
 use super::{
-    client::Sessions,
     directory::{self, Facts, JournalEnd, KnownEnds, SessionDirectory},
     inspect::state_of,
     send_error::SendError,
+    sessions::Sessions,
 };
 
 /// Sessions that one page folds at most, to find those that it shows.

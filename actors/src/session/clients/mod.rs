@@ -1,11 +1,11 @@
 //! What clients and operators ask of sessions: send, follow, list, inspect, rate, delete.
 //!
-//! `client` is the entry; it uses the kernel's `Entities`, which sees entities of every kind. Everything
-//! here reads journals and writes inboxes; nothing here appends.
+//! `sessions` has the handle, and `accept_message` stores what comes in. The handle uses the kernel's `Entities`,
+//! which sees entities of every kind. Everything here reads journals and writes inboxes; nothing here appends.
 
+mod accept_message;
 pub(in crate::session) mod approvals;
 pub mod attach;
-pub mod client;
 pub mod context;
 pub(in crate::session) mod directory;
 pub mod executions;
@@ -30,5 +30,6 @@ pub(in crate::session) mod reset;
 pub(in crate::session) mod results;
 pub mod route;
 pub(in crate::session) mod send_error;
+pub mod sessions;
 pub(in crate::session) mod shared_reads;
 pub mod stateless_expiry;
