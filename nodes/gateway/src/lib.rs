@@ -35,7 +35,6 @@ mod guard;
 mod jobs;
 mod lane;
 mod local_socket;
-mod messages;
 mod metrics;
 mod multipart;
 mod openai;
@@ -50,6 +49,7 @@ mod route;
 mod routes;
 mod rpc;
 mod serve;
+mod session_messages;
 mod session_ref;
 mod stall;
 #[cfg(feature = "tls")]

@@ -15,7 +15,7 @@ use super::{send_error::SendError, sessions::Sessions};
 use crate::session::{
     texts::shown_result,
     turn::{
-        explain::ContextReader,
+        explain_context::ContextReader,
         kind::Session,
         state::{SessionState, Turn},
     },

@@ -26,7 +26,7 @@ use super::{
     tokens::CallTokens,
 };
 use crate::{
-    agent::{pool::PoolRequest, slots::Slot, yielding::Yielding},
+    agent::{pool::PoolRequest, provider_slots::Slot, yielding::Yielding},
     llm::{ModelEvent, ReplyBlocks, circuit::is_not_sent},
     session::{
         texts::{stored_blocks, stored_text},

@@ -8,7 +8,7 @@
 //! what a call may cost, and has cost, `next_call` makes the next one, and `next_needs` says what that would need. `begin` says how turns begin,
 //! `kept` which ones a state keeps, `skills` which skills they have, and `recall` what they are reminded of. `memory_tools` has what calls ask of memories, `learning` what memories learn
 //! from a turn, and `heard` where that was said. `feedback` has what people think of turns, and `rating` takes it. `ledger` has what an agent wrote down of its work, and
-//! `blocks` what a model is shown of that. `recorded` tells who looks at a journal from outside what it says, and `explain`
+//! `blocks` what a model is shown of that. `recorded` tells who looks at a journal from outside what it says, and `explain_context`
 //! what a model was shown, and why. `compacting` has summaries made of older turns, `compacted` takes
 //! them into the state, and `compaction` is what that keeps of them. `room_beside` says what a summary leaves of limits for
 //! its own turn, and `rough` how large a request is at most, without making it.
@@ -35,7 +35,7 @@ pub mod dropping;
 pub mod effect;
 pub(in crate::session) mod ending;
 mod estimate;
-pub mod explain;
+pub mod explain_context;
 pub mod feedback;
 #[cfg(test)]
 mod feedback_tests;
