@@ -15,7 +15,7 @@
 //! | `memories` | performs effects of memories; shows and changes memories for people |
 //! | `count`, `delete`, `executions`, `archive`, `policy`, `scheduler`, `session_filter` | longer answers |
 //! | `version_check`, `status`, `load` | heartbeats: what this process is, does, and how busy it is |
-//! | `scan` | places the worker, and looks after the inputs of processes that died |
+//! | `partition_follower` | places the worker, and looks after the inputs of processes that died |
 //! | `reload` | follows the configuration's files |
 //! | `expiry`, `usage` | remove sessions of single requests and unused files; count model calls |
 //! | `orders`, `panic` | carry an operator's word to one node; stop things on all of them |
@@ -67,13 +67,13 @@ pub mod orders;
 pub mod out_of_service;
 pub mod overview;
 pub mod panic;
+pub mod partition_follower;
 pub mod plugins;
 mod policy;
 pub mod probes;
 pub mod reload;
 pub mod remote_files;
 pub mod runaways;
-pub mod scan;
 mod scheduler;
 pub mod serving;
 mod session_answers;

@@ -30,7 +30,7 @@ use crate::{
     llm::{ModelEvent, ReplyBlocks, circuit::is_not_sent},
     session::{
         texts::{stored_blocks, stored_text},
-        turn::{context::FullContext, effect::Outcome, held::settles, prepare::CallJob},
+        turn::{context::FullContext, effect::Outcome, prepare::CallJob, reserved_cost::settles},
     },
 };
 

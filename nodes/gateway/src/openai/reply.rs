@@ -13,7 +13,7 @@ use clawnode_proto::{
 use serde::{Serialize, de::IgnoredAny};
 
 use super::{
-    super::{error::json, turn::lost},
+    super::{error::json, turn_stream::lost},
     id::ResponseId,
     tools::HandedCall,
 };

@@ -17,7 +17,7 @@ use clawnode_proto::{
 use serde_json::{Value, json};
 
 use super::{
-    number::{Check, Number},
+    event_number::{Check, Number},
     shape::{OWN_SERVER, ResponseLabel, Status},
 };
 

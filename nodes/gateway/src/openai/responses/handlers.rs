@@ -37,7 +37,7 @@ use super::{
         stream::Early,
     },
     compose::Events,
-    number::Number,
+    event_number::Number,
     reader::{ResponseReader, ResponseReply, ResponseStep, broken, follow},
     request::{Create, echo},
     shape::{ResponseLabel, Status},

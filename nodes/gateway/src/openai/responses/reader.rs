@@ -20,14 +20,14 @@ use super::{
         super::{
             backend::Following,
             gateway::Gateway,
-            turn::{count, lost},
+            turn_stream::{count, lost},
         },
         id::ResponseId,
         reply::{FinishReason, OpenAiReply, ReplyStep},
         stream::diverged,
     },
     compose::{Composer, Events},
-    number::Number,
+    event_number::Number,
     shape::{ResponseLabel, Status},
 };
 
