@@ -37,7 +37,7 @@ use super::{
         stream::Early,
     },
     compose::Events,
-    event_number::Number,
+    event_number::EventNumber,
     reader::{ResponseReader, ResponseReply, ResponseStep, broken, follow},
     request::{Create, echo},
     shape::{ResponseLabel, Status},
@@ -158,7 +158,7 @@ fn one_of_several(id: &ResponseId, record: &TurnRecord) -> OpenAiError {
 /// What is asked of a response that there is.
 struct Asked {
     is_stream: bool,
-    starting_after: Option<Number>,
+    starting_after: Option<EventNumber>,
 }
 
 impl Asked {
@@ -176,7 +176,7 @@ impl Asked {
         }
         let starting_after = match asked.remove("starting_after") {
             None => None,
-            Some(number) => Some(number.as_u64().map(Number::of).ok_or_else(|| {
+            Some(number) => Some(number.as_u64().map(EventNumber::of).ok_or_else(|| {
                 let what = "`starting_after` is not the `sequence_number` of an event";
                 OpenAiError::invalid("starting_after", what)
             })?),
@@ -410,7 +410,7 @@ async fn streamed(
     gateway: Arc<Gateway>,
     id: ResponseId,
     record: &TurnRecord,
-    after: Option<Number>,
+    after: Option<EventNumber>,
 ) -> Result<Response, OpenAiError> {
     let Following { accepted, events } = follow(&gateway, &id).await?;
     let session = record.session.as_ref().map_or(accepted.session, ToString::to_string);
