@@ -57,6 +57,7 @@ pub const CHECKS: &[Check] = &[
     layers::MODULES_KEEP_THEIR_LAYERS,
     layers::PURE_MODULES_STAY_PURE,
     names::TYPES_HAVE_NAMES_OF_THEIR_OWN,
+    names::TYPES_MEAN_ONE_THING,
     names::MONEY_IS_WHOLE_NUMBERS,
     parameters::NO_PARAMETER_IS_A_TUPLE,
     spelling::SUBJECTS_HAVE_ONE_SPELLING,
