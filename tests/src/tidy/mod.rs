@@ -13,6 +13,7 @@ mod edges;
 mod layers;
 mod names;
 mod parameters;
+mod paths;
 mod scan;
 mod shape;
 mod spelling;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Check, File, Findings, Tree,
+    Check, File, Findings,
     scan::{has_word, without_comment},
 };
 
@@ -48,8 +48,11 @@ pub(super) const TYPES_MEAN_ONE_THING: Check = Check {
     run: |tree| {
         let mut findings = Findings::default();
         let mut seen: BTreeMap<&str, (&str, String)> = BTreeMap::new();
-        let files = tree.ending("rs").filter(|file| file.is_product() && !is_for_tests(tree, file));
-        for file in files {
+        let is_for_tests = |file: &File| {
+            let in_crate = TEST_CRATES.iter().any(|folder| file.path.starts_with(folder));
+            in_crate || tree.is_for_tests(file)
+        };
+        for file in tree.ending("rs").filter(|file| file.is_product() && !is_for_tests(file)) {
             let Some((folder, _)) = file.path.split_once("/src/") else { continue };
             for (number, line) in file.code() {
                 let Some(name) = defined(without_comment(line)) else { continue };
@@ -80,41 +83,6 @@ pub(super) const TYPES_MEAN_ONE_THING: Check = Check {
 
 /// Crates that only tests use.
 const TEST_CRATES: [&str; 2] = ["actors/simulator/", "cluster/sim/"];
-
-/// Whether the program has none of it: it is of a crate for tests, or a `cfg` keeps its module for them.
-fn is_for_tests(tree: &Tree, file: &File) -> bool {
-    if file.is_test() || TEST_CRATES.iter().any(|folder| file.path.starts_with(folder)) {
-        return true;
-    }
-    let mut path = file.path.as_str();
-    while let Some((folder, name)) = path.rsplit_once('/') {
-        let parents = ["mod.rs", "lib.rs", "main.rs"];
-        let module = name.trim_end_matches(".rs");
-        let gates = |parent: &&str| {
-            let parent = tree.get(&format!("{folder}/{parent}"));
-            parent.is_some_and(|parent| is_gated(parent, module))
-        };
-        if !parents.contains(&name) && parents.iter().any(gates) {
-            return true;
-        }
-        path = folder;
-    }
-    false
-}
-
-/// Whether a `cfg` of tests is before the line that declares this module.
-fn is_gated(parent: &File, module: &str) -> bool {
-    let declared = format!("mod {module};");
-    let mut before = "";
-    for line in parent.text.lines() {
-        let is_for_tests = before.starts_with("#[cfg(") && before.contains("test");
-        if is_for_tests && line.ends_with(&declared) {
-            return true;
-        }
-        before = line;
-    }
-    false
-}
 
 /// The name of the type that this line begins to define, outside every block.
 fn defined(line: &str) -> Option<&str> {
@@ -167,35 +135,4 @@ fn named_with_type(line: &str) -> Option<(&str, &str)> {
     })?;
     let name = before.rsplit(|c: char| !c.is_alphanumeric() && c != '_').next()?;
     (!name.is_empty()).then_some((name, kind))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_only_tests_compile_is_found_by_its_parents() {
-        let tree = Tree::of(&[
-            ("actors/src/lib.rs", "//! A.\n#[cfg(test)]\nmod a;\npub mod b;\n"),
-            ("actors/src/a/mod.rs", "//! A.\nmod c;\n"),
-            ("actors/src/a/c.rs", "//! C.\n"),
-            ("actors/src/b/mod.rs", "//! B.\n#[cfg(feature = \"test-util\")]\npub mod d;\n"),
-            ("actors/src/b/d.rs", "//! D.\n"),
-            ("cluster/sim/src/lib.rs", "//! S.\n"),
-        ]);
-        let found: Vec<&str> = tree
-            .ending("rs")
-            .filter(|file| is_for_tests(&tree, file))
-            .map(|file| file.path.as_str())
-            .collect();
-        assert_eq!(
-            found,
-            [
-                "actors/src/a/mod.rs",
-                "actors/src/a/c.rs",
-                "actors/src/b/d.rs",
-                "cluster/sim/src/lib.rs"
-            ]
-        );
-    }
 }
