@@ -1,7 +1,8 @@
 //! What clients and operators ask of sessions: send, follow, list, inspect, rate, delete.
 //!
-//! `sessions` has the handle, and `accept_message` stores what comes in. The handle uses the kernel's `Entities`,
-//! which sees entities of every kind. Everything here reads journals and writes inboxes; nothing here appends.
+//! `sessions` has the handle; `accept_message` stores what comes in, and `follow_turn` follows turns. The handle uses
+//! the kernel's `Entities`, which sees entities of every kind. Everything here reads journals and writes inboxes;
+//! nothing here appends.
 
 mod accept_message;
 pub(in crate::session) mod approvals;
@@ -14,6 +15,7 @@ pub mod files;
 pub(in crate::session) mod flight;
 pub(in crate::session) mod follow;
 pub(in crate::session) mod follow_from;
+mod follow_turn;
 pub(in crate::session) mod frame_listeners;
 pub(in crate::session) mod inspect;
 pub mod ledger;

@@ -1,8 +1,7 @@
-//! The handle that gateways use to follow the turns of a session and read it; `accept_message` stores what they
-//! send.
+//! The handle that gateways use to read a session; `accept_message` stores what they send, and `follow_turn`
+//! follows its turns.
 //!
-//! It owns nothing. To follow, it listens to frames, and reads the journal if they stay away. To read, it folds
-//! the journal.
+//! It owns nothing. To read, it folds the journal.
 
 use std::{
     fmt,
@@ -22,11 +21,7 @@ use clawnode_proto::{
 };
 use futures_util::{future::BoxFuture, stream::BoxStream};
 
-use super::{
-    follow::{FollowRequest, follow},
-    send_error::SendError,
-    shared_reads::SharedReads,
-};
+use super::{send_error::SendError, shared_reads::SharedReads};
 use crate::session::{texts::unpacked, turn::kind::Session};
 
 /// A stored message, and its turn as it goes.
@@ -94,34 +89,6 @@ impl Sessions {
     /// The version of the envelope that inputs are written as that need no newer one.
     pub(in crate::session) fn writes(&self) -> u16 {
         self.version.load(Ordering::Relaxed).min(PLAIN)
-    }
-
-    /// Follows a turn (the running or last one if none is named) from after a cursor.
-    pub async fn follow(
-        &self,
-        session: EntityId,
-        turn: Option<TurnId>,
-        after: Option<FrameKey>,
-    ) -> Result<SentMessage, SendError> {
-        let frames = self.shared.ears.listen_together(self.storage(), session).await?;
-        let turn = match turn.or(after.map(|key| key.turn)) {
-            Some(turn) => turn,
-            None => self.last(session).await?,
-        };
-        let sessions = self.clone();
-        let from = None;
-        let request = FollowRequest { sessions, session, turn, after, from, frames, fresh: false };
-        let events = follow(request);
-        Ok(SentMessage { session, turn, cursor: after.unwrap_or_else(|| start_of(turn)), events })
-    }
-
-    async fn last(&self, session: EntityId) -> Result<TurnId, SendError> {
-        let state = self.read(session).await?.state;
-        state
-            .running()
-            .or(state.closed.last())
-            .map(|turn| turn.id)
-            .ok_or_else(|| SendError::NotFound { session: session.to_string() })
     }
 
     /// A session's state as its journal has it.
