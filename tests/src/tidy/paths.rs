@@ -27,7 +27,9 @@ fn named(file: &File) -> Vec<String> {
         let before = code.get(..at).unwrap_or_default();
         // Within a longer path or a tree of them, or a word that ends so.
         let is_within = before.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':');
-        if at >= read && !is_within {
+        // It says who may see a thing, and names nothing.
+        let is_visibility = before.ends_with("pub(in ");
+        if at >= read && !is_within && !is_visibility {
             let rest = expand("", code.get(at..).unwrap_or_default(), &mut paths);
             read = code.len() - rest.len();
         }
@@ -81,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_tree_of_paths_is_taken_apart() {
-        let text = "use super::{a::{B, self, c as D}, e, super::h}; let x = crate::f::G::new(); _super::no";
+        let text = "use super::{a::{B, self, c as D}, e, super::h}; let x = crate::f::G::new(); _super::no; pub(in crate::f) g";
         let file = File { path: String::new(), text: text.to_owned() };
         let mut found = named(&file);
         found.sort();
