@@ -122,9 +122,9 @@ const LAYERS: &[LayerList] = &[
         "nodes/src/node",
         &[
             // What a node is made of: each is one part, or decides without the others.
-            "actions backup client_tools current_models events expiry load observe orders out_of_service \
-             plugins remote_files runaways serving session_filter skills storage transfer tree usage views",
-            "base count embedder model_answers operate partition_follower policy probes scheduler",
+            "backup client_tools copy_entity current_models events expiry gateway_options load observe orders out_of_service \
+             plugins remote_files runaways session_filter skills storage tree unknown_action usage views",
+            "base count_tokens embedder model_answers operate partition_follower policy probes scheduler",
             "budgets embeddings health panic status",
             "archive executions hooks mcp overview tools version_check",
             // Answers of methods, and what they share.
