@@ -12,7 +12,7 @@ use crate::{
     kill_switch::SwitchScope,
     limits::EVENT_TEXT,
     name::ToolName,
-    node::NodeRole,
+    role::NodeRole,
     timestamp::Timestamp,
 };
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use clawnode_memory::store::{
-    Document, DocumentId, HeldIndex, StoreError, StoreScope, document::SCOPE_DOCUMENTS,
+    Document, DocumentId, HeldIndex, MemoryStoreError, StoreScope, document::SCOPE_DOCUMENTS,
 };
 use qdrant_client::qdrant::PointId;
 use tokio::sync::{OwnedRwLockReadGuard, RwLock};
@@ -70,7 +70,7 @@ impl ScopeCache {
         server: &ServerPoints,
         scope: &StoreScope,
         state: &ScopeState,
-    ) -> Result<OwnedRwLockReadGuard<IndexedScope>, StoreError> {
+    ) -> Result<OwnedRwLockReadGuard<IndexedScope>, MemoryStoreError> {
         let index = self.of(scope, server.dimensions);
         let guard = Arc::clone(&index).read_owned().await;
         if guard.token.as_ref() == Some(&state.token) {
@@ -148,7 +148,7 @@ impl IndexedScope {
         server: &ServerPoints,
         scope: &StoreScope,
         state: &ScopeState,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), MemoryStoreError> {
         if self.generation != state.generation || self.index.is_sparse() {
             *self = Self::new(server.dimensions, state.generation.clone());
         }
@@ -182,7 +182,7 @@ impl IndexedScope {
         &self,
         server: &ServerPoints,
         scope: &StoreScope,
-    ) -> Result<HashMap<PointNumber, u128>, StoreError> {
+    ) -> Result<HashMap<PointNumber, u128>, MemoryStoreError> {
         let filter = layout::in_generations(scope, std::slice::from_ref(&self.generation));
         let wanted = WantedParts::Only(key::DIGEST);
         let listed = server.list(&server.documents, filter, wanted, LISTED_MOST).await?;
@@ -197,7 +197,7 @@ impl IndexedScope {
         scope: &StoreScope,
         ids: &[PointId],
         masked: &BTreeSet<DocumentId>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), MemoryStoreError> {
         let points = server.get(&server.documents, ids, WantedParts::All).await?;
         let mut documents: Vec<Document> = Vec::with_capacity(points.len());
         for point in &points {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use clawnode_cluster::Backoff;
-use clawnode_memory::store::StoreError;
+use clawnode_memory::store::MemoryStoreError;
 use qdrant_client::qdrant::{
     collections_client::CollectionsClient, points_client::PointsClient,
     qdrant_client::QdrantClient as HealthClient,
@@ -59,7 +59,7 @@ type Way = InterceptedService<Channel, KeyHeader>;
 
 /// A connection, which is made when it is used and made again when it is lost. Its clones are one connection.
 #[derive(Clone, Debug)]
-pub(crate) struct Connection {
+pub(crate) struct QdrantConnection {
     channel: Channel,
     key: KeyHeader,
     pub(crate) url: String,
@@ -110,20 +110,20 @@ impl std::fmt::Debug for KeyHeader {
 // === impl ServerFault ===
 
 impl ServerFault {
-    fn error(self, url: &str) -> StoreError {
+    fn error(self, url: &str) -> MemoryStoreError {
         let url = url.to_owned();
         match self {
-            Self::Away(detail) => StoreError::Away { url, detail },
-            Self::Unfit(detail) => StoreError::Unfit { url, detail },
+            Self::Away(detail) => MemoryStoreError::Away { url, detail },
+            Self::Unfit(detail) => MemoryStoreError::Unfit { url, detail },
         }
     }
 }
 
-// === impl Connection ===
+// === impl QdrantConnection ===
 
-impl Connection {
+impl QdrantConnection {
     /// Refuses an address, a key or authorities that cannot be used. Nothing is sent yet.
-    pub(crate) fn new(options: &QdrantOptions) -> Result<Self, StoreError> {
+    pub(crate) fn new(options: &QdrantOptions) -> Result<Self, MemoryStoreError> {
         let url = options.url.clone();
         let unfit = |detail: String| ServerFault::Unfit(detail).error(&url);
         let endpoint = Endpoint::from_shared(options.url.clone())
@@ -178,7 +178,7 @@ impl Connection {
     pub(crate) async fn ask<T>(
         &self,
         request: impl Future<Output = Result<Response<T>, Status>>,
-    ) -> Result<T, StoreError> {
+    ) -> Result<T, MemoryStoreError> {
         self.open()?;
         match self.ask_plainly(request).await {
             Ok(answer) => Ok(answer),
@@ -198,7 +198,7 @@ impl Connection {
     }
 
     /// Fails if the last failure was just now.
-    pub(crate) fn open(&self) -> Result<(), StoreError> {
+    pub(crate) fn open(&self) -> Result<(), MemoryStoreError> {
         let gate = self.gate();
         let is_shut = gate.until.is_some_and(|until| Instant::now() < until);
         match &gate.fault {
@@ -209,7 +209,7 @@ impl Connection {
 
     /// Remembers a failure: for a while, nothing is asked. After that, the collections are looked at again, because the
     /// server may be another one then.
-    pub(crate) fn failed(&self, fault: ServerFault) -> StoreError {
+    pub(crate) fn failed(&self, fault: ServerFault) -> MemoryStoreError {
         self.shared.is_set_up.store(false, Ordering::SeqCst);
         let mut gate = self.gate();
         // Calls that were on their way together are one failure.

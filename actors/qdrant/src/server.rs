@@ -1,13 +1,13 @@
 //! What is asked of the server: reads and writes of points, each bounded.
 
-use clawnode_memory::store::StoreError;
+use clawnode_memory::store::MemoryStoreError;
 use qdrant_client::qdrant::{
     CountPoints, DeletePoints, Filter, GetPoints, PointId, PointStruct, PointsOperationResponse,
     PointsSelector, RetrievedPoint, ScrollPoints, UpdateResult, UpdateStatus, UpsertPoints,
     WithPayloadSelector, WithVectorsSelector, WriteOrdering, WriteOrderingType,
 };
 
-use crate::connection::{Connection, ServerFault};
+use crate::connection::{QdrantConnection, ServerFault};
 
 /// Points that are read or written at once, with their texts and vectors.
 const POINTS_ONCE: usize = 256;
@@ -17,7 +17,7 @@ const LISTED_ONCE: u32 = 4_096;
 /// The server with the collections of one store. Its clones are the same.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerPoints {
-    pub(crate) connection: Connection,
+    pub(crate) connection: QdrantConnection,
     /// The collection of documents.
     pub(crate) documents: String,
     /// The collection of everything else that is known of scopes.
@@ -58,7 +58,7 @@ impl ServerPoints {
         collection: &str,
         ids: &[PointId],
         wanted: WantedParts<'_>,
-    ) -> Result<Vec<RetrievedPoint>, StoreError> {
+    ) -> Result<Vec<RetrievedPoint>, MemoryStoreError> {
         let mut found = Vec::with_capacity(ids.len());
         let (payload, vectors) = wanted.selectors();
         for ids in ids.chunks(POINTS_ONCE) {
@@ -83,7 +83,7 @@ impl ServerPoints {
         filter: Filter,
         wanted: WantedParts<'_>,
         most: usize,
-    ) -> Result<Vec<RetrievedPoint>, StoreError> {
+    ) -> Result<Vec<RetrievedPoint>, MemoryStoreError> {
         let (mut found, mut offset) = (Vec::new(), None);
         let (payload, vectors) = wanted.selectors();
         loop {
@@ -116,7 +116,7 @@ impl ServerPoints {
         &self,
         collection: &str,
         filter: Filter,
-    ) -> Result<usize, StoreError> {
+    ) -> Result<usize, MemoryStoreError> {
         let request = CountPoints {
             collection_name: collection.to_owned(),
             filter: Some(filter),
@@ -136,7 +136,7 @@ impl ServerPoints {
         collection: &str,
         written: Vec<PointStruct>,
         only: Option<Filter>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), MemoryStoreError> {
         let mut rest = written;
         while !rest.is_empty() {
             let further = rest.split_off(rest.len().min(POINTS_ONCE));
@@ -161,7 +161,7 @@ impl ServerPoints {
         &self,
         collection: &str,
         removed: impl Into<PointsSelector>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), MemoryStoreError> {
         let request = DeletePoints {
             collection_name: collection.to_owned(),
             wait: Some(true),
@@ -175,7 +175,7 @@ impl ServerPoints {
     }
 
     /// Fails if the server has not done a change yet, although it was to wait for it.
-    pub(crate) fn is_done(&self, answer: &PointsOperationResponse) -> Result<(), StoreError> {
+    pub(crate) fn is_done(&self, answer: &PointsOperationResponse) -> Result<(), MemoryStoreError> {
         let status = answer.result.as_ref().map(UpdateResult::status);
         if status == Some(UpdateStatus::Completed) {
             return Ok(());

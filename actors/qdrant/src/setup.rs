@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use clawnode_memory::store::StoreError;
+use clawnode_memory::store::MemoryStoreError;
 use qdrant_client::qdrant::{
     CollectionInfo, Condition, CreateCollection, CreateFieldIndexCollection, Distance, FieldType,
     Filter, GetCollectionInfoRequest, HealthCheckRequest, HnswConfigDiff, KeywordIndexParams,
@@ -30,7 +30,7 @@ const STATE_KEYS: &[&str] =
 
 impl ServerPoints {
     /// Has the collections be there, before the first use and after each failure.
-    pub(crate) async fn ready(&self) -> Result<(), StoreError> {
+    pub(crate) async fn ready(&self) -> Result<(), MemoryStoreError> {
         self.connection.open()?;
         if self.connection.is_set_up() {
             return Ok(());
@@ -46,7 +46,7 @@ impl ServerPoints {
     }
 
     /// Which store this is. All processes that use it read the same text, until it is lost.
-    pub(crate) async fn identity(&self) -> Result<String, StoreError> {
+    pub(crate) async fn identity(&self) -> Result<String, MemoryStoreError> {
         let number = PointNumber::of_store();
         let wanted = WantedParts::Only(key::IDENTITY);
         for _ in 0..2 {

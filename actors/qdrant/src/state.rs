@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use clawnode_memory::store::{DocumentId, StoreError, StoreScope};
+use clawnode_memory::store::{DocumentId, MemoryStoreError, StoreScope};
 use qdrant_client::qdrant::{Condition, Filter, PointId, Value};
 
 use crate::{
@@ -95,7 +95,7 @@ impl ServerPoints {
     pub(crate) async fn states(
         &self,
         scopes: &[&StoreScope],
-    ) -> Result<Vec<ScopeState>, StoreError> {
+    ) -> Result<Vec<ScopeState>, MemoryStoreError> {
         let numbers: Vec<PointNumber> =
             scopes.iter().map(|scope| PointNumber::of_scope(scope)).collect();
         let ids: Vec<PointId> = numbers.iter().map(|number| number.id()).collect();
@@ -107,7 +107,10 @@ impl ServerPoints {
         Ok(numbers.iter().map(state).collect())
     }
 
-    pub(crate) async fn state_of(&self, scope: &StoreScope) -> Result<ScopeState, StoreError> {
+    pub(crate) async fn state_of(
+        &self,
+        scope: &StoreScope,
+    ) -> Result<ScopeState, MemoryStoreError> {
         Ok(self.states(&[scope]).await?.pop().unwrap_or_default())
     }
 
@@ -118,7 +121,7 @@ impl ServerPoints {
         scope: &StoreScope,
         old: &ScopeState,
         new: &ScopeState,
-    ) -> Result<ScopeState, StoreError> {
+    ) -> Result<ScopeState, MemoryStoreError> {
         let point = layout::point(PointNumber::of_scope(scope), new.payload(scope), None);
         let only = Filter::must([Condition::matches(key::TOKEN, old.token.clone())]);
         self.put(&self.state, vec![point], Some(only)).await?;
@@ -130,7 +133,7 @@ impl ServerPoints {
         &self,
         scope: &StoreScope,
         generations: &[String],
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), MemoryStoreError> {
         if generations.is_empty() {
             return Ok(());
         }
@@ -148,7 +151,7 @@ impl ServerPoints {
         scope: &StoreScope,
         generation: &str,
         ids: &BTreeSet<DocumentId>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), MemoryStoreError> {
         let point = |id: &DocumentId| {
             let json = serde_json::to_string(id).ok()?;
             let mut payload = layout::of_generation(scope, generation);
@@ -164,7 +167,7 @@ impl ServerPoints {
         scope: &StoreScope,
         generation: &str,
         ids: impl Iterator<Item = DocumentId>,
-    ) -> Result<BTreeSet<DocumentId>, StoreError> {
+    ) -> Result<BTreeSet<DocumentId>, MemoryStoreError> {
         let ids = ids.map(|id| PointNumber::of_mask(scope, generation, id).id());
         let ids: Vec<PointId> = ids.collect();
         let found = self.get(&self.state, &ids, WantedParts::Only(key::MASKED)).await?;
@@ -176,7 +179,7 @@ impl ServerPoints {
         &self,
         scope: &StoreScope,
         generation: &str,
-    ) -> Result<BTreeSet<DocumentId>, StoreError> {
+    ) -> Result<BTreeSet<DocumentId>, MemoryStoreError> {
         let wanted = WantedParts::Only(key::MASKED);
         let filter = masks(scope, generation);
         let found = self.list(&self.state, filter, wanted, MASKED_MOST).await?;
@@ -188,7 +191,7 @@ impl ServerPoints {
         &self,
         scope: &StoreScope,
         generation: &str,
-    ) -> Result<usize, StoreError> {
+    ) -> Result<usize, MemoryStoreError> {
         self.count(&self.state, masks(scope, generation)).await
     }
 }

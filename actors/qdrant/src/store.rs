@@ -9,8 +9,8 @@ use std::{
 use async_trait::async_trait;
 use clawnode_cluster::Backoff;
 use clawnode_memory::store::{
-    Document, DocumentBatch, DocumentId, FilledStore, FoundDocument, MemoryStore, RecallAnswer,
-    RecallQuery, StoreAway, StoreError, StoreScope,
+    Document, DocumentBatch, DocumentId, FilledStore, FoundDocument, MemoryStore, MemoryStoreError,
+    RecallAnswer, RecallQuery, StoreAway, StoreScope,
     document::{QUERY_SCOPES, SCOPE_DOCUMENTS},
     held::{self, HeldHit},
 };
@@ -20,7 +20,7 @@ use tracing::debug;
 
 use crate::{
     cache::ScopeCache,
-    connection::{Connection, QdrantOptions, ServerFault},
+    connection::{QdrantConnection, QdrantOptions, ServerFault},
     layout::{self, PointNumber, key},
     server::{ServerPoints, WantedParts},
     state::ScopeState,
@@ -65,17 +65,20 @@ enum Changed {
 impl QdrantStore {
     /// The store at this server, for vectors of this model with so many numbers; another model has other collections.
     /// Refuses options that cannot be used, and asks the server nothing yet. Needs a runtime.
-    pub fn new(options: &QdrantOptions, model: Option<(&str, usize)>) -> Result<Self, StoreError> {
+    pub fn new(
+        options: &QdrantOptions,
+        model: Option<(&str, usize)>,
+    ) -> Result<Self, MemoryStoreError> {
         let documents = layout::collection(&options.prefix, model);
         let state = format!("{documents}-state");
         let dimensions = model.map_or(0, |(_, dimensions)| dimensions);
-        let connection = Connection::new(options)?;
+        let connection = QdrantConnection::new(options)?;
         let server = ServerPoints { connection, documents, state, dimensions };
         Ok(Self { server, cache: Arc::default() })
     }
 
     /// Fails if the server cannot be used; says why.
-    pub async fn check(&self) -> Result<(), StoreError> {
+    pub async fn check(&self) -> Result<(), MemoryStoreError> {
         self.server.ready().await
     }
 
@@ -84,9 +87,9 @@ impl QdrantStore {
         &self.server.connection.url
     }
 
-    fn raced(&self, scope: &StoreScope) -> StoreError {
+    fn raced(&self, scope: &StoreScope) -> MemoryStoreError {
         let detail = format!("other processes change `{scope}` all the time");
-        StoreError::Away { url: self.server.connection.url.clone(), detail }
+        MemoryStoreError::Away { url: self.server.connection.url.clone(), detail }
     }
 
     // === Putting ===
@@ -96,12 +99,12 @@ impl QdrantStore {
         scope: &StoreScope,
         batch: &DocumentBatch,
         has_written: &mut bool,
-    ) -> Result<Changed, StoreError> {
+    ) -> Result<Changed, MemoryStoreError> {
         let server = &self.server;
         let old = server.state_of(scope).await?;
         if batch.after > old.upto {
             let (upto, after) = (old.upto, batch.after);
-            return Err(StoreError::Behind { scope: scope.clone(), upto, after });
+            return Err(MemoryStoreError::Behind { scope: scope.clone(), upto, after });
         }
         if old.upto == 0 {
             // What a process left that died while it dropped the scope.
@@ -134,13 +137,13 @@ impl QdrantStore {
         scope: &StoreScope,
         state: &ScopeState,
         documents: &[Document],
-    ) -> Result<BTreeMap<DocumentId, PointStruct>, StoreError> {
+    ) -> Result<BTreeMap<DocumentId, PointStruct>, MemoryStoreError> {
         let (server, generation) = (&self.server, state.generation.as_str());
         let mut new = BTreeMap::new();
         for document in documents {
             let point = layout::of_document(scope, generation, document).map_err(|failure| {
                 let detail = format!("a document cannot be written: {failure}");
-                StoreError::Away { url: server.connection.url.clone(), detail }
+                MemoryStoreError::Away { url: server.connection.url.clone(), detail }
             })?;
             new.insert(document.id, point);
         }
@@ -170,7 +173,7 @@ impl QdrantStore {
         scope: &StoreScope,
         generation: &str,
         further: usize,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), MemoryStoreError> {
         if further == 0 {
             return Ok(());
         }
@@ -178,7 +181,7 @@ impl QdrantStore {
         let documents = self.server.count(&self.server.documents, own).await?;
         let masked = self.server.count_masked(scope, generation).await?;
         if documents + masked + further > SCOPE_DOCUMENTS {
-            return Err(StoreError::Full { scope: scope.clone() });
+            return Err(MemoryStoreError::Full { scope: scope.clone() });
         }
         Ok(())
     }
@@ -189,7 +192,7 @@ impl QdrantStore {
         &self,
         scope: &StoreScope,
         ids: &BTreeSet<DocumentId>,
-    ) -> Result<Changed, StoreError> {
+    ) -> Result<Changed, MemoryStoreError> {
         let server = &self.server;
         let old = server.state_of(scope).await?;
         let known = server.masked_of(scope, &old.generation, ids.iter().copied()).await?;
@@ -210,7 +213,7 @@ impl QdrantStore {
         scope: &StoreScope,
         generation: &str,
         ids: &BTreeSet<DocumentId>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), MemoryStoreError> {
         if ids.is_empty() {
             return Ok(());
         }
@@ -226,7 +229,7 @@ impl QdrantStore {
         asked: &[(&StoreScope, ScopeState)],
         query: &RecallQuery,
         hits: Vec<HeldHit>,
-    ) -> Result<Vec<FoundDocument>, StoreError> {
+    ) -> Result<Vec<FoundDocument>, MemoryStoreError> {
         let number = |hit: &HeldHit| {
             let (scope, state) = asked.get(hit.index)?;
             Some(PointNumber::of_document(scope, &state.generation, hit.id))
@@ -249,9 +252,9 @@ impl QdrantStore {
 
 #[async_trait]
 impl MemoryStore for QdrantStore {
-    async fn put(&self, scope: &StoreScope, batch: DocumentBatch) -> Result<(), StoreError> {
+    async fn put(&self, scope: &StoreScope, batch: DocumentBatch) -> Result<(), MemoryStoreError> {
         for document in &batch.documents {
-            StoreError::check(document, self.server.dimensions)?;
+            MemoryStoreError::check(document, self.server.dimensions)?;
         }
         self.server.ready().await?;
         let (mut has_written, mut backoff) = (false, Backoff::new(RACE_WAIT.0, RACE_WAIT.1));
@@ -265,7 +268,7 @@ impl MemoryStore for QdrantStore {
         Err(self.raced(scope))
     }
 
-    async fn mask(&self, scope: &StoreScope, ids: &[DocumentId]) -> Result<(), StoreError> {
+    async fn mask(&self, scope: &StoreScope, ids: &[DocumentId]) -> Result<(), MemoryStoreError> {
         let ids: BTreeSet<DocumentId> = ids.iter().copied().collect();
         if ids.is_empty() {
             return Ok(());
@@ -286,13 +289,13 @@ impl MemoryStore for QdrantStore {
         scopes: &[StoreScope],
         query: &RecallQuery,
         k: usize,
-    ) -> Result<RecallAnswer, StoreError> {
+    ) -> Result<RecallAnswer, MemoryStoreError> {
         let scopes: BTreeSet<&StoreScope> = scopes.iter().collect();
         if scopes.len() > QUERY_SCOPES {
-            return Err(StoreError::Scopes { found: scopes.len() });
+            return Err(MemoryStoreError::Scopes { found: scopes.len() });
         }
         if let Some(vector) = &query.embedding {
-            StoreError::check_dimensions(vector, self.server.dimensions)?;
+            MemoryStoreError::check_dimensions(vector, self.server.dimensions)?;
         }
         self.server.ready().await?;
         // In order: two searches that wait for each other's scopes would wait for ever.
@@ -308,16 +311,16 @@ impl MemoryStore for QdrantStore {
             let indexes: Vec<_> = indexes.iter().map(|indexed| &indexed.index).collect();
             held::rank(&indexes, &asked_for, k)
         });
-        let hits = ranked.await.map_err(|_ended| StoreError::Closed)?;
+        let hits = ranked.await.map_err(|_ended| MemoryStoreError::Closed)?;
         Ok(RecallAnswer { found: self.read(&asked, query, hits).await?, damaged: Vec::new() })
     }
 
-    async fn upto(&self, scope: &StoreScope) -> Result<u64, StoreError> {
+    async fn upto(&self, scope: &StoreScope) -> Result<u64, MemoryStoreError> {
         self.server.ready().await?;
         Ok(self.server.state_of(scope).await?.upto)
     }
 
-    async fn drop(&self, scope: &StoreScope) -> Result<(), StoreError> {
+    async fn drop(&self, scope: &StoreScope) -> Result<(), MemoryStoreError> {
         self.server.ready().await?;
         let mut backoff = Backoff::new(RACE_WAIT.0, RACE_WAIT.1);
         while backoff.tries() < RACES {
@@ -340,7 +343,7 @@ impl FilledStore for QdrantStore {
         "qdrant"
     }
 
-    async fn scope_of(&self, entity: EntityId) -> Result<Option<StoreScope>, StoreError> {
+    async fn scope_of(&self, entity: EntityId) -> Result<Option<StoreScope>, MemoryStoreError> {
         self.server.ready().await?;
         for collection in [&self.server.state, &self.server.documents] {
             let wanted = WantedParts::Only(key::SCOPE);
@@ -354,16 +357,16 @@ impl FilledStore for QdrantStore {
     }
 
     /// The server wrote each change to its log before it answered.
-    async fn sync(&self, _entities: &BTreeSet<EntityId>) -> Result<(), StoreError> {
+    async fn sync(&self, _entities: &BTreeSet<EntityId>) -> Result<(), MemoryStoreError> {
         Ok(())
     }
 
-    async fn look_again(&self) -> Result<(), StoreError> {
+    async fn look_again(&self) -> Result<(), MemoryStoreError> {
         self.cache.clear();
         Ok(())
     }
 
-    async fn identity(&self) -> Result<String, StoreError> {
+    async fn identity(&self) -> Result<String, MemoryStoreError> {
         self.server.ready().await?;
         self.server.identity().await
     }

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use clawnode_actors::{
-    llm::circuit::{Circuit, Ticket},
+    llm::circuit::{Circuit, CircuitTicket},
     session::{Effect, turn::prepare::CallJob},
 };
 use clawnode_proto::{
@@ -45,7 +45,7 @@ struct SentCall {
     at: ActivationPlace,
     effect: Effect,
     provider: String,
-    ticket: Ticket,
+    ticket: CircuitTicket,
 }
 
 // === impl SeedPlan ===

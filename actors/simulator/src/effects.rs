@@ -21,6 +21,7 @@ use super::{
     any_machine::ActivationPlace,
     budgets::priced,
     judge::ShownCall,
+    known::TURN_TIME,
     models::ModelPlan,
     places::WantedPlace,
     plan::{Poison, SeedPlan},
@@ -32,9 +33,6 @@ use super::{
     thoughts::thoughts,
     tools::specs,
 };
-
-/// Short enough that some turns and steps do not get by with it.
-pub(super) const TURN_TIME: TurnTime = TurnTime { global_ms: 90_000, step_ms: 25_000 };
 
 /// The cap on output of calls that reserve: what is left of an account is enough for several.
 const OUTPUT_MOST: u32 = 1_000;

@@ -7,11 +7,13 @@ use clawnode_proto::{
     block::Blocks,
     llm::{FailureClass, ModelRef},
     session::{ModelGaveWay, TurnOutcome},
-    timeout::TimeLevel,
+    timeout::{TimeLevel, TurnTime},
 };
 
-use super::{JudgeViolation, effects::TURN_TIME};
+use super::JudgeViolation;
 
+/// Short enough that some turns and steps do not get by with it.
+pub(super) const TURN_TIME: TurnTime = TurnTime { global_ms: 90_000, step_ms: 25_000 };
 /// How often a call may be ended for others.
 const YIELDS_MOST: usize = 8;
 

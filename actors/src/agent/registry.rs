@@ -22,7 +22,7 @@ use ractor::SpawnErr;
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
-use super::{AgentHandle, AgentOptions, slots::ProviderSlots};
+use super::{AgentHandle, AgentOptions, provider_slots::ProviderSlots};
 use crate::llm::profile::ModelProfiles;
 
 /// Tries at a pause that other nodes change at the same time.

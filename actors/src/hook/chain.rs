@@ -38,7 +38,7 @@ pub trait Subject: Send {
 }
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct HookDocument<'a> {
     version: u32,
     about: &'a About,
     subject: Value,
@@ -110,7 +110,7 @@ async fn ask_all(
     subject: &impl Subject,
 ) -> Vec<Result<HookAnswer, Unanswered>> {
     let document = subject.document().await.and_then(|subject| {
-        let document = Document { version: VERSION, about, subject };
+        let document = HookDocument { version: VERSION, about, subject };
         serde_json::to_vec(&document).map_err(|_plain_data| HookFault::TooLarge)
     });
     match document {

@@ -50,12 +50,12 @@ pub struct HookFile {
     /// Its file.
     pub path: PathBuf,
     /// The hook, or why it is none.
-    pub hook: Result<Program, Refusal>,
+    pub hook: Result<Program, HookRefusal>,
 }
 
 /// Why a file is no hook, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum HookRefusal {
     /// It is not there, or out of reach.
     #[error("it cannot be read: {0}")]
     Unreadable(String),
@@ -110,7 +110,7 @@ pub fn find(folder: &Path) -> Vec<HookFile> {
             Ok(paths) => paths,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => {
-                let hook = Err(Refusal::Unreadable(error.to_string()));
+                let hook = Err(HookRefusal::Unreadable(error.to_string()));
                 entries.push(HookFile { point, path: folder, hook });
                 continue;
             }
@@ -123,11 +123,11 @@ pub fn find(folder: &Path) -> Vec<HookFile> {
                 .map(|_| path.with_extension(""));
             let hook = match marks_of {
                 Some(program) if program.exists() => continue,
-                Some(program) => Err(Refusal::NoHook(program)),
+                Some(program) => Err(HookRefusal::NoHook(program)),
                 None => program(point, &path),
             };
             count += 1;
-            let hook = if count > HOOKS_PER_POINT { Err(Refusal::TooMany) } else { hook };
+            let hook = if count > HOOKS_PER_POINT { Err(HookRefusal::TooMany) } else { hook };
             entries.push(HookFile { point, path, hook });
         }
     }
@@ -135,43 +135,43 @@ pub fn find(folder: &Path) -> Vec<HookFile> {
 }
 
 /// Whether only the node's own user, and root, decide what is run.
-pub fn is_safe(path: &Path) -> Result<(), Refusal> {
-    let about = fs::metadata(path).map_err(|error| Refusal::Unreadable(error.to_string()))?;
+pub fn is_safe(path: &Path) -> Result<(), HookRefusal> {
+    let about = fs::metadata(path).map_err(|error| HookRefusal::Unreadable(error.to_string()))?;
     if !about.is_file() {
-        return Err(Refusal::NotAFile);
+        return Err(HookRefusal::NotAFile);
     }
     own(path)?;
     // Who can write a folder on the way can put another one in its place.
     on_the_way(path)?;
     if about.permissions().mode() & EXECUTE == 0 {
-        return Err(Refusal::NotExecutable);
+        return Err(HookRefusal::NotExecutable);
     }
     Ok(())
 }
 
 /// Only the node's own user, or root, has it.
-fn own(path: &Path) -> Result<(), Refusal> {
-    let about = fs::metadata(path).map_err(|error| Refusal::Unreadable(error.to_string()))?;
+fn own(path: &Path) -> Result<(), HookRefusal> {
+    let about = fs::metadata(path).map_err(|error| HookRefusal::Unreadable(error.to_string()))?;
     owned(&about)?;
     if about.permissions().mode() & OTHERS_WRITE != 0 {
-        return Err(Refusal::Writable(path.to_owned()));
+        return Err(HookRefusal::Writable(path.to_owned()));
     }
     Ok(())
 }
 
-fn owned(about: &fs::Metadata) -> Result<(), Refusal> {
+fn owned(about: &fs::Metadata) -> Result<(), HookRefusal> {
     let me = rustix::process::geteuid().as_raw();
     if about.uid() == ROOT || about.uid() == me {
         Ok(())
     } else {
-        Err(Refusal::Foreign(about.uid()))
+        Err(HookRefusal::Foreign(about.uid()))
     }
 }
 
 /// Judges every folder and every link that a path leads through, from the root on: no other user
 /// can make it lead elsewhere. In a folder such as `/tmp` others can add names, but take none away.
-fn on_the_way(path: &Path) -> Result<(), Refusal> {
-    let unreadable = |error: io::Error| Refusal::Unreadable(error.to_string());
+fn on_the_way(path: &Path) -> Result<(), HookRefusal> {
+    let unreadable = |error: io::Error| HookRefusal::Unreadable(error.to_string());
     let path = std::path::absolute(path).map_err(unreadable)?;
     let mut left: Vec<OsString> = names(&path).rev().collect();
     let (mut at, mut links) = (PathBuf::from("/"), 0);
@@ -190,7 +190,7 @@ fn on_the_way(path: &Path) -> Result<(), Refusal> {
         }
         links += 1;
         if links > LINKS_MAX {
-            return Err(Refusal::Unreadable("too many links on the way".to_owned()));
+            return Err(HookRefusal::Unreadable("too many links on the way".to_owned()));
         }
         let target = fs::read_link(&next).map_err(unreadable)?;
         if target.is_absolute() {
@@ -208,13 +208,13 @@ fn names(path: &Path) -> impl DoubleEndedIterator<Item = OsString> {
 }
 
 /// Checks that no other user can remove anything from this folder.
-fn folder(path: &Path) -> Result<(), Refusal> {
+fn folder(path: &Path) -> Result<(), HookRefusal> {
     let about =
-        fs::symlink_metadata(path).map_err(|error| Refusal::Unreadable(error.to_string()))?;
+        fs::symlink_metadata(path).map_err(|error| HookRefusal::Unreadable(error.to_string()))?;
     owned(&about)?;
     let mode = about.permissions().mode();
     if mode & OTHERS_WRITE != 0 && mode & STICKY == 0 {
-        return Err(Refusal::Writable(path.to_owned()));
+        return Err(HookRefusal::Writable(path.to_owned()));
     }
     Ok(())
 }
@@ -232,16 +232,16 @@ fn listed(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-fn program(point: HookPoint, path: &Path) -> Result<Program, Refusal> {
+fn program(point: HookPoint, path: &Path) -> Result<Program, HookRefusal> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let name: HookName = name.parse().map_err(Refusal::Name)?;
+    let name: HookName = name.parse().map_err(HookRefusal::Name)?;
     is_safe(path)?;
     startable(path)?;
     let at = path.with_file_name(format!("{name}.{MARKS}"));
     let marks = marks(&at)?;
     if point == HookPoint::BeforeLlmCall && !marks.tools.is_empty() {
         let detail = "`tools` is for hooks of tool calls".to_owned();
-        return Err(Refusal::Marks { path: at, detail });
+        return Err(HookRefusal::Marks { path: at, detail });
     }
     let timeout_ms = marks.timeout_ms.unwrap_or(TIMEOUT_MS);
     let spec = HookSpec {
@@ -257,8 +257,8 @@ fn program(point: HookPoint, path: &Path) -> Result<Program, Refusal> {
 
 /// Whether a script's first line names a program that is here. The hook itself is not started: what
 /// it would do without a question is not known.
-fn startable(path: &Path) -> Result<(), Refusal> {
-    let unreadable = |error: io::Error| Refusal::Unreadable(error.to_string());
+fn startable(path: &Path) -> Result<(), HookRefusal> {
+    let unreadable = |error: io::Error| HookRefusal::Unreadable(error.to_string());
     let mut head = Vec::new();
     let file = fs::File::open(path).map_err(unreadable)?;
     file.take(FIRST_LINE_BYTES).read_to_end(&mut head).map_err(unreadable)?;
@@ -268,21 +268,21 @@ fn startable(path: &Path) -> Result<(), Refusal> {
     let mut words = line.split_whitespace();
     let Some(program) = words.next() else { return Ok(()) };
     if !is_program(Path::new(program)) {
-        return Err(Refusal::NoInterpreter(program.to_owned()));
+        return Err(HookRefusal::NoInterpreter(program.to_owned()));
     }
     // `env` finds the program that it is given by the search path, which is the same for all hooks.
     let found = words.find(|word| !word.starts_with('-') && !word.contains('='));
     let (true, Some(name)) = (program.ends_with("/env"), found) else { return Ok(()) };
     let is_there = PATH.split(':').any(|folder| is_program(&Path::new(folder).join(name)));
-    if is_there { Ok(()) } else { Err(Refusal::NoInterpreter(name.to_owned())) }
+    if is_there { Ok(()) } else { Err(HookRefusal::NoInterpreter(name.to_owned())) }
 }
 
 fn is_program(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
-fn marks(path: &Path) -> Result<Marks, Refusal> {
-    let refused = |detail: String| Refusal::Marks { path: path.to_owned(), detail };
+fn marks(path: &Path) -> Result<Marks, HookRefusal> {
+    let refused = |detail: String| HookRefusal::Marks { path: path.to_owned(), detail };
     let about = match fs::metadata(path) {
         Ok(about) => about,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Marks::default()),
@@ -368,7 +368,7 @@ mod tests {
             fs::write(&path, text).unwrap();
             let refused = refusals(dir.path());
             let expected =
-                missing.map(|program| Refusal::NoInterpreter(program.to_owned()).to_string());
+                missing.map(|program| HookRefusal::NoInterpreter(program.to_owned()).to_string());
             assert_eq!(refused, Vec::from_iter(expected), "{text}");
         }
     }
@@ -389,7 +389,9 @@ mod tests {
         // A folder that others can write is one in which the file is whatever they like.
         let folder = path.parent().unwrap();
         fs::set_permissions(folder, fs::Permissions::from_mode(0o770)).unwrap();
-        assert!(matches!(is_safe(&path), Err(Refusal::Writable(writable)) if writable == folder));
+        assert!(
+            matches!(is_safe(&path), Err(HookRefusal::Writable(writable)) if writable == folder)
+        );
         fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).unwrap();
         // And so is one that a link leads to.
         let (open, link) = (tempfile::tempdir().unwrap(), folder.join("link"));
@@ -397,7 +399,7 @@ mod tests {
         std::os::unix::fs::symlink(&target, &link).unwrap();
         assert_eq!(is_safe(&link), Ok(()));
         fs::set_permissions(target.parent().unwrap(), fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(matches!(is_safe(&link), Err(Refusal::Writable(_))));
+        assert!(matches!(is_safe(&link), Err(HookRefusal::Writable(_))));
         fs::remove_file(&link).unwrap();
         fs::create_dir(folder.join("folder")).unwrap();
         fs::write(folder.join("b.toml"), "").unwrap();
@@ -444,12 +446,14 @@ mod tests {
         let through = link.join("before_tool_call/a");
         assert_eq!(is_safe(&through), Ok(()));
         mode(&open, 0o777);
-        assert!(matches!(is_safe(&through), Err(Refusal::Writable(writable)) if writable == open));
+        assert!(
+            matches!(is_safe(&through), Err(HookRefusal::Writable(writable)) if writable == open)
+        );
         // A link that leads to itself ends in words.
         mode(&open, 0o755);
         fs::remove_file(&between).unwrap();
         std::os::unix::fs::symlink(&link, &between).unwrap();
-        assert!(matches!(is_safe(&through), Err(Refusal::Unreadable(_))));
+        assert!(matches!(is_safe(&through), Err(HookRefusal::Unreadable(_))));
     }
 
     #[test]

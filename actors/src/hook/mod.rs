@@ -30,5 +30,5 @@ mod tests;
 
 pub use answer::{MessageChange, ModelChange};
 pub use chain::{About, Subject, judge, unanswered};
-pub use folder::{HookFile, Refusal, find, is_safe};
+pub use folder::{HookFile, HookRefusal, find, is_safe};
 pub use registry::{HookKeeper, Hooks, Program};

@@ -18,7 +18,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::{debug, error};
 
 use super::{
-    state::{Peers, RunnerContext, RunnerMessage, RunningJob},
+    state::{RunnerContext, RunnerMessage, RunnerPeers, RunningJob},
     take::{self, CapabilitySlots},
     work,
 };
@@ -145,7 +145,7 @@ impl RunnerTask {
         let now = self.context.clock.now();
         let (machine, shared) = (&mut self.machine, self.context.storage.shared);
         let outs = self.context.peers.peek(|members| {
-            let peers = Peers { members, shared };
+            let peers = RunnerPeers { members, shared };
             machine.handle(now, input, &peers)
         });
         for out in outs {

@@ -86,14 +86,14 @@ pub(super) struct RunningJob {
 }
 
 /// Who is there, as the membership sees it.
-pub(super) struct Peers<'a> {
+pub(super) struct RunnerPeers<'a> {
     pub(super) members: &'a Members,
     pub(super) shared: bool,
 }
 
-// === impl Peers ===
+// === impl RunnerPeers ===
 
-impl Liveness for Peers<'_> {
+impl Liveness for RunnerPeers<'_> {
     fn is_dead(&self, process: ProcessId) -> bool {
         // If the storage is not shared, no other process can be alive.
         !self.shared || self.members.holds_dead(process)

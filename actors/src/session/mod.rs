@@ -25,8 +25,8 @@ mod texts;
 pub mod turn;
 
 pub use clients::{
-    client::{SentMessage, Sessions},
     send_error::SendError,
+    sessions::{SentMessage, Sessions},
 };
 pub(crate) use effect::waits::Awaited;
 pub use effect::{

@@ -18,8 +18,8 @@ use clawnode_actors::{
     session::{
         Assembled, SessionState, Step, StepEnd, Turn,
         turn::{
-            client::ClientOffer, clock::TurnClock, context::assemble, dropping::LeftOut,
-            feedback::TurnFeedback, held::Spent, tools::ToolCall,
+            client_tools::ClientOffer, clock::TurnClock, context::assemble, dropping::LeftOut,
+            feedback::TurnFeedback, reserved_cost::Spent, tools::ToolCall,
         },
     },
 };

@@ -16,7 +16,7 @@ use clap::Parser;
 use clawnode_bench::{Error, Row, Table, percentile};
 use clawnode_memory::store::{
     Document, DocumentBatch, DocumentId, DocumentKind, LocalStore, RecallQuery, StoreScope,
-    passage::{SaidMessage, passages},
+    passage::{ConversationMessage, passages},
     quality::{QuestionSet, QuestionSort, RecallFigures, SetConversation, SetQuestion, synthetic},
 };
 use clawnode_proto::{EntityId, SessionKey, Timestamp, id::Kind, memory::MemoryTrust};
@@ -224,7 +224,7 @@ fn conversation(set: &str, name: &str, said: &[Said]) -> Result<SetConversation,
             part = message.part;
             next += 1;
         }
-        let message = SaidMessage {
+        let message = ConversationMessage {
             event,
             speaker: message.speaker.as_deref(),
             trust: message.trust,

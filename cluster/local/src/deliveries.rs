@@ -11,7 +11,7 @@ use clawnode_proto::{Capability, EntityId, JobId, Partition, Position, Timestamp
 use tokio::sync::Notify;
 
 use super::{
-    in_flight::{InFlightItems, Item, Popped},
+    in_flight::{InFlightItem, InFlightItems, Popped},
     index::Loc,
 };
 
@@ -90,7 +90,7 @@ impl Deliveries {
     }
 
     /// Removes an input; `None` if it is gone already.
-    pub(super) fn remove(&mut self, position: Position) -> Option<Item<u16, EntityId>> {
+    pub(super) fn remove(&mut self, position: Position) -> Option<InFlightItem<u16, EntityId>> {
         let item = self.hands.remove(position)?;
         self.early.remove(&position);
         self.by_entity.remove(&(item.lane, item.of, position));

@@ -14,7 +14,7 @@ use super::index::Loc;
 
 /// One waiting item.
 #[derive(Clone, Debug)]
-pub(super) struct Item<L, T> {
+pub(super) struct InFlightItem<L, T> {
     pub(super) of: T,
     pub(super) lane: L,
     pub(super) loc: Loc,
@@ -27,7 +27,7 @@ pub(super) struct Item<L, T> {
 #[derive(Clone, Debug)]
 pub(super) struct Popped<L, T> {
     pub(super) position: Position,
-    pub(super) item: Item<L, T>,
+    pub(super) item: InFlightItem<L, T>,
     /// The engine must be woken to see its deadline.
     pub(super) wake: bool,
 }
@@ -45,7 +45,7 @@ enum ItemState {
 /// All waiting items, in lanes `L`.
 #[derive(Debug)]
 pub(super) struct InFlightItems<L, T> {
-    items: BTreeMap<Position, Item<L, T>>,
+    items: BTreeMap<Position, InFlightItem<L, T>>,
     ready: BTreeMap<L, BTreeSet<Position>>,
     deadlines: BTreeSet<(Instant, Position)>,
     /// The moment at which the engine will look at `deadlines` by itself.
@@ -66,7 +66,8 @@ impl<L, T> Default for InFlightItems<L, T> {
 impl<L: Ord + Clone, T: Clone> InFlightItems<L, T> {
     /// Adds an item.
     pub(super) fn add(&mut self, lane: L, content: T, position: Position, loc: Loc, seen: bool) {
-        let item = Item { of: content, lane: lane.clone(), loc, seen, state: ItemState::Ready };
+        let item =
+            InFlightItem { of: content, lane: lane.clone(), loc, seen, state: ItemState::Ready };
         self.items.insert(position, item);
         self.set_ready(lane, position);
     }
@@ -79,7 +80,7 @@ impl<L: Ord + Clone, T: Clone> InFlightItems<L, T> {
     }
 
     /// Removes an item; `None` if it is gone already.
-    pub(super) fn remove(&mut self, position: Position) -> Option<Item<L, T>> {
+    pub(super) fn remove(&mut self, position: Position) -> Option<InFlightItem<L, T>> {
         self.unset(position);
         self.items.remove(&position)
     }
@@ -148,11 +149,11 @@ impl<L: Ord + Clone, T: Clone> InFlightItems<L, T> {
     }
 
     /// All waiting items, in order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Position, &Item<L, T>)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Position, &InFlightItem<L, T>)> {
         self.items.iter().map(|(position, item)| (*position, item))
     }
 
-    pub(super) fn get(&self, position: Position) -> Option<&Item<L, T>> {
+    pub(super) fn get(&self, position: Position) -> Option<&InFlightItem<L, T>> {
         self.items.get(&position)
     }
 

@@ -15,7 +15,7 @@ use std::{
 use clawnode_cluster::Clock;
 use tracing::{debug, warn};
 
-use super::{directory::boot_id, shared::OpenDirectory};
+use super::directory::boot_id;
 
 /// A time of the clock, with the boot and uptime of the machine at that time.
 const FILE: &str = "clock";
@@ -66,13 +66,6 @@ impl Lifetime {
         }
         let passed = u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
         now.min(self.base.saturating_add(passed))
-    }
-}
-
-impl OpenDirectory {
-    /// The time by which values expire.
-    pub(super) fn lifetime(&self) -> u64 {
-        self.lifetime.now(&*self.clock)
     }
 }
 

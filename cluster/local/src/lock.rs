@@ -4,11 +4,10 @@ use std::{
     fs::{File, OpenOptions, TryLockError},
     io::{Read, Seek, Write},
     path::Path,
-    sync::PoisonError,
     time::Duration,
 };
 
-use super::{OpenError, shared::OpenDirectory};
+use super::OpenError;
 
 /// The file whose lock says that a directory is in use.
 const FILE: &str = "lock";
@@ -61,13 +60,6 @@ impl DirLock {
         };
         take(dir, &mut file, File::try_lock_shared)?;
         Ok(Some(Self { _file: file }))
-    }
-}
-
-impl OpenDirectory {
-    /// Holds a reader's lock for as long as this lives, or until it is closed.
-    pub(super) fn keep(&self, lock: Option<DirLock>) {
-        *self.reader_lock.lock().unwrap_or_else(PoisonError::into_inner) = lock;
     }
 }
 

@@ -73,6 +73,16 @@ pub struct LocalControl(pub(super) Arc<DirectoryClient>);
 // === impl OpenDirectory ===
 
 impl OpenDirectory {
+    /// Holds a reader's lock for as long as this lives, or until it is closed.
+    pub(super) fn keep(&self, lock: Option<DirLock>) {
+        *self.reader_lock.lock().unwrap_or_else(PoisonError::into_inner) = lock;
+    }
+
+    /// The time by which values expire.
+    pub(super) fn lifetime(&self) -> u64 {
+        self.lifetime.now(&*self.clock)
+    }
+
     /// The index, as long as the store is open. Short calls only: the engine waits for readers.
     pub(super) fn index(&self) -> RwLockReadGuard<'_, Option<Index>> {
         self.index.read().unwrap_or_else(PoisonError::into_inner)

@@ -36,7 +36,7 @@ pub(super) struct NatsBus {
 }
 
 /// The reading end of one subscription; dropping it ends the subscription.
-struct Reading {
+struct BusReading {
     queue: Arc<Queue>,
     _stop: DropGuard,
 }
@@ -92,7 +92,7 @@ impl Bus for NatsBus {
         let queue = Arc::new(Queue::default());
         let stop = self.api.closing.child_token();
         tokio::spawn(forward(subscriber, Arc::clone(&queue), stop.clone()));
-        Ok(Box::pin(Reading { queue, _stop: stop.drop_guard() }))
+        Ok(Box::pin(BusReading { queue, _stop: stop.drop_guard() }))
     }
 
     async fn request(
@@ -131,7 +131,7 @@ impl Bus for NatsBus {
     }
 }
 
-impl Stream for Reading {
+impl Stream for BusReading {
     type Item = BusEvent;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<BusEvent>> {

@@ -6,7 +6,7 @@
 //! A request's way: [`serve()`] accepts and limits connections; `guard` asks who it is for
 //! (`origin`), who sends it (`auth`) and counts it (`metrics`); then `ws`, `rest`, `events`,
 //! `openai` or `anthropic` read it, all by way of the one method table (`rpc`), and `params` judges what
-//! is asked for; `turn` and `outbox` carry a turn's events to a client that may be slow; `error` is the one map from
+//! is asked for; `turn_stream` and `outbox` carry a turn's events to a client that may be slow; `error` is the one map from
 //! condition to code.
 //!
 //! - GATE-1: no request reaches a handler before its `Host`, `Origin` and credentials were judged.
@@ -35,7 +35,6 @@ mod guard;
 mod jobs;
 mod lane;
 mod local_socket;
-mod messages;
 mod metrics;
 mod multipart;
 mod openai;
@@ -50,11 +49,12 @@ mod route;
 mod routes;
 mod rpc;
 mod serve;
+mod session_messages;
 mod session_ref;
 mod stall;
 #[cfg(feature = "tls")]
 mod tls;
-mod turn;
+mod turn_stream;
 mod ws;
 
 pub use backend::{

@@ -13,9 +13,9 @@ use super::{
     anthropic, docs, events, execute, file_api, files,
     gateway::Gateway,
     guard::guard,
-    jobs, messages, openai, openapi, page, rest,
+    jobs, openai, openapi, page, rest,
     route::{QueryKind, Route, RouteBody, Serves, Verb, a, own},
-    ws,
+    session_messages, ws,
 };
 
 use QueryKind::{Flag, Number, Text};
@@ -97,8 +97,8 @@ static OWN: &[Route] = &[
     own(Post, "/v1/responses/{response}/cancel", || post(openai::responses::cancel)),
     own(Get, "/v1/openapi.json", || get(openapi::document)),
     own(Get, "/v1/docs", || get(docs::docs)),
-    own(Post, "/v1/sessions/{session}/messages", || post(messages::send))
-        .with(Object(messages::EXAMPLE)),
+    own(Post, "/v1/sessions/{session}/messages", || post(session_messages::send))
+        .with(Object(session_messages::EXAMPLE)),
     own(Get, "/v1/sessions/{session}/events", || get(events::events))
         .asked(&[("turn", Text), ("cursor", Text)]),
     own(Post, "/v1/sessions/{session}/files", || post(files::upload)).asked(&[("name", Text)]),

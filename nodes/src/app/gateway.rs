@@ -14,10 +14,10 @@ use crate::{
     node::{
         backend::NodeBackend,
         base::BackendSources,
+        gateway_options::{advertised, gateway_options, refused},
         kinds,
         overview::NodeInfo,
         panic::PanicControl,
-        serving::{advertised, gateway_options, refused},
     },
 };
 

@@ -11,8 +11,8 @@ use super::wire::Wired;
 use crate::{
     failure::Failure,
     node::{
-        budgets, expiry, memories, probes, runaways, scan::PartitionFollower, tools, usage,
-        version_check,
+        budgets, expiry, memories, partition_follower::PartitionFollower, probes, runaways, tools,
+        usage, version_check,
     },
 };
 

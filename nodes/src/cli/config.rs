@@ -48,7 +48,7 @@ pub(super) fn show(context: &CliContext) -> Result<Exit, Failure> {
     let out = context.out;
     let document = json!({ "file": context.loaded.file, "settings": settings });
     out.document(&document, |_| {
-        let row = |setting: &show::Setting| {
+        let row = |setting: &show::ShownSetting| {
             vec![setting.key.clone(), setting.value.to_string(), setting.origin.clone()]
         };
         out.table(&["key", "value", "from"], settings.iter().map(row))

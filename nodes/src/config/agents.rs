@@ -24,7 +24,7 @@ use super::{
     model_routes::RouteOptions,
     schema_source::SchemaSource,
     secret::ServerUrl,
-    tools::{LoopGuardOptions, ToolChoice},
+    tools::{LoopGuardOptions, ToolSelection},
     units, usd,
 };
 use crate::local::Secret;
@@ -174,7 +174,7 @@ pub struct AgentSection {
     /// The tools it has (none): each costs tokens of every call. Those of an MCP server are
     /// `SERVER__TOOL`, or all that are approved: `SERVER__*`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub tools: Vec<ToolChoice>,
+    pub tools: Vec<ToolSelection>,
     /// Tool calls of one reply that run at a time (8).
     pub max_parallel_tools: u32,
     /// What is done about a call that is made over and over.

@@ -133,7 +133,7 @@ const fn restart_most() -> Duration {
 }
 
 /// What is wrong with a server.
-pub(super) struct ServerFault {
+pub(super) struct McpServerFault {
     /// Which one, from 0.
     pub(super) server: usize,
     pub(super) key: String,
@@ -142,15 +142,15 @@ pub(super) struct ServerFault {
 }
 
 /// The first thing that is wrong with these servers, if anything is.
-pub(super) fn check(servers: &[McpServerOptions]) -> Option<ServerFault> {
+pub(super) fn check(servers: &[McpServerOptions]) -> Option<McpServerFault> {
     for (at, options) in servers.iter().enumerate() {
         if servers.iter().take(at).any(|other| other.name == options.name) {
             let what = format!("two MCP servers are called `{}`", options.name);
             let hint = "give one of them another name";
-            return Some(ServerFault { server: at, key: "name".to_owned(), what, hint });
+            return Some(McpServerFault { server: at, key: "name".to_owned(), what, hint });
         }
         if let Some((key, what, hint)) = one(options) {
-            return Some(ServerFault { server: at, key: key.to_owned(), what, hint });
+            return Some(McpServerFault { server: at, key: key.to_owned(), what, hint });
         }
     }
     None

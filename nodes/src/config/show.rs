@@ -9,7 +9,7 @@ use crate::local::REDACTED;
 
 /// One setting.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Setting {
+pub struct ShownSetting {
     /// Its key, with dots.
     pub key: String,
     /// Its value, as JSON.
@@ -19,14 +19,14 @@ pub struct Setting {
 }
 
 /// All settings that are made, by section.
-pub fn settings(loaded: &LoadedConfig) -> Result<Vec<Setting>, serde_json::Error> {
+pub fn settings(loaded: &LoadedConfig) -> Result<Vec<ShownSetting>, serde_json::Error> {
     let mut found = Vec::new();
     for (section, value) in sections(loaded)? {
         walk(loaded, &mut vec![section.to_owned()], value, &mut found);
     }
     if loaded.token.is_some() {
         let origin = format!("environment variable `{}`", env::TOKEN);
-        found.push(Setting { key: "token".to_owned(), value: REDACTED.into(), origin });
+        found.push(ShownSetting { key: "token".to_owned(), value: REDACTED.into(), origin });
     }
     Ok(found)
 }
@@ -59,7 +59,12 @@ fn sections(loaded: &LoadedConfig) -> Result<[(&'static str, Value); 21], serde_
     ])
 }
 
-fn walk(loaded: &LoadedConfig, path: &mut Vec<String>, value: Value, found: &mut Vec<Setting>) {
+fn walk(
+    loaded: &LoadedConfig,
+    path: &mut Vec<String>,
+    value: Value,
+    found: &mut Vec<ShownSetting>,
+) {
     let mut inner = |key: String, value| {
         path.push(key);
         walk(loaded, path, value, found);
@@ -73,7 +78,7 @@ fn walk(loaded: &LoadedConfig, path: &mut Vec<String>, value: Value, found: &mut
         value => {
             let keys: Vec<&str> = path.iter().map(String::as_str).collect();
             let origin = loaded.origin_of(&keys).to_string();
-            found.push(Setting { key: path.join("."), value, origin });
+            found.push(ShownSetting { key: path.join("."), value, origin });
         }
     }
 }

@@ -9,7 +9,7 @@ use clawnode_proto::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{AgentSection, context::ContextFault, tools::ToolChoice};
+use super::{AgentSection, context::ContextFault, tools::ToolSelection};
 
 /// Folders of skills of one node: each is looked at every few seconds.
 pub(super) const SKILL_FOLDERS: usize = 16;
@@ -27,7 +27,7 @@ pub struct SkillsSection {
 impl AgentSection {
     /// What its tools of memories lack.
     pub(super) fn memory_tools_fault(&self) -> Option<ContextFault> {
-        let names = self.tools.iter().filter_map(ToolChoice::name);
+        let names = self.tools.iter().filter_map(ToolSelection::name);
         let mut names = names.map(ToolName::as_str);
         let tool = names.find(|name| matches!(*name, REMEMBER | RECALL | FORGET));
         let tool = tool.filter(|_| self.memory.is_none())?;

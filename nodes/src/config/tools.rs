@@ -114,14 +114,14 @@ impl From<LoopGuardOptions> for LoopGuard {
 /// One tool, or all of an MCP server, as an agent's `tools` names them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub enum ToolChoice {
+pub enum ToolSelection {
     /// `file_read`, `server__tool`.
     One(ToolName),
     /// `server__*`.
     All(McpServerName),
 }
 
-impl ToolChoice {
+impl ToolSelection {
     /// The one tool, if it is one.
     pub const fn name(&self) -> Option<&ToolName> {
         match self {
@@ -131,7 +131,7 @@ impl ToolChoice {
     }
 }
 
-impl FromStr for ToolChoice {
+impl FromStr for ToolSelection {
     type Err = ParseIdError;
 
     fn from_str(text: &str) -> Result<Self, ParseIdError> {
@@ -142,7 +142,7 @@ impl FromStr for ToolChoice {
     }
 }
 
-impl TryFrom<String> for ToolChoice {
+impl TryFrom<String> for ToolSelection {
     type Error = ParseIdError;
 
     fn try_from(text: String) -> Result<Self, ParseIdError> {
@@ -150,13 +150,13 @@ impl TryFrom<String> for ToolChoice {
     }
 }
 
-impl From<ToolChoice> for String {
-    fn from(choice: ToolChoice) -> Self {
+impl From<ToolSelection> for String {
+    fn from(choice: ToolSelection) -> Self {
         choice.to_string()
     }
 }
 
-impl fmt::Display for ToolChoice {
+impl fmt::Display for ToolSelection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::One(tool) => write!(f, "{tool}"),

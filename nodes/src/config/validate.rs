@@ -13,7 +13,7 @@ use super::{
     agent_memory::AgentMemoryOptions,
     agents::{AgentSection, DEFAULT_AGENT, LimitOptions},
     error::{ConfigError, nearest},
-    mcp::{self, ServerFault, is_http},
+    mcp::{self, McpServerFault, is_http},
     models::{self, ModelFault},
     options::Config,
     prices,
@@ -434,7 +434,7 @@ impl Checks<'_> {
     fn mcp_servers(&self) -> Result<(), ConfigError> {
         match mcp::check(&self.config.mcp_servers) {
             None => Ok(()),
-            Some(ServerFault { server, key, what, hint }) => {
+            Some(McpServerFault { server, key, what, hint }) => {
                 let at = server.to_string();
                 let exact = ["mcp_servers", &at, &key];
                 // What is not written has no place; its server has one.

@@ -43,7 +43,7 @@ use super::{
     accounts::BudgetAnswers,
     archive::ArchiveRequests,
     base::BackendSources,
-    client_tools, count,
+    client_tools, count_tokens,
     current_models::CurrentModels,
     embedder::Embedder,
     embeddings::Embeddings,
@@ -282,7 +282,7 @@ impl Backend for NodeBackend {
         message: UserMessage,
         attachments: Vec<NewAttachment>,
     ) -> Result<u64, ErrorBody> {
-        count::count(&self.agents, agent, message, attachments)
+        count_tokens::count(&self.agents, agent, message, attachments)
     }
 
     async fn store_file(

@@ -26,9 +26,9 @@ use clawnode_tool::schema;
 use futures_util::StreamExt as _;
 
 use super::{
-    actions::{ACTION_SHOWN, of_step, unknown_action},
     panic::PanicControl,
     scheduler,
+    unknown_action::{ACTION_SHOWN, of_step, unknown_action},
 };
 use crate::config::agents::DEFAULT_AGENT;
 

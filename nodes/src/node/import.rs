@@ -28,8 +28,8 @@ use clawnode_proto::{
 use futures_util::{StreamExt, stream};
 
 use super::{
+    copy_entity::{self, Copied, patiently},
     storage::refused,
-    transfer::{self, Copied, patiently},
 };
 use crate::start_error::StartError;
 
@@ -155,7 +155,7 @@ async fn entities(
     let mut left = BTreeSet::new();
     let ids = ids(&import.source).await.map_err(|error| unread(&error))?;
     let mut copies = stream::iter(ids)
-        .map(|id| async move { (id, transfer::copy(&import.source, &import.target, id).await) })
+        .map(|id| async move { (id, copy_entity::copy(&import.source, &import.target, id).await) })
         .buffer_unordered(AT_ONCE);
     while let Some((id, outcome)) = copies.next().await {
         match outcome {

@@ -36,7 +36,7 @@ use crate::{
     config::{
         Config, Env, LoadedConfig,
         mcp::{McpPin, McpServerOptions, McpToolOptions},
-        tools::ToolChoice,
+        tools::ToolSelection,
     },
     local::Secret,
     start_error::StartError,
@@ -243,7 +243,7 @@ fn unknown(server: &McpServerName) -> ErrorBody {
 pub fn with_tools(
     mut specs: Vec<ToolSpec>,
     agent: &AgentName,
-    choices: &[ToolChoice],
+    choices: &[ToolSelection],
     pins: &Pins,
 ) -> Vec<ToolSpec> {
     let known = pins.specs();
@@ -269,8 +269,8 @@ pub fn with_tools(
 }
 
 /// The choices that name tools of MCP servers and brought the agent none.
-pub fn missing(choices: &[ToolChoice], specs: &[ToolSpec]) -> Vec<String> {
-    let lacks = |choice: &&ToolChoice| {
+pub fn missing(choices: &[ToolSelection], specs: &[ToolSpec]) -> Vec<String> {
+    let lacks = |choice: &&ToolSelection| {
         server_of(choice).is_some() && !specs.iter().any(|spec| is_chosen(choice, spec))
     };
     choices.iter().filter(lacks).map(ToString::to_string).collect()
@@ -295,18 +295,18 @@ pub fn missing_view(alive: &[Heartbeat], choice: String) -> MissingToolView {
     MissingToolView { name: choice, error }
 }
 
-fn is_chosen(choice: &ToolChoice, spec: &ToolSpec) -> bool {
+fn is_chosen(choice: &ToolSelection, spec: &ToolSpec) -> bool {
     match choice {
-        ToolChoice::One(name) => spec.name == *name,
-        ToolChoice::All(server) => spec.name.mcp_server().as_ref() == Some(server),
+        ToolSelection::One(name) => spec.name == *name,
+        ToolSelection::All(server) => spec.name.mcp_server().as_ref() == Some(server),
     }
 }
 
 /// The MCP server whose tools a choice names.
-fn server_of(choice: &ToolChoice) -> Option<McpServerName> {
+fn server_of(choice: &ToolSelection) -> Option<McpServerName> {
     match choice {
-        ToolChoice::One(name) => name.mcp_server(),
-        ToolChoice::All(server) => Some(server.clone()),
+        ToolSelection::One(name) => name.mcp_server(),
+        ToolSelection::All(server) => Some(server.clone()),
     }
 }
 

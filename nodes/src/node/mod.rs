@@ -8,18 +8,18 @@
 //! | `budgets` | what this process may spend, and what the configuration says of it |
 //! | `models`, `tools`, `plugins`, `hooks`, `mcp` | make parts of the settings |
 //! | `current_models`, `probes` | the providers as the configuration has them now; whether they can be reached |
-//! | `serving` | sets up the gateway |
+//! | `gateway_options` | sets up the gateway |
 //! | `backend`, `answers` | the gateway's requests about sessions; a handler for each method |
 //! | `session_answers`, `agent_answers`, `cluster_answers`, … | what handlers answer, by noun |
 //! | `accounts` | accounts for people: what is spent, by whom, and changes of limits |
 //! | `memories` | performs effects of memories; shows and changes memories for people |
-//! | `count`, `delete`, `executions`, `archive`, `policy`, `scheduler`, `session_filter` | longer answers |
+//! | `count_tokens`, `delete`, `executions`, `archive`, `policy`, `scheduler`, `session_filter` | longer answers |
 //! | `version_check`, `status`, `load` | heartbeats: what this process is, does, and how busy it is |
-//! | `scan` | places the worker, and looks after the inputs of processes that died |
+//! | `partition_follower` | places the worker, and looks after the inputs of processes that died |
 //! | `reload` | follows the configuration's files |
 //! | `expiry`, `usage` | remove sessions of single requests and unused files; count model calls |
 //! | `orders`, `panic` | carry an operator's word to one node; stop things on all of them |
-//! | `offline`, `backup`, `import`, `transfer` | data without a running node |
+//! | `offline`, `backup`, `import`, `copy_entity` | data without a running node |
 //! | `failpoint`, `effects` | for tests: a kill at a named point; tools whose runs are counted |
 //!
 //! For operators, put together in `operate`: `overview` answers them, `events`
@@ -28,7 +28,6 @@
 //! of heartbeats and ranks.
 
 pub mod accounts;
-mod actions;
 mod agent_answers;
 mod answers;
 mod approval_answers;
@@ -39,7 +38,8 @@ pub mod base;
 pub mod budgets;
 mod client_tools;
 mod cluster_answers;
-mod count;
+mod copy_entity;
+mod count_tokens;
 pub mod current_models;
 mod delete;
 #[cfg(feature = "test-util")]
@@ -51,6 +51,7 @@ mod executions;
 pub mod expiry;
 #[cfg(feature = "test-util")]
 pub mod failpoint;
+pub mod gateway_options;
 pub mod health;
 pub mod hooks;
 pub mod import;
@@ -67,23 +68,22 @@ pub mod orders;
 pub mod out_of_service;
 pub mod overview;
 pub mod panic;
+pub mod partition_follower;
 pub mod plugins;
 mod policy;
 pub mod probes;
 pub mod reload;
 pub mod remote_files;
 pub mod runaways;
-pub mod scan;
 mod scheduler;
-pub mod serving;
 mod session_answers;
 mod session_filter;
 pub mod skills;
 pub mod status;
 pub mod storage;
 pub mod tools;
-mod transfer;
 pub mod tree;
+mod unknown_action;
 pub mod usage;
 mod usage_answers;
 pub mod version_check;

@@ -33,7 +33,7 @@ use super::{hooks, mcp, plugins::NodePlugins, skills, tools};
 use crate::{
     config::{
         self, Config, Env, LoadedConfig, agents::DEFAULT_AGENT, schema_source::SchemaSource,
-        tools::ToolChoice,
+        tools::ToolSelection,
     },
     start_error::StartError,
 };
@@ -151,7 +151,7 @@ pub fn check(loaded: &LoadedConfig) -> Result<CheckedConfig, StartError> {
 }
 
 /// What an agent with tools has to be told whose models take none; `choices` are the tools of its settings.
-fn without_tools(agent: &AgentOptions, choices: &[ToolChoice]) -> Option<String> {
+fn without_tools(agent: &AgentOptions, choices: &[ToolSelection]) -> Option<String> {
     if agent.tools.is_empty() && choices.is_empty() {
         return None;
     }
@@ -354,7 +354,7 @@ fn agent(
     options.limits = section.limits.into();
     options.weight = section.weight;
     options.lane = section.lane;
-    let own = section.tools.iter().filter_map(ToolChoice::name);
+    let own = section.tools.iter().filter_map(ToolSelection::name);
     let own = own.filter(|name| plugins.owns(name) || name.mcp_server().is_none());
     let mut own: Vec<ToolName> = own.cloned().collect();
     own.extend(

@@ -10,7 +10,7 @@ use clawnode_proto::{
 };
 use serde_json::Value;
 
-use super::actions::unknown_action;
+use super::unknown_action::unknown_action;
 use crate::config::agents::DEFAULT_AGENT;
 
 /// Answers `policy.check`.

@@ -19,7 +19,7 @@ use clawnode_proto::{
 };
 use clawnode_tool::LOCAL;
 
-use super::actions::{of_step, unknown_action};
+use super::unknown_action::{of_step, unknown_action};
 use crate::config::agents::DEFAULT_AGENT;
 
 /// Workers whose reasons are shown.

@@ -1,11 +1,13 @@
 //! Files of a crate that name each other in a circle: none can be read, or moved, alone.
 //!
-//! A path that begins with `crate`, `super` or `self` is followed to the longest part of it that is a
-//! file. What a module re-exports counts as its own.
+//! A path is followed to the longest part of it that is a file. What a module re-exports counts as its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Check, File, Findings, scan::without_comment};
+use super::{
+    Check, File, Findings,
+    paths::{place, targets},
+};
 
 /// Files that may stand in circles, by the beginnings of their paths; how many do, which may only
 /// become fewer; and why.
@@ -17,13 +19,14 @@ const ALLOWED: &[(&[&str], usize, &str)] = &[
     (
         &["actors/src/session/turn/"],
         10,
-        "a turn's state is in parts (calls, approvals, clock, tools of clients, models that give way, \
-         schemas, routes, older turns), each of which is judged by the whole",
+        "a turn's state is in parts (how it begins, its context, calls, approvals, clock, tools of clients, \
+         models that give way, what clients see of tools, older turns), each of which is judged by the whole",
     ),
     (
         &["actors/src/session/clients/"],
-        7,
-        "`Sessions` is one handle whose methods are in several files",
+        5,
+        "`Sessions` is one handle whose methods are in several files; it has what lists share, and they read \
+         through it",
     ),
     (
         &["actors/executors/src/sandbox/options.rs", "actors/executors/src/sandbox/recipe.rs"],
@@ -35,21 +38,12 @@ const ALLOWED: &[(&[&str], usize, &str)] = &[
         2,
         "an engine has a cache of code that only an engine of its kind can load",
     ),
-    (&["actors/simulator/src/"], 11, WORLD),
+    (&["actors/simulator/src/"], 7, WORLD),
     (&["cluster/sim/src/"], 4, WORLD),
     (
         &["cluster/local/src/checkpoint.rs", "cluster/local/src/engine.rs"],
         2,
         "the engine of the log and its cleaning",
-    ),
-    (
-        &[
-            "cluster/local/src/lifetime.rs",
-            "cluster/local/src/lock.rs",
-            "cluster/local/src/shared.rs",
-        ],
-        3,
-        "what a log shares lives as long as the log and its lock, which hold it",
     ),
     (
         &["cluster/nats/src/bucket.rs", "cluster/nats/src/watch.rs"],
@@ -58,16 +52,15 @@ const ALLOWED: &[(&[&str], usize, &str)] = &[
     ),
     (
         &["nodes/src/cli/"],
-        12,
-        "the help and the manual show the whole command line, of which they are commands; a chat and its \
-         screen",
+        8,
+        "the help and the manual show the whole command line, of which they are commands; a chat has a \
+         terminal, choices and warnings, which are methods of it",
     ),
     (
         &[
             "proto/src/api.rs",
             "proto/src/archive.rs",
             "proto/src/cursor.rs",
-            "proto/src/feed.rs",
             "proto/src/feedback_view.rs",
             "proto/src/job_params.rs",
             "proto/src/journal_view.rs",
@@ -78,9 +71,9 @@ const ALLOWED: &[(&[&str], usize, &str)] = &[
             "proto/src/usage.rs",
             "proto/src/view.rs",
         ],
-        13,
-        "the one table of methods names what each takes and answers; a page has a cursor, and that names \
-         its method",
+        12,
+        "the one table of methods names what each takes and answers, with what that is made of; a page has a \
+         cursor, and that names its method",
     ),
     (
         &["proto/src/id.rs", "proto/src/kind.rs", "proto/src/name.rs"],
@@ -133,17 +126,10 @@ fn edges<'a>(files: &[&'a File]) -> Edges<'a> {
         modules.extend(place(file).map(|place| (place, file.path.as_str())));
     }
     let mut edges = Edges::new();
-    for ((root, module), path) in &modules {
+    for ((root, _), path) in &modules {
         let Some(file) = files.iter().find(|file| file.path == *path) else { continue };
-        for named in named(file) {
-            let mut parts: Vec<&str> = named.split("::").collect();
-            let ups = parts.iter().take_while(|part| **part == "super").count();
-            let base = match parts.first() {
-                Some(&"crate") => &[][..],
-                _ => module.get(..module.len().saturating_sub(ups)).unwrap_or_default(),
-            };
-            parts.drain(..ups.max(1));
-            let target = [base, &parts].concat();
+        for target in targets(file) {
+            let target: Vec<&str> = target.iter().map(String::as_str).collect();
             let other = (1..=target.len())
                 .rev()
                 .find_map(|length| modules.get(&(*root, target.get(..length)?.to_vec())));
@@ -153,61 +139,6 @@ fn edges<'a>(files: &[&'a File]) -> Edges<'a> {
         }
     }
     edges
-}
-
-/// The folder of the crate's sources, and the path of a file's module in it.
-fn place(file: &File) -> Option<(&str, Vec<&str>)> {
-    let (root, rest) = file.path.split_once("/src/")?;
-    let mut module: Vec<&str> = rest.strip_suffix(".rs")?.split('/').collect();
-    if matches!(module.last(), Some(&("mod" | "lib" | "main"))) {
-        module.pop();
-    }
-    Some((root, module))
-}
-
-/// The paths into its crate that a file names, without the names in their groups that are `self`.
-fn named(file: &File) -> Vec<String> {
-    let lines: Vec<&str> = file.code().map(|(_, line)| without_comment(line).trim()).collect();
-    let code = lines.join(" ");
-    let starts = ["crate::", "super::", "self::"];
-    let mut begins: Vec<usize> =
-        starts.iter().flat_map(|start| code.match_indices(start)).map(|(at, _)| at).collect();
-    begins.sort_unstable();
-    let (mut paths, mut read) = (Vec::new(), 0);
-    for at in begins {
-        let before = code.get(..at).unwrap_or_default();
-        // Within a longer path or a tree of them, or a word that ends so.
-        let is_within = before.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':');
-        if at >= read && !is_within {
-            let rest = expand("", code.get(at..).unwrap_or_default(), &mut paths);
-            read = code.len() - rest.len();
-        }
-    }
-    paths
-}
-
-/// The paths in a tree of them: of `a::{b, c::{d, self}}` they are `a::b`, `a::c::d` and `a::c`.
-/// Returns what follows it.
-fn expand<'a>(prefix: &str, tree: &'a str, paths: &mut Vec<String>) -> &'a str {
-    let tree = tree.trim_start();
-    let ends = |c: char| !(c.is_alphanumeric() || c == '_' || c == ':');
-    let (word, mut rest) = tree.split_at(tree.find(ends).unwrap_or(tree.len()));
-    let path = format!("{prefix}{word}");
-    let Some(mut group) = rest.strip_prefix('{').filter(|_| word.ends_with("::")) else {
-        paths.push(path.trim_end_matches("::self").trim_end_matches("::").to_owned());
-        return rest;
-    };
-    loop {
-        rest = expand(&path, group, paths);
-        // What is renamed has another name behind it.
-        let end = rest.find([',', '}']).unwrap_or(rest.len());
-        let (_, after) = rest.split_at(end);
-        group = after.strip_prefix(',').map(str::trim_start).unwrap_or_default();
-        if group.is_empty() || group.starts_with('}') {
-            let closed = if group.is_empty() { after } else { group };
-            return closed.strip_prefix('}').unwrap_or_default();
-        }
-    }
 }
 
 /// The largest sets of files of which each leads to each other.
@@ -235,25 +166,6 @@ fn circles(edges: &Edges<'_>) -> Vec<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_tree_of_paths_is_taken_apart() {
-        let text = "use super::{a::{B, self, c as D}, e, super::h}; let x = crate::f::G::new(); _super::no";
-        let file = File { path: String::new(), text: text.to_owned() };
-        let mut found = named(&file);
-        found.sort();
-        assert_eq!(
-            found,
-            [
-                "crate::f::G::new",
-                "super::a",
-                "super::a::B",
-                "super::a::c",
-                "super::e",
-                "super::super::h"
-            ]
-        );
-    }
 
     #[test]
     fn each_circle_is_found_once() {

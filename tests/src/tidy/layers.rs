@@ -1,16 +1,103 @@
-//! Which module of a crate may name which other: those before it in its layer list.
+//! Which module of a crate may name which other: those before it in its list of layers.
 
-use super::{Check, File, Findings, scan::without_comment};
+use super::{Check, File, Findings, Tree, paths::targets, scan::without_comment};
 
-/// Folders whose modules stand on each other, lowest first: each names those before it, and no other.
-/// Modules that a list leaves out are not held to an order.
-const LAYERS: &[(&str, &[&str])] = &[
+/// A folder, and its modules in layers, lowest first. A module names those of its own layer and of those before
+/// it. Each module of the folder is in one layer, unless only tests compile it.
+type LayerList = (&'static str, &'static [&'static str]);
+
+const LAYERS: &[LayerList] = &[
     ("actors/guard/src", &["policy", "runaway", "kill_switch"]),
-    ("actors/kernel/src", &["kind", "core", "entities", "machine", "partition", "driver"]),
+    (
+        "actors/kernel/src",
+        &[
+            // What an entity is, and what every part may use.
+            "kind archive dead_letters missing_capability recent shrink supervise",
+            "core fold_error entity journal_reader",
+            "entities",
+            // Decide without I/O.
+            "job_io job_machine machine",
+            "partition",
+            "driver",
+        ],
+    ),
     ("actors/executors/src", &["workspace", "sandbox", "ssh", "builtin", "mcp", "plugin"]),
     ("actors/src", &["llm", "hook", "agent", "session", "runner", "usage"]),
     ("actors/src/session", &["turn", "texts", "clients", "effect"]),
-    ("cluster/src", &["error", "journal", "inbox", "placement", "outcome", "membership", "shed"]),
+    (
+        "actors/tool/src",
+        &[
+            // What a tool is, and what is known of it.
+            "append archive arguments egress executor filter hide providers shown skill spec \
+             workspace_path",
+            "schema keeper",
+            "executors toolbox",
+            "callbacks",
+        ],
+    ),
+    ("actors/memory/src", &["extract", "embed", "points", "store", "runner serve"]),
+    ("actors/budget/src", &["account", "holder", "runner"]),
+    (
+        "actors/simulator/src",
+        &[
+            "models places schemas violation",
+            // Judges of what is seen from outside.
+            "book failure any_machine judge client_tools sizes",
+            // The world, with what befalls it.
+            "budgets chaos clients give jobs kinds pause plan process recall scale settle tools",
+            "circuits counters memories operator ops people probation questions runaways steps summaries \
+             trace",
+            "effects known ledger thoughts purges hooks lanes sessions",
+        ],
+    ),
+    (
+        "cluster/src",
+        &[
+            "error clock peek storage blobs bucket bus feed inbox jobs journal queue timers",
+            "placement",
+            "outcome",
+            "membership",
+            "shed",
+        ],
+    ),
+    (
+        "cluster/local/src",
+        &[
+            // Files and bytes.
+            "bytes_at disk options bus queue reply watch",
+            "index directory record in_flight",
+            "log deliveries staged reader recovery",
+            // The engine that writes.
+            "lifetime lock shared",
+            "checkpoint engine work repair moved",
+            // The traits of storage.
+            "blobs bucket inbox jobs journal timers",
+            "commit open",
+        ],
+    ),
+    (
+        "cluster/nats/src",
+        &[
+            "disconnects foreign rfc3339 signals",
+            "api ack bus health spec stream topology",
+            "bucket watch blobs journal pull inbox jobs timers",
+            // The way to the servers.
+            "auth birth connect connect_error mirror options",
+        ],
+    ),
+    (
+        "nodes/gateway/src",
+        &[
+            "auth connections docs error multipart options outbox session_ref stall",
+            // What requests say, and what answers them.
+            "frame given_params metrics origin tls params backend lane attachments",
+            // The gateway, and what its routes share.
+            "connection gateway guard jobs openai rest route rpc turn_stream",
+            "anthropic events execute files local_socket openapi page ws file_api session_messages",
+            "routes",
+            "serve",
+        ],
+    ),
     (
         "nodes/src",
         &[
@@ -18,6 +105,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "local",
             "start_error",
             "log_file",
+            "host",
             "config",
             "telemetry",
             "client",
@@ -28,6 +116,37 @@ const LAYERS: &[(&str, &[&str])] = &[
             "offline_commands",
             "app",
             "cli",
+        ],
+    ),
+    (
+        "nodes/src/node",
+        &[
+            // What a node is made of: each is one part, or decides without the others.
+            "backup client_tools copy_entity current_models events expiry gateway_options load observe orders out_of_service \
+             plugins remote_files runaways session_filter skills storage tree unknown_action usage views",
+            "base count_tokens embedder model_answers operate partition_follower policy probes scheduler",
+            "budgets embeddings health panic status",
+            "archive executions hooks mcp overview tools version_check",
+            // Answers of methods, and what they share.
+            "accounts models backend delete memories reload",
+            "agent_answers answers approval_answers cluster_answers kinds session_answers usage_answers",
+            "offline",
+            "import",
+        ],
+    ),
+    (
+        "nodes/src/cli",
+        &[
+            // What all commands share.
+            "flags ids kind output signals turn verify context history job_tables listing link",
+            "backup budget cluster config doctor feedback hooks import journal ledger mcp memory_forget \
+             memory_search model_route node nodes panic parked partitions providers session_context skills \
+             tools usage",
+            "agents approvals chat events execute jobs memory models quarantine sessions status tree",
+            "top up",
+            // The whole command line, which help and manual show.
+            "args guide manual shape",
+            "run",
         ],
     ),
 ];
@@ -44,27 +163,23 @@ pub(super) const MODULES_KEEP_THEIR_LAYERS: Check = Check {
     name: "modules name only those below them",
     run: |tree| {
         let mut findings = Findings::default();
-        for (root, layers) in LAYERS {
-            let inside = |file: &&File| file.path.starts_with(&format!("{root}/"));
+        for list in LAYERS {
+            let (root, layers) = list;
             // A name that nothing has would hold nothing to its layer. Samples have few files.
             if tree.get("Cargo.toml").is_some() {
-                let is_there = |name: &&&str| {
-                    let paths = [format!("{root}/{name}.rs"), format!("{root}/{name}/mod.rs")];
-                    paths.iter().any(|path| tree.get(path).is_some())
-                };
-                let gone = layers.iter().filter(|name| !is_there(name));
+                let names = layers.iter().flat_map(|layer| layer.split_whitespace());
+                let gone = names.filter(|name| !is_there(tree, root, name));
                 findings.found.extend(gone.map(|name| format!("{root}: no module `{name}`")));
             }
-            for file in tree.ending("rs").filter(inside) {
+            let inside = |file: &&File| file.path.starts_with(&format!("{root}/"));
+            for file in tree.ending("rs").filter(inside).filter(|file| !tree.is_for_tests(file)) {
                 findings.scanned += 1;
-                let Some(own) = layer(root, layers, file) else { continue };
-                for name in named(root, file) {
-                    let other = layers.iter().position(|layer| *layer == name);
-                    if other.is_some_and(|other| other > own) {
-                        findings
-                            .found
-                            .push(format!("{}: names `{name}`, which is above", file.path));
-                    }
+                let Some(module) = module(root, file) else { continue };
+                match layer(layers, module) {
+                    Some(own) => findings.found.extend(above(list, own, file)),
+                    None => findings
+                        .found
+                        .push(format!("{}: `{module}` is in no layer of `{root}`", file.path)),
                 }
             }
         }
@@ -72,9 +187,23 @@ pub(super) const MODULES_KEEP_THEIR_LAYERS: Check = Check {
     },
     bad: &[
         ("actors/src/llm/a.rs", "//! A.\nuse crate::{\n    units::B,\n    session::{C, D},\n};\n"),
-        ("actors/src/session/turn/a.rs", "//! A.\nuse crate::session::effect::run;\n"),
+        ("actors/src/session/turn/a.rs", "//! A.\nuse super::super::effect::run;\n"),
     ],
 };
+
+/// What a file of this layer names that is in a layer above it.
+fn above(list: &LayerList, own: usize, file: &File) -> Vec<String> {
+    let (root, layers) = list;
+    let names = named(root, file).into_iter();
+    let higher = names.filter(|name| layer(layers, name).is_some_and(|other| other > own));
+    higher.map(|name| format!("{}: names `{name}`, which is above", file.path)).collect()
+}
+
+/// Whether a folder has this module.
+fn is_there(tree: &Tree, root: &str, name: &str) -> bool {
+    let paths = [format!("{root}/{name}.rs"), format!("{root}/{name}/mod.rs")];
+    paths.iter().any(|path| tree.get(path).is_some())
+}
 
 pub(super) const PURE_MODULES_STAY_PURE: Check = Check {
     name: "modules that only decide name no runtime and no store",
@@ -97,46 +226,27 @@ pub(super) const PURE_MODULES_STAY_PURE: Check = Check {
     bad: &[("actors/src/session/turn/a.rs", "//! A.\nuse tokio::sync::mpsc;\n")],
 };
 
-/// The layer of the module of `root` that a file belongs to.
-fn layer(root: &str, layers: &[&str], file: &File) -> Option<usize> {
+/// The module of `root` that a file belongs to.
+fn module<'a>(root: &str, file: &'a File) -> Option<&'a str> {
     let rest = file.path.strip_prefix(root)?.strip_prefix('/')?;
     let module = rest.split('/').next()?.trim_end_matches(".rs");
-    layers.iter().position(|layer| *layer == module)
+    (!["mod", "lib", "main", "bin"].contains(&module)).then_some(module)
 }
 
-/// The modules of `root` that a file names, by paths from the root of its crate.
+/// The layer that a module is in.
+fn layer(layers: &[&str], module: &str) -> Option<usize> {
+    layers.iter().position(|layer| layer.split_whitespace().any(|name| name == module))
+}
+
+/// The modules of `root` that a file names.
 fn named(root: &str, file: &File) -> Vec<String> {
-    let lines: Vec<&str> = file.code().map(|(_, line)| without_comment(line).trim()).collect();
-    let code = lines.join(" ");
     let inner = root.split_once("/src").map_or("", |(_, inner)| inner);
-    let path = format!("crate{}::", inner.replace('/', "::"));
-    code.match_indices(&path).flat_map(|(at, _)| heads(&code, at + path.len())).collect()
-}
-
-/// The first names of the path at `at`: for `a::b` it is `a`, for `{a::b, c}` they are `a` and `c`.
-fn heads(code: &str, at: usize) -> Vec<String> {
-    let rest = code.get(at..).unwrap_or_default();
-    let word = |text: &str| -> String {
-        text.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+    let inner: Vec<&str> = inner.split('/').filter(|part| !part.is_empty()).collect();
+    let below = |target: &Vec<String>| {
+        let (folder, rest) = target.split_at_checked(inner.len())?;
+        folder.iter().eq(&inner).then(|| rest.first().cloned()).flatten()
     };
-    let Some(group) = rest.strip_prefix('{') else { return vec![word(rest)] };
-    let (mut depth, mut names, mut begins) = (0_usize, Vec::new(), 0);
-    for (index, character) in group.char_indices() {
-        match character {
-            '{' => depth += 1,
-            '}' if depth == 0 => {
-                names.push(word(group.get(begins..index).unwrap_or_default()));
-                break;
-            }
-            '}' => depth -= 1,
-            ',' if depth == 0 => {
-                names.push(word(group.get(begins..index).unwrap_or_default()));
-                begins = index + 1;
-            }
-            _ => {}
-        }
-    }
-    names
+    targets(file).iter().filter_map(below).collect()
 }
 
 #[cfg(test)]
@@ -144,12 +254,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_heads_of_a_path_and_of_a_group_are_found() {
-        let code = "use crate::a::b; use crate::{c::{d, e}, f, g::h}; crate::session::turn::x";
-        let all = |path: &str| -> Vec<String> {
-            code.match_indices(path).flat_map(|(at, _)| heads(code, at + path.len())).collect()
-        };
-        assert_eq!(all("crate::"), ["a", "c", "f", "g", "session"]);
-        assert_eq!(all("crate::session::"), ["turn"]);
+    fn modules_are_named_from_the_root_and_from_beside() {
+        let text = "use crate::a::b; use crate::{c::{d, e}, session::turn::x}; use super::super::clients::y;";
+        let path = "actors/src/session/turn/state.rs".to_owned();
+        let file = File { path, text: text.to_owned() };
+        assert_eq!(named("actors/src", &file), ["a", "c", "c", "session", "session"]);
+        assert_eq!(named("actors/src/session", &file), ["turn", "clients"]);
+    }
+
+    #[test]
+    fn a_module_is_in_one_layer() {
+        for (root, layers) in LAYERS {
+            let mut names: Vec<&str> =
+                layers.iter().flat_map(|layer| layer.split_whitespace()).collect();
+            let count = names.len();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), count, "{root}");
+        }
     }
 }

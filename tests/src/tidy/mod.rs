@@ -13,6 +13,7 @@ mod edges;
 mod layers;
 mod names;
 mod parameters;
+mod paths;
 mod scan;
 mod shape;
 mod spelling;
@@ -57,6 +58,7 @@ pub const CHECKS: &[Check] = &[
     layers::MODULES_KEEP_THEIR_LAYERS,
     layers::PURE_MODULES_STAY_PURE,
     names::TYPES_HAVE_NAMES_OF_THEIR_OWN,
+    names::TYPES_MEAN_ONE_THING,
     names::MONEY_IS_WHOLE_NUMBERS,
     parameters::NO_PARAMETER_IS_A_TUPLE,
     spelling::SUBJECTS_HAVE_ONE_SPELLING,

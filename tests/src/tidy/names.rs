@@ -1,9 +1,9 @@
-//! Names of types: each means one thing in its crate.
+//! Names of types: each means one thing in its crate, and in all crates of the product.
 
 use std::collections::BTreeMap;
 
 use super::{
-    Check, Findings,
+    Check, File, Findings,
     scan::{has_word, without_comment},
 };
 
@@ -42,6 +42,47 @@ pub(super) const TYPES_HAVE_NAMES_OF_THEIR_OWN: Check = Check {
         ("actors/src/b.rs", "//! B.\npub(super) enum Entry {\n"),
     ],
 };
+
+pub(super) const TYPES_MEAN_ONE_THING: Check = Check {
+    name: "a type's name is used once in the crates of the product",
+    run: |tree| {
+        let mut findings = Findings::default();
+        let mut seen: BTreeMap<&str, (&str, String)> = BTreeMap::new();
+        let is_for_tests = |file: &File| {
+            let in_crate = TEST_CRATES.iter().any(|folder| file.path.starts_with(folder));
+            in_crate || tree.is_for_tests(file)
+        };
+        for file in tree.ending("rs").filter(|file| file.is_product() && !is_for_tests(file)) {
+            let Some((folder, _)) = file.path.split_once("/src/") else { continue };
+            for (number, line) in file.code() {
+                let Some(name) = defined(without_comment(line)) else { continue };
+                findings.scanned += 1;
+                if name == IDIOM {
+                    continue;
+                }
+                let place = format!("{}:{number}", file.path);
+                match seen.get(name) {
+                    Some((other, first)) if *other != folder => {
+                        findings.found.push(format!("{place}: `{name}` is also in {first}"));
+                    }
+                    // Another check finds what is twice in one crate.
+                    Some(_) => {}
+                    None => {
+                        seen.insert(name, (folder, place));
+                    }
+                }
+            }
+        }
+        findings
+    },
+    bad: &[
+        ("actors/src/a.rs", "//! A.\nstruct Entry {\n"),
+        ("nodes/src/b.rs", "//! B.\npub enum Entry {\n"),
+    ],
+};
+
+/// Crates that only tests use.
+const TEST_CRATES: [&str; 2] = ["actors/simulator/", "cluster/sim/"];
 
 /// The name of the type that this line begins to define, outside every block.
 fn defined(line: &str) -> Option<&str> {

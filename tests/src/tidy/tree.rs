@@ -56,6 +56,28 @@ impl Tree {
         self.files.iter().find(|file| file.path == path)
     }
 
+    /// Whether only tests compile it: it is test code, or a `cfg` is before the line that declares its module
+    /// or one around it.
+    pub(super) fn is_for_tests(&self, file: &File) -> bool {
+        if file.is_test() {
+            return true;
+        }
+        let mut path = file.path.as_str();
+        while let Some((folder, name)) = path.rsplit_once('/') {
+            let parents = ["mod.rs", "lib.rs", "main.rs"];
+            let module = name.trim_end_matches(".rs");
+            let gates = |parent: &&str| {
+                let parent = self.get(&format!("{folder}/{parent}"));
+                parent.is_some_and(|parent| parent.has_for_tests(module))
+            };
+            if !parents.contains(&name) && parents.iter().any(gates) {
+                return true;
+            }
+            path = folder;
+        }
+        false
+    }
+
     fn read_folder(&mut self, root: &Path, folder: &Path) -> io::Result<()> {
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();
@@ -111,6 +133,20 @@ impl File {
         self.text.lines().enumerate().map(|(at, line)| (at + 1, line))
     }
 
+    /// Whether it declares this module for tests alone.
+    fn has_for_tests(&self, module: &str) -> bool {
+        let declared = format!("mod {module};");
+        let mut before = "";
+        for line in self.text.lines() {
+            let is_for_tests = before.starts_with("#[cfg(") && before.contains("test");
+            if is_for_tests && line.ends_with(&declared) {
+                return true;
+            }
+            before = line;
+        }
+        false
+    }
+
     fn tests_begin(&self) -> usize {
         let mut before = "";
         for (number, line) in self.numbered() {
@@ -123,5 +159,34 @@ impl File {
             before = line;
         }
         usize::MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_tests_compile_is_found_by_its_parents() {
+        let tree = Tree::of(&[
+            ("actors/src/lib.rs", "//! A.\n#[cfg(test)]\nmod a;\npub mod b;\n"),
+            ("actors/src/a/mod.rs", "//! A.\nmod c;\n"),
+            ("actors/src/a/c.rs", "//! C.\n"),
+            ("actors/src/b/mod.rs", "//! B.\n#[cfg(feature = \"test-util\")]\npub mod d;\n"),
+            ("actors/src/b/d.rs", "//! D.\n"),
+            ("actors/src/b/e_tests.rs", "//! E.\n"),
+        ]);
+        let found: Vec<&str> = tree
+            .ending("rs")
+            .filter(|file| tree.is_for_tests(file))
+            .map(|file| file.path.as_str())
+            .collect();
+        let expected = [
+            "actors/src/a/mod.rs",
+            "actors/src/a/c.rs",
+            "actors/src/b/d.rs",
+            "actors/src/b/e_tests.rs",
+        ];
+        assert_eq!(found, expected);
     }
 }

@@ -53,9 +53,9 @@ pub struct BudgetState {
     /// What processes asked for and have not got, oldest first.
     pub asks: Vec<WaitingAsk>,
     /// When each process was heard of last, or got something.
-    heard: BTreeMap<ProcessId, Heard>,
+    heard: BTreeMap<ProcessId, LatestNews>,
     /// What people and the configuration want, and is not recorded yet.
-    wanted: Vec<Wanted>,
+    wanted: Vec<UnrecordedChange>,
     /// Who set and allowed what, the newest last: the last few changes, for people.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<clawnode_proto::budget::AccountChange>,
@@ -75,14 +75,14 @@ pub(super) struct BudgetNews {
 /// What is to be recorded of an input.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Wanted {
+enum UnrecordedChange {
     Set(BudgetSet),
     Allowed(BudgetAllowed),
 }
 
 /// When something new was to be said to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Heard {
+struct LatestNews {
     n: u64,
     at: Timestamp,
 }
@@ -136,7 +136,11 @@ impl BudgetState {
             BudgetInput::Allow { by, limit, window } => {
                 let is_current = self.book(limit).is_some_and(|book| book.current.number == window);
                 if is_current {
-                    self.wanted.push(Wanted::Allowed(BudgetAllowed { by, limit, window }));
+                    self.wanted.push(UnrecordedChange::Allowed(BudgetAllowed {
+                        by,
+                        limit,
+                        window,
+                    }));
                 }
             }
             // It says that the window has ended, whatever clock the owner has.
@@ -162,7 +166,7 @@ impl BudgetState {
         // What is not recorded yet may change it before.
         let is_new = !self.wanted.is_empty() || now != sorted.as_ref();
         if is_new && check_limits(sorted.as_deref().unwrap_or_default()).is_ok() {
-            self.wanted.push(Wanted::Set(BudgetSet { source, limits: sorted }));
+            self.wanted.push(UnrecordedChange::Set(BudgetSet { source, limits: sorted }));
         }
     }
 
@@ -224,7 +228,7 @@ impl BudgetState {
 
     /// Something new is to be said to a process.
     fn touch(&mut self, process: ProcessId) {
-        self.heard.insert(process, Heard { n: self.n, at: self.now });
+        self.heard.insert(process, LatestNews { n: self.n, at: self.now });
     }
 
     /// Says once more what others wait for that ask again, as `by` does.
@@ -268,7 +272,9 @@ impl BudgetState {
         match event {
             BudgetEvent::Set(set) => self.is_set(set),
             BudgetEvent::Allowed(allowed) => {
-                self.recorded(|one| matches!(one, Wanted::Allowed(wanted) if wanted == allowed));
+                self.recorded(
+                    |one| matches!(one, UnrecordedChange::Allowed(wanted) if wanted == allowed),
+                );
                 // The limit may be gone by now.
                 let books = self.books.iter_mut().filter(|book| book.key == allowed.limit);
                 for book in books.map(|book| &mut book.current) {
@@ -304,14 +310,14 @@ impl BudgetState {
     }
 
     /// What was wanted is recorded.
-    fn recorded(&mut self, is_it: impl Fn(&Wanted) -> bool) {
+    fn recorded(&mut self, is_it: impl Fn(&UnrecordedChange) -> bool) {
         if let Some(at) = self.wanted.iter().position(is_it) {
             self.wanted.remove(at);
         }
     }
 
     fn is_set(&mut self, set: &BudgetSet) {
-        self.recorded(|one| matches!(one, Wanted::Set(wanted) if wanted == set));
+        self.recorded(|one| matches!(one, UnrecordedChange::Set(wanted) if wanted == set));
         let BudgetSet { source, limits } = set;
         match source {
             LimitSource::Configured | LimitSource::BuiltIn => {
@@ -356,8 +362,8 @@ impl BudgetState {
     pub(super) fn next(&self) -> Option<BudgetEvent> {
         if let Some(wanted) = self.wanted.first() {
             return Some(match wanted.clone() {
-                Wanted::Set(set) => set.into(),
-                Wanted::Allowed(allowed) => allowed.into(),
+                UnrecordedChange::Set(set) => set.into(),
+                UnrecordedChange::Allowed(allowed) => allowed.into(),
             });
         }
         let ends = self.books.iter().find_map(|book| book.ends(self.now));

@@ -91,7 +91,7 @@ struct HolderState {
 }
 
 /// What is said to calls once the lock is free: ports may call the holder.
-enum Said {
+enum HolderAnswer {
     Reserved(Box<dyn ReservePort>, CallHold),
     Refused(Box<dyn ReservePort>, Refusal),
 }
@@ -152,7 +152,9 @@ impl HolderHandle {
         let mut at_once = None;
         for one in said {
             match one {
-                Said::Reserved(_, hold) if hold.reservation == reservation => at_once = Some(hold),
+                HolderAnswer::Reserved(_, hold) if hold.reservation == reservation => {
+                    at_once = Some(hold)
+                }
                 other => other.say(),
             }
         }
@@ -170,10 +172,10 @@ impl HolderHandle {
 
     /// Takes what happened, and says what follows.
     pub(super) fn hears(&self, input: HolderInput) {
-        self.takes(input).into_iter().for_each(Said::say);
+        self.takes(input).into_iter().for_each(HolderAnswer::say);
     }
 
-    fn takes(&self, input: HolderInput) -> Vec<Said> {
+    fn takes(&self, input: HolderInput) -> Vec<HolderAnswer> {
         let mut said = Vec::new();
         let mut state = self.state();
         let is_tick = matches!(input, HolderInput::Tick);
@@ -197,7 +199,7 @@ impl HolderHandle {
                     let reservation = granted.reservation;
                     let hold = CallHold::of(granted, Box::new(self.clone()));
                     match state.ports.remove(&reservation) {
-                        Some(port) => said.push(Said::Reserved(port, hold)),
+                        Some(port) => said.push(HolderAnswer::Reserved(port, hold)),
                         None => orphans.push(hold),
                     }
                 }
@@ -208,7 +210,7 @@ impl HolderHandle {
                 }
                 HolderOutput::Refused(reservation, refusal) => {
                     let port = state.ports.remove(&reservation);
-                    said.extend(port.map(|port| Said::Refused(port, refusal)));
+                    said.extend(port.map(|port| HolderAnswer::Refused(port, refusal)));
                 }
             }
         }
@@ -463,9 +465,9 @@ impl HolderState {
     }
 }
 
-// === impl Said ===
+// === impl HolderAnswer ===
 
-impl Said {
+impl HolderAnswer {
     fn say(self) {
         match self {
             Self::Reserved(port, hold) => port.reserved(hold),

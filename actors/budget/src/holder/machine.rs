@@ -16,7 +16,7 @@ use clawnode_proto::{
 use super::{
     CallNeeds, CallUsage, GrantedHolds, HolderInput, HolderOptions, HolderOutput, Refusal,
     Reservation,
-    pool::{HeldSlice, OpenAsk, Pool, PoolWants},
+    pool::{HeldSlice, OpenAsk, PoolWants, SlicePool},
     report::AccountAtHand,
     waits::{self, PoolKey, Waiter, gives_back, touch},
 };
@@ -166,7 +166,7 @@ impl Holder {
         }
     }
 
-    fn pool(&mut self, key: &PoolKey) -> &mut Pool {
+    fn pool(&mut self, key: &PoolKey) -> &mut SlicePool {
         touch(&mut self.touched, &key.0);
         let account = self.accounts.entry(key.0.clone()).or_default();
         account.pools.entry(key.1).or_default()

@@ -43,7 +43,7 @@ pub(super) struct OpenAsk {
 
 /// The slices of one limit.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Pool {
+pub(super) struct SlicePool {
     /// From which calls reserve.
     pub(super) open: Option<HeldSlice>,
     /// From which they do not any more.
@@ -166,9 +166,9 @@ impl HeldSlice {
     }
 }
 
-// === impl Pool ===
+// === impl SlicePool ===
 
-impl Pool {
+impl SlicePool {
     /// Nothing more is reserved from the open slice.
     pub(super) fn close(&mut self) {
         if let Some(mut slice) = self.open.take() {

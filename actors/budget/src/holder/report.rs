@@ -10,7 +10,7 @@ use clawnode_proto::{
     budget::{BudgetInput, LimitKey, SliceAsk, SliceReport, WindowNumber},
 };
 
-use super::pool::{HeldSlice, Pool, PoolWants};
+use super::pool::{HeldSlice, PoolWants, SlicePool};
 
 /// Between two reports to an account, unless what they give back is waited for.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
@@ -31,7 +31,7 @@ const FORGOTTEN: Duration = Duration::from_mins(10);
 /// What a process knows of an account.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AccountAtHand {
-    pub(super) pools: BTreeMap<LimitKey, Pool>,
+    pub(super) pools: BTreeMap<LimitKey, SlicePool>,
     /// The last standing.
     pub(super) version: u64,
     /// When the last message of the account came.
@@ -53,7 +53,7 @@ impl AccountAtHand {
     /// What is sent now, if anything is. Asks take their reports along.
     pub(super) fn sends(&mut self, process: ProcessId, now: Timestamp) -> Option<BudgetInput> {
         let is_over = |last: Option<Timestamp>, wait| last.is_none_or(|at| now.since(at) >= wait);
-        let is_new = |pool: &Pool| pool.ask.as_ref().is_some_and(|ask| ask.sent.is_none());
+        let is_new = |pool: &SlicePool| pool.ask.as_ref().is_some_and(|ask| ask.sent.is_none());
         let at_once = self.pools.values().any(is_new) && !self.failed;
         let wait = if at_once { Duration::ZERO } else { SEND_EVERY };
         let oldest = self.sent.front().filter(|_| self.sent.len() >= SENT_MAX);
@@ -159,7 +159,7 @@ impl AccountAtHand {
 }
 
 /// Whether what this limit gives back is waited for: by other processes, or by calls here that ask for more of it.
-fn is_urgent(pool: &mut Pool) -> bool {
+fn is_urgent(pool: &mut SlicePool) -> bool {
     let comes_back = pool.ask.is_some() && pool.closing.iter().any(|slice| slice.dirty);
     comes_back || pool.slices().any(|slice| slice.recalled && slice.dirty)
 }

@@ -25,7 +25,7 @@ use super::{
     options::McpTransport,
     phase::{ServerPhase, Up},
     reply,
-    session::CallEnd,
+    session::McpCallEnd,
 };
 
 /// How long a call waits for a server that is just starting (10 s).
@@ -98,11 +98,11 @@ impl McpTools {
         let _under_way = self.0.0.begin();
         let never = CancellationToken::new();
         Ok(match self.call(&up, &probe, &mut run, &never).await? {
-            CallEnd::Answered(result) => reply::probe(&result),
-            CallEnd::Refused(why) | CallEnd::Gone(why) => {
+            McpCallEnd::Answered(result) => reply::probe(&result),
+            McpCallEnd::Refused(why) | McpCallEnd::Gone(why) => {
                 Probe::Unclear(format!("its probe `{probe}` did not answer: {why}"))
             }
-            CallEnd::Cancelled => Probe::Unclear(format!("its probe `{probe}` was cancelled")),
+            McpCallEnd::Cancelled => Probe::Unclear(format!("its probe `{probe}` was cancelled")),
         })
     }
 
@@ -149,12 +149,12 @@ impl McpTools {
         let _under_way = self.0.0.begin();
         let server = self.0.name();
         Ok(match self.call(&up, &tool, &mut run, cancelled).await? {
-            CallEnd::Answered(result) => reply::outcome(&result, &run.shown),
-            CallEnd::Refused(why) => {
+            McpCallEnd::Answered(result) => reply::outcome(&result, &run.shown),
+            McpCallEnd::Refused(why) => {
                 let why = format!("the MCP server `{server}` refused the call: {why}");
                 ToolOutcome::failed(ToolFailure::Failed, why)
             }
-            CallEnd::Gone(why) => {
+            McpCallEnd::Gone(why) => {
                 // A service may be gone without its connection's end.
                 self.0.0.suspected.notify_one();
                 let why = format!(
@@ -164,12 +164,12 @@ impl McpTools {
                 ToolOutcome::failed(ToolFailure::Crashed, why)
             }
             // A cancellation alone ends nothing, and an operator's stop must end the call.
-            CallEnd::Cancelled if self.is_program() && self.is_stopped(&work) => {
+            McpCallEnd::Cancelled if self.is_program() && self.is_stopped(&work) => {
                 up.life.cut.cancel();
                 up.life.over.cancelled().await;
                 ToolOutcome::failed(ToolFailure::Cancelled, "")
             }
-            CallEnd::Cancelled => {
+            McpCallEnd::Cancelled => {
                 // The server got the cancellation. Another task checks whether it still answers.
                 self.0.0.suspected.notify_one();
                 ToolOutcome::failed(ToolFailure::Cancelled, "")
@@ -184,7 +184,7 @@ impl McpTools {
         tool: &str,
         run: &mut ToolRun,
         cancelled: &CancellationToken,
-    ) -> Result<CallEnd, ToolOutcome> {
+    ) -> Result<McpCallEnd, ToolOutcome> {
         let arguments = std::mem::take(&mut run.arguments);
         let refused = |stop| {
             let why = WorkStopped::Latched(stop).to_string();
@@ -192,7 +192,7 @@ impl McpTools {
         };
         self.count_egress(&run.agent, &arguments).map_err(refused)?;
         let end = up.calls.call(tool, arguments, &run.idempotency_key, cancelled).await;
-        if let CallEnd::Answered(result) = &end
+        if let McpCallEnd::Answered(result) = &end
             && let Err(stop) = self.count_egress(&run.agent, result)
         {
             // The agent is stopped by it. What the tool has done is told nevertheless.

@@ -55,7 +55,7 @@ pub(super) enum SessionError {
 }
 
 /// How a call ended.
-pub(super) enum CallEnd {
+pub(super) enum McpCallEnd {
     /// The tool has answered.
     Answered(CallToolResult),
     /// The server refused the call.
@@ -195,7 +195,7 @@ impl McpCaller {
         arguments: Map<String, Value>,
         key: &str,
         cancelled: &CancellationToken,
-    ) -> CallEnd {
+    ) -> McpCallEnd {
         let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
         let request = CallToolRequest::new(params);
         let meta = JsonObject::from_iter([(KEY.to_owned(), Value::from(key))]);
@@ -213,14 +213,14 @@ impl McpCaller {
                 if !matches!(timeout(CANCEL, told).await, Ok(Ok(()))) {
                     tracing::debug!("cannot tell an MCP server that a call is cancelled");
                 }
-                return CallEnd::Cancelled;
+                return McpCallEnd::Cancelled;
             }
         };
         match answer {
-            Ok(Ok(ServerResult::CallToolResult(result))) => CallEnd::Answered(result),
-            Ok(Ok(_)) => CallEnd::Refused("its answer is not a tool result".to_owned()),
+            Ok(Ok(ServerResult::CallToolResult(result))) => McpCallEnd::Answered(result),
+            Ok(Ok(_)) => McpCallEnd::Refused("its answer is not a tool result".to_owned()),
             Ok(Err(error)) => self.ended(error),
-            Err(_dropped) => CallEnd::Gone(self.ending.why()),
+            Err(_dropped) => McpCallEnd::Gone(self.ending.why()),
         }
     }
 
@@ -234,17 +234,21 @@ impl McpCaller {
         self.peer.send_request(request).await
     }
 
-    fn ended(&self, error: ServiceError) -> CallEnd {
+    fn ended(&self, error: ServiceError) -> McpCallEnd {
         match error {
             ServiceError::McpError(error) => {
                 let message: Cow<'static, str> = error.message;
-                CallEnd::Refused(format!("error {}: {}", error.code.0, self.ending.shown(&message)))
+                McpCallEnd::Refused(format!(
+                    "error {}: {}",
+                    error.code.0,
+                    self.ending.shown(&message)
+                ))
             }
-            ServiceError::Cancelled { .. } => CallEnd::Cancelled,
+            ServiceError::Cancelled { .. } => McpCallEnd::Cancelled,
             ServiceError::TransportSend(_) | ServiceError::TransportClosed => {
-                CallEnd::Gone(self.ending.why())
+                McpCallEnd::Gone(self.ending.why())
             }
-            other => CallEnd::Refused(self.ending.shown(&ErrorChain(&other).to_string())),
+            other => McpCallEnd::Refused(self.ending.shown(&ErrorChain(&other).to_string())),
         }
     }
 

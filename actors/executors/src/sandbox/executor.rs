@@ -29,7 +29,7 @@ use super::{
     options::{SandboxOptions, SandboxPlace, WorkspaceAccess},
     output::{CommandEnd, Ran},
     recipe::{Recipe, recipes},
-    spec::{AgentFiles, Command, Network, SandboxPolicy, User},
+    spec::{AgentFiles, Network, SandboxCommand, SandboxPolicy, User},
 };
 use crate::workspace::DIRECTORY_MODE;
 
@@ -163,7 +163,7 @@ impl Commands {
         &self,
         recipe: &Recipe,
         access: AgentAccess,
-        mut command: Command,
+        mut command: SandboxCommand,
         back: CallBack,
         caller: Caller,
         cancelled: &CancellationToken,
@@ -273,7 +273,7 @@ impl SandboxStage {
         &self,
         recipe: &Recipe,
         access: AgentAccess,
-        command: &Command,
+        command: &SandboxCommand,
         wires: Option<Wires>,
         cancelled: &CancellationToken,
     ) -> Result<Ran, SandboxError> {

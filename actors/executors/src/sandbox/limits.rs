@@ -16,7 +16,7 @@ const NANO: f64 = 1e9;
 
 /// Bytes of memory, written as all sizes are: `512MiB` or `2GiB`, in short `512m` or `2g`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Memory(u64);
+pub struct MemorySize(u64);
 
 /// A share of the processors: 1 is one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,7 +26,7 @@ pub struct Cpus {
 
 /// A text or number that is no limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LimitError {
+pub enum SandboxLimitError {
     /// Not an amount of memory.
     #[error("`{0}` is not an amount of memory such as `512MiB` or `2GiB`, at least `6MiB`")]
     Memory(String),
@@ -41,16 +41,16 @@ pub struct SandboxLimits {
     /// Processors.
     pub cpus: Cpus,
     /// Memory and swap together.
-    pub memory: Memory,
+    pub memory: MemorySize,
     /// Processes and threads at once.
     pub pids: NonZeroU32,
     /// What `/tmp` can hold; it counts as memory.
-    pub tmp: Memory,
+    pub tmp: MemorySize,
 }
 
-// === impl Memory ===
+// === impl MemorySize ===
 
-impl Memory {
+impl MemorySize {
     /// So many MiB.
     pub const fn mib(count: u32) -> Self {
         Self((count as u64) << 20)
@@ -62,30 +62,30 @@ impl Memory {
     }
 }
 
-impl FromStr for Memory {
-    type Err = LimitError;
+impl FromStr for MemorySize {
+    type Err = SandboxLimitError;
 
-    fn from_str(text: &str) -> Result<Self, LimitError> {
+    fn from_str(text: &str) -> Result<Self, SandboxLimitError> {
         match text.parse::<ByteSize>() {
             Ok(ByteSize(bytes)) if (MEMORY_LEAST..=MEMORY_MOST).contains(&bytes) => Ok(Self(bytes)),
-            Ok(_) | Err(_) => Err(LimitError::Memory(text.chars().take(40).collect())),
+            Ok(_) | Err(_) => Err(SandboxLimitError::Memory(text.chars().take(40).collect())),
         }
     }
 }
 
-impl fmt::Display for Memory {
+impl fmt::Display for MemorySize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         ByteSize(self.0).fmt(f)
     }
 }
 
-impl Serialize for Memory {
+impl Serialize for MemorySize {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Memory {
+impl<'de> Deserialize<'de> for MemorySize {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
     }
@@ -106,11 +106,11 @@ impl Cpus {
 }
 
 impl TryFrom<f64> for Cpus {
-    type Error = LimitError;
+    type Error = SandboxLimitError;
 
-    fn try_from(count: f64) -> Result<Self, LimitError> {
+    fn try_from(count: f64) -> Result<Self, SandboxLimitError> {
         if !(0.01..=CPUS_MOST).contains(&count) {
-            return Err(LimitError::Cpus(count.to_string()));
+            return Err(SandboxLimitError::Cpus(count.to_string()));
         }
         #[expect(
             clippy::cast_possible_truncation,
@@ -147,15 +147,15 @@ mod tests {
             ("64 MiB", 64 << 20, "64MiB"),
             ("1536MiB", 1536 << 20, "1536MiB"),
         ] {
-            let memory: Memory = text.parse().unwrap();
+            let memory: MemorySize = text.parse().unwrap();
             assert_eq!((memory.bytes(), memory.to_string().as_str()), (bytes, shown), "{text}");
         }
         for bad in ["", "m", "512", "512k", "512mb", "-1m", "+8m", "1.5g", "0m", "5MiB", "٣m"] {
-            let error = bad.parse::<Memory>().unwrap_err();
+            let error = bad.parse::<MemorySize>().unwrap_err();
             assert!(error.to_string().contains("`512MiB`"), "{bad}: {error}");
         }
         for bad in ["99999999999999999999m", "9999999g", "2048g", "é"] {
-            bad.parse::<Memory>().unwrap_err();
+            bad.parse::<MemorySize>().unwrap_err();
         }
     }
 

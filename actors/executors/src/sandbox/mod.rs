@@ -1,6 +1,6 @@
 //! Commands of agents in sandboxes: containers of a Docker engine, or processes with bubblewrap.
 //!
-//! A tool's call becomes a [`Command`](spec::Command) (by its recipe) and a
+//! A tool's call becomes a [`SandboxCommand`](spec::SandboxCommand) (by its recipe) and a
 //! [`SandboxPolicy`](spec::SandboxPolicy) (by the configuration alone); what can be said of a sandbox ends there.
 //! [`Docker`] and [`Processes`] turn both into what their engine is asked for, in one pure function
 //! each, follow the command, and end it with everything that it has started. [`Commands`] is the

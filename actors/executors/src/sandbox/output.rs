@@ -44,7 +44,7 @@ pub enum CommandEnd {
     /// By itself.
     Exited(i64),
     /// The kernel ended it, or a part of it: it wanted more memory than this.
-    OutOfMemory(Memory),
+    OutOfMemory(MemorySize),
     /// It was killed after so long.
     TimedOut(Duration),
     /// It was killed because its call was cancelled.
@@ -210,7 +210,7 @@ mod tests {
     fn an_end_is_told_after_what_was_said() {
         let out = (OutputStream::Stdout, b"a\n".as_slice());
         let err = (OutputStream::Stderr, b"b".as_slice());
-        let memory = Memory::mib(64);
+        let memory = MemorySize::mib(64);
         let after = Duration::from_millis(1_500);
         for (said, end, failure, text) in [
             (vec![out], CommandEnd::Exited(0), None, "a\n"),

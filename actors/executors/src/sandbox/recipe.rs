@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use super::{
     ProcessOptions, code,
     options::{CommandTool, SandboxOptions, SandboxPlace},
-    spec::{Argv, Command, Image, SpecError},
+    spec::{Argv, Image, SandboxCommand, SpecError},
 };
 
 pub(super) const RUN_PYTHON: &str = "run_python";
@@ -208,7 +208,7 @@ impl Recipe {
     }
 
     /// The command of a call.
-    pub(super) fn command(&self, mut run: ToolRun) -> Result<Command, ToolOutcome> {
+    pub(super) fn command(&self, mut run: ToolRun) -> Result<SandboxCommand, ToolOutcome> {
         let idempotency_key = run.idempotency_key.clone();
         let (argv, stdin, timeout) = match &self.how {
             How::Command => {
@@ -238,19 +238,19 @@ impl Recipe {
         let timeout = self.timeout(timeout)?;
         let argv = Argv::new(argv)?;
         let timeout = timeout.min(run.timeout);
-        Ok(Command { argv, stdin, idempotency_key, timeout, sink: run.sink })
+        Ok(SandboxCommand { argv, stdin, idempotency_key, timeout, sink: run.sink })
     }
 
     /// The command that finds out whether an earlier run of a call has happened: it has the
     /// arguments and the key of the call. `None` if there is none.
-    pub(super) fn probe(&self, run: &ToolRun) -> Option<Result<Command, ToolOutcome>> {
+    pub(super) fn probe(&self, run: &ToolRun) -> Option<Result<SandboxCommand, ToolOutcome>> {
         let items = self.probe.as_ref()?;
         let make = || {
             let argv = Argv::new(filled(items, &run.arguments)?)?;
             let stdin = Value::Object(run.arguments.clone()).to_string().into_bytes();
             let timeout = self.timeouts.usual.min(run.timeout);
             let (idempotency_key, sink) = (run.idempotency_key.clone(), RunSink::default());
-            Ok(Command { argv, stdin, idempotency_key, timeout, sink })
+            Ok(SandboxCommand { argv, stdin, idempotency_key, timeout, sink })
         };
         Some(make())
     }
@@ -520,7 +520,7 @@ mod tests {
         options
     }
 
-    fn command(tool: &str, arguments: Value) -> Result<Command, String> {
+    fn command(tool: &str, arguments: Value) -> Result<SandboxCommand, String> {
         let recipes = recipes(&options(), SandboxPlace::Docker);
         let recipe = recipes.iter().find(|recipe| recipe.spec.name.as_str() == tool).unwrap();
         let text = |outcome: ToolOutcome| outcome.content.inline().unwrap().to_owned();

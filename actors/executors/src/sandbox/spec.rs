@@ -1,6 +1,6 @@
 //! What runs, and in what sandbox: the one description that both engines use.
 //!
-//! A [`SandboxPolicy`] describes a sandbox, and a [`Command`] describes the program in it. They have
+//! A [`SandboxPolicy`] describes a sandbox, and a [`SandboxCommand`] describes the program in it. They have
 //! no fields for other things that an engine could do (other mounts, devices, capabilities, the
 //! host's namespaces, another user, privileges), so no tool, argument or configuration can ask for
 //! them.
@@ -48,7 +48,7 @@ pub struct SandboxPolicy {
 
 /// One command.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Command {
+pub struct SandboxCommand {
     /// What is run, with its arguments. No shell looks at it.
     pub argv: Argv,
     /// What it reads.
@@ -150,18 +150,18 @@ impl fmt::Debug for Argv {
     }
 }
 
-// === impl Command ===
+// === impl SandboxCommand ===
 
-impl Command {
+impl SandboxCommand {
     /// Its environment, besides what its sandbox has.
     pub(super) fn environment(&self) -> [(&'static str, &str); 3] {
         [("HOME", "/tmp"), ("LANG", "C.UTF-8"), (IDEMPOTENCY_KEY, &self.idempotency_key)]
     }
 }
 
-impl fmt::Debug for Command {
+impl fmt::Debug for SandboxCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Command")
+        f.debug_struct("SandboxCommand")
             .field("argv", &self.argv)
             .field("stdin", &self.stdin.len())
             .field("idempotency_key", &self.idempotency_key)

@@ -13,7 +13,7 @@ use crate::{Core, FoldError, Violation};
 
 /// What a check has found, or found so far.
 #[derive(Debug, Default)]
-struct Checked {
+struct CheckedJournal {
     kind: Option<Kind>,
     key: Option<String>,
     tail: Option<Tail>,
@@ -36,9 +36,9 @@ impl Entities {
     }
 
     async fn verify_one(&self, id: EntityId) -> VerifyRow {
-        let mut found = Checked::default();
+        let mut found = CheckedJournal::default();
         let problem = self.check(id, &mut found).await.err();
-        let Checked { kind, key, tail } = found;
+        let CheckedJournal { kind, key, tail } = found;
         VerifyRow {
             id,
             key,
@@ -51,7 +51,7 @@ impl Entities {
     }
 
     /// Loads what is in the journal as an activation does, and folds the whole past up to it.
-    async fn check(&self, id: EntityId, found: &mut Checked) -> Result<(), EntityError> {
+    async fn check(&self, id: EntityId, found: &mut CheckedJournal) -> Result<(), EntityError> {
         // One after the other, so that one state is in memory at a time; the journal may grow
         // meanwhile.
         let loaded = self.load(id).await?;

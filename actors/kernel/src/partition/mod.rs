@@ -6,7 +6,6 @@
 //! which input is complete. It admits an entity before it activates it: a living owner keeps the
 //! entity.
 
-mod aside;
 mod dispatch;
 mod forward;
 mod hand_over;
@@ -15,6 +14,7 @@ mod owners;
 mod slot;
 #[cfg(test)]
 mod tests;
+mod unreadable_inputs;
 
 pub use dispatch::Partition;
 pub use io::{

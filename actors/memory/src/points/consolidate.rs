@@ -22,12 +22,12 @@ const LEAVES_OF: usize = 10;
 
 /// How much points take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Room {
+pub(super) struct PointsSize {
     pub(super) points: usize,
     pub(super) bytes: usize,
 }
 
-impl Room {
+impl PointsSize {
     /// The most that a memory has.
     pub(super) const MOST: Self = Self { points: MEMORY_POINTS, bytes: MEMORY_BYTES };
 
@@ -57,7 +57,8 @@ impl Room {
 /// What leaves once a day.
 pub(super) fn daily(live: &[KeptPoint], now: Timestamp) -> PointsConsolidated {
     let share = |most: usize| most / 100 * FULL_AT;
-    let most = Room { points: share(Room::MOST.points), bytes: share(Room::MOST.bytes) };
+    let most =
+        PointsSize { points: share(PointsSize::MOST.points), bytes: share(PointsSize::MOST.bytes) };
     let (joined, rest) = joined(live.iter().collect());
     let (leaves, _) = least(&rest, most, now);
     PointsConsolidated { joined, archived: leaves, daily: true }
@@ -66,7 +67,7 @@ pub(super) fn daily(live: &[KeptPoint], now: Timestamp) -> PointsConsolidated {
 /// What leaves so that the live points take no more than `most`; nothing, if those that may leave are not enough.
 pub(super) fn room(
     live: Vec<&KeptPoint>,
-    most: Room,
+    most: PointsSize,
     now: Timestamp,
 ) -> Option<PointsConsolidated> {
     let (joined, rest) = joined(live);
@@ -106,14 +107,18 @@ fn joined(live: Vec<&KeptPoint>) -> (Vec<JoinedPoint>, Vec<&KeptPoint>) {
 }
 
 /// The points that matter least, as many as have to leave, and what is left then.
-fn least(live: &[&KeptPoint], most: Room, now: Timestamp) -> (Vec<MemoryPointId>, Room) {
-    let mut left = Room::of(live.iter().copied());
+fn least(
+    live: &[&KeptPoint],
+    most: PointsSize,
+    now: Timestamp,
+) -> (Vec<MemoryPointId>, PointsSize) {
+    let mut left = PointsSize::of(live.iter().copied());
     let mut leaves = Vec::new();
     for point in by_weight(live, now) {
         if left.fits(most) {
             break;
         }
-        left = left.less(Room::of([point]));
+        left = left.less(PointsSize::of([point]));
         leaves.push(point.id);
     }
     (leaves, left)

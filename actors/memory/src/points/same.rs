@@ -7,17 +7,17 @@ use clawnode_proto::{
 
 /// What two points have in common if they say the same.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Said {
+pub(super) struct ComparedPoint {
     layer: MemoryLayer,
     words: Vec<String>,
     names: [Option<String>; 3],
 }
 
 /// What a point says, by its words and their order: neither case nor punctuation makes a difference.
-pub(super) fn said(content: &PointContent) -> Said {
+pub(super) fn said(content: &PointContent) -> ComparedPoint {
     let names = [&content.subject, &content.predicate, &content.object];
     let names = names.map(|name| name.as_deref().map(plain));
-    Said { layer: content.layer, words: words(&content.text), names }
+    ComparedPoint { layer: content.layer, words: words(&content.text), names }
 }
 
 /// Whether both say something of the same subject and predicate.
@@ -46,7 +46,7 @@ mod tests {
 
     use super::{super::tests::point, *};
 
-    fn of(text: &str) -> Said {
+    fn of(text: &str) -> ComparedPoint {
         said(&point(text, MemoryTrust::Person).content)
     }
 

@@ -19,7 +19,7 @@ use clawnode_proto::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    consolidate::{self, Room},
+    consolidate::{self, PointsSize},
     kept::{KeptPoint, KnownRatings, PastPoint, PutAnswer},
     same::is_about_same,
     weight::is_kept,
@@ -186,7 +186,7 @@ impl MemoryState {
     pub fn stats(&self, memory: MemoryKey) -> MemoryStats {
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let size = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
-        let Room { points, bytes } = Room::of(self.live());
+        let PointsSize { points, bytes } = PointsSize::of(self.live());
         let mut layers = MemoryLayers::default();
         self.live().for_each(|kept| layers.count(kept.point.content.layer));
         MemoryStats {
@@ -362,8 +362,8 @@ impl MemoryState {
             self.leaves(*old, PointState::Superseded, Some(id));
         }
         self.live.push(KeptPoint { id, point: point.clone(), feedback: None });
-        let takes = Room::of(&self.live);
-        if !takes.fits(Room::MOST) {
+        let takes = PointsSize::of(&self.live);
+        if !takes.fits(PointsSize::MOST) {
             return Err(Violation(format!("it has more than a memory may have: {takes:?}")));
         }
         self.changed.get_or_insert(self.now);
@@ -482,9 +482,9 @@ impl MemoryState {
             is_trusted && is_about_same(&kept.point, point)
         };
         let (replaced, rest): (Vec<_>, Vec<_>) = self.live.iter().partition(is_superseded);
-        let needs = Room { points: 1, bytes: point.content.bytes() };
-        let most = Room::MOST.less(needs);
-        if Room::of(rest.iter().copied()).fits(most) {
+        let needs = PointsSize { points: 1, bytes: point.content.bytes() };
+        let most = PointsSize::MOST.less(needs);
+        if PointsSize::of(rest.iter().copied()).fits(most) {
             let supersedes = replaced.iter().map(|kept| kept.id).collect();
             return PointAdded { point: point.clone(), supersedes }.into();
         }

@@ -4,14 +4,14 @@ use clawnode_cluster as cluster;
 use clawnode_kernel::EntityError;
 use clawnode_proto::{CodecError, ErrorBody, ErrorChain, ErrorCode};
 
-use crate::store::StoreError;
+use crate::store::MemoryStoreError;
 
 /// Why a store could not be filled, or asked.
 #[derive(Debug, thiserror::Error)]
 pub enum FillError {
     /// The store did not do it.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] MemoryStoreError),
     /// A journal cannot be folded.
     #[error(transparent)]
     Journal(#[from] EntityError),
@@ -35,7 +35,9 @@ impl FillError {
         match self {
             Self::Journal(EntityError::Corrupt(_))
             | Self::Unreadable(_)
-            | Self::Store(StoreError::Full { .. } | StoreError::Malformed { .. }) => true,
+            | Self::Store(MemoryStoreError::Full { .. } | MemoryStoreError::Malformed { .. }) => {
+                true
+            }
             Self::Journal(failure) => failure.is_damage(),
             Self::Store(_) | Self::Followed { .. } => false,
         }
@@ -53,10 +55,12 @@ impl From<FillError> for ErrorBody {
         let message = ErrorChain(&error).to_string();
         match error {
             FillError::Journal(failure) => failure.into(),
-            FillError::Store(StoreError::Scopes { .. }) => {
+            FillError::Store(MemoryStoreError::Scopes { .. }) => {
                 Self::new(ErrorCode::InvalidParams, message)
             }
-            FillError::Store(StoreError::Full { .. }) => Self::new(ErrorCode::Conflict, message),
+            FillError::Store(MemoryStoreError::Full { .. }) => {
+                Self::new(ErrorCode::Conflict, message)
+            }
             FillError::Store(failure) if failure.is_away() => {
                 Self::new(ErrorCode::Unavailable, message)
                     .hint("`clawnode status` says what to do; journals have everything")

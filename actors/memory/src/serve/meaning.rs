@@ -21,7 +21,7 @@ use super::{
 use crate::{
     embed::{self, BATCH, EmbedFault, TextEmbedder},
     store::{
-        Document, LocalStore, RecallQuery, StoreError, StoreScope,
+        Document, LocalStore, MemoryStoreError, RecallQuery, StoreScope,
         document::QUERY_CHARS,
         vector_fill::{BareDocument, VectorFill},
     },
@@ -51,7 +51,7 @@ pub(super) enum VectorFault {
     #[error(transparent)]
     Embed(#[from] EmbedFault),
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] MemoryStoreError),
 }
 
 // === impl ServedStore ===
@@ -79,7 +79,7 @@ impl ServedStore {
     }
 
     /// How many documents of a scope have a vector; none without a model.
-    pub async fn vector_fill(&self, scope: &StoreScope) -> Result<VectorFill, StoreError> {
+    pub async fn vector_fill(&self, scope: &StoreScope) -> Result<VectorFill, MemoryStoreError> {
         let Some(meaning) = self.shared.meaning.get() else { return Ok(VectorFill::default()) };
         let scope = scope.clone();
         meaning.store.work(move |store| store.vector_fill(&scope)).await
@@ -196,7 +196,7 @@ impl ServedStore {
                 let found = meaning.store.work(move |store| store.bare(&asked, PAGE)).await;
                 let found = match found {
                     // It is filled again, and its documents are new then.
-                    Err(StoreError::Damaged { scope, .. }) => {
+                    Err(MemoryStoreError::Damaged { scope, .. }) => {
                         self.mark_damaged(&[scope]);
                         Vec::new()
                     }
@@ -233,7 +233,7 @@ impl ServedStore {
         }
         for (scope, made) in by_scope {
             match store.work(move |store| store.give_vectors(&scope, made)).await {
-                Err(StoreError::Damaged { scope, .. }) => self.mark_damaged(&[scope]),
+                Err(MemoryStoreError::Damaged { scope, .. }) => self.mark_damaged(&[scope]),
                 given => given?,
             }
         }

@@ -14,7 +14,7 @@ use clawnode_cluster::Storage;
 
 use super::{
     ServedStore,
-    follow::StoreFiller,
+    fill_from_journals::StoreFiller,
     served_tests::{Owner, memory, served_with, session, storage},
 };
 use crate::{

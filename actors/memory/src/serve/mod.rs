@@ -1,6 +1,6 @@
 //! Fills a store from journals, and answers from it.
 //!
-//! A [`ServedStore`] is the store of one process. [`follow`](follow::run) reads the feed of journals and puts what is
+//! A [`ServedStore`] is the store of one process. [`fill_from_journals`](fill_from_journals::run) reads the feed of journals and puts what is
 //! new: points of memories, and what was said in the conversations of agents that the configuration names. The store says
 //! per scope up to which event it is filled, so whatever was lost is put again (C24, C28): a scope from its journal, the
 //! whole store from the feed's beginning. No turn waits for that,
@@ -12,7 +12,7 @@
 //! With a model of embeddings, documents are put at once, and their vectors follow in the background.
 
 mod error;
-pub mod follow;
+pub mod fill_from_journals;
 mod meaning;
 #[cfg(test)]
 mod meaning_tests;

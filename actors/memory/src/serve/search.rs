@@ -18,8 +18,8 @@ use super::{
     store_meaning::MeantQuery,
 };
 use crate::store::{
-    DocumentBatch, DocumentId, DocumentKind, MemoryStore, RecallAnswer, RecallQuery, StoreError,
-    StoreScope, document::QUERY_SCOPES,
+    DocumentBatch, DocumentId, DocumentKind, MemoryStore, MemoryStoreError, RecallAnswer,
+    RecallQuery, StoreScope, document::QUERY_SCOPES,
 };
 
 /// Journals that a search reads at the same time.
@@ -113,11 +113,11 @@ impl ServedStore {
 
 #[async_trait]
 impl MemoryStore for ServedStore {
-    async fn put(&self, scope: &StoreScope, batch: DocumentBatch) -> Result<(), StoreError> {
+    async fn put(&self, scope: &StoreScope, batch: DocumentBatch) -> Result<(), MemoryStoreError> {
         self.store().put(scope, batch).await
     }
 
-    async fn mask(&self, scope: &StoreScope, ids: &[DocumentId]) -> Result<(), StoreError> {
+    async fn mask(&self, scope: &StoreScope, ids: &[DocumentId]) -> Result<(), MemoryStoreError> {
         self.store().mask(scope, ids).await
     }
 
@@ -126,10 +126,10 @@ impl MemoryStore for ServedStore {
         scopes: &[StoreScope],
         query: &RecallQuery,
         k: usize,
-    ) -> Result<RecallAnswer, StoreError> {
+    ) -> Result<RecallAnswer, MemoryStoreError> {
         let asked: BTreeSet<StoreScope> = scopes.iter().cloned().collect();
         if asked.len() > QUERY_SCOPES {
-            return Err(StoreError::Scopes { found: asked.len() });
+            return Err(MemoryStoreError::Scopes { found: asked.len() });
         }
         let (truths, unread) = self.truths_of(&asked).await;
         let MeantQuery { query, is_degraded } = self.meant(query).await;
@@ -187,7 +187,7 @@ impl MemoryStore for ServedStore {
         Ok(answer)
     }
 
-    async fn standing(&self, scopes: &[StoreScope]) -> Result<RecallAnswer, StoreError> {
+    async fn standing(&self, scopes: &[StoreScope]) -> Result<RecallAnswer, MemoryStoreError> {
         let (mut truths, unread) = self.truths_of(&scopes.iter().cloned().collect()).await;
         let mut damaged = Vec::new();
         for scope in unread {
@@ -203,11 +203,11 @@ impl MemoryStore for ServedStore {
         Ok(RecallAnswer { found, damaged })
     }
 
-    async fn upto(&self, scope: &StoreScope) -> Result<u64, StoreError> {
+    async fn upto(&self, scope: &StoreScope) -> Result<u64, MemoryStoreError> {
         self.store().upto(scope).await
     }
 
-    async fn drop(&self, scope: &StoreScope) -> Result<(), StoreError> {
+    async fn drop(&self, scope: &StoreScope) -> Result<(), MemoryStoreError> {
         self.store().drop(scope).await
     }
 }

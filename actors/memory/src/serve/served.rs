@@ -23,8 +23,8 @@ use super::{
 use crate::{
     points::Memory,
     store::{
-        DocumentBatch, DocumentId, FilledStore, FoundDocument, LocalStore, StoreAway, StoreError,
-        StoreScope,
+        DocumentBatch, DocumentId, FilledStore, FoundDocument, LocalStore, MemoryStoreError,
+        StoreAway, StoreScope,
     },
 };
 
@@ -324,7 +324,7 @@ impl ServedStore {
         loop {
             match self.fill_memory_once(scope).await {
                 // Another process has put the scope from its beginning meanwhile.
-                Err(FillError::Store(StoreError::Behind { .. })) if tries < FILL_TRIES => {
+                Err(FillError::Store(MemoryStoreError::Behind { .. })) if tries < FILL_TRIES => {
                     tries += 1;
                 }
                 filled => return filled,
@@ -347,7 +347,7 @@ impl ServedStore {
                 let batch = if replaces { self.with_vectors(scope, batch).await? } else { batch };
                 match store.put(scope, batch).await {
                     // What was masked takes room as well. With the live points alone, it is forgotten.
-                    Err(StoreError::Full { .. }) => {
+                    Err(MemoryStoreError::Full { .. }) => {
                         self.put_whole(scope, points::whole(&memory)).await?;
                     }
                     put => put?,
@@ -378,7 +378,11 @@ impl ServedStore {
     }
 
     /// Puts these documents in the place of all that the scope has.
-    async fn put_whole(&self, scope: &StoreScope, batch: DocumentBatch) -> Result<(), StoreError> {
+    async fn put_whole(
+        &self,
+        scope: &StoreScope,
+        batch: DocumentBatch,
+    ) -> Result<(), MemoryStoreError> {
         let batch = self.with_vectors(scope, batch).await?;
         self.store().drop(scope).await?;
         self.store().put(scope, batch).await
@@ -389,13 +393,13 @@ impl ServedStore {
         &self,
         scope: &StoreScope,
         batch: DocumentBatch,
-    ) -> Result<DocumentBatch, StoreError> {
+    ) -> Result<DocumentBatch, MemoryStoreError> {
         let Some(local) = &self.shared.local else { return Ok(batch) };
         let kept = scope.clone();
         let keep = move |store: &LocalStore| {
             let mut batch = batch;
             match store.keep_vectors(&kept, &mut batch) {
-                Ok(()) | Err(StoreError::Damaged { .. }) => Ok(batch),
+                Ok(()) | Err(MemoryStoreError::Damaged { .. }) => Ok(batch),
                 Err(failure) => Err(failure),
             }
         };
@@ -421,7 +425,7 @@ impl ServedStore {
                 None => served.fill_memory(&scope).await,
             }
         });
-        filled.await.unwrap_or_else(|_ended| Err(StoreError::Closed.into()))
+        filled.await.unwrap_or_else(|_ended| Err(MemoryStoreError::Closed.into()))
     }
 
     /// What is live in a memory whose journal ends at `position`, if that is remembered and the store has all of it.

@@ -18,7 +18,7 @@ use clawnode_proto::{
     session::{SessionEvent, SessionInput, TurnDone, TurnOutcome},
 };
 
-use super::{ServedStore, follow::StoreFiller};
+use super::{ServedStore, fill_from_journals::StoreFiller};
 use crate::{
     points::Memory,
     store::{LocalStore, MemoryStore as _, RecallAnswer, RecallQuery, StoreScope},

@@ -11,8 +11,8 @@ use super::{
     served::ServedStore,
 };
 use crate::store::{
-    Document, DocumentBatch, StoreError, StoreScope,
-    passage::{SaidMessage, passages},
+    Document, DocumentBatch, MemoryStoreError, StoreScope,
+    passage::{ConversationMessage, passages},
 };
 
 /// Messages that are put at once.
@@ -47,7 +47,7 @@ impl ServedStore {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
                 // Another process has filled the scope from its beginning meanwhile.
-                Err(FillError::Store(StoreError::Behind { .. })) if tries < FILL_TRIES => {
+                Err(FillError::Store(MemoryStoreError::Behind { .. })) if tries < FILL_TRIES => {
                     tries += 1;
                 }
                 Err(failure) => return Err(failure),
@@ -158,7 +158,7 @@ impl ServedStore {
             texts.push(self.text(&said.text).await?);
         }
         let messages = said.iter().zip(&texts).filter_map(|(said, text)| {
-            Some(SaidMessage {
+            Some(ConversationMessage {
                 event: said.event,
                 speaker: None,
                 trust: said.trust,
@@ -166,7 +166,7 @@ impl ServedStore {
                 text: text.as_deref()?,
             })
         });
-        let messages: Vec<SaidMessage<'_>> = messages.collect();
+        let messages: Vec<ConversationMessage<'_>> = messages.collect();
         Ok(passages(session, first, &messages))
     }
 

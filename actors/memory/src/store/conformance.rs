@@ -9,7 +9,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    contract::{MemoryStore, RecallAnswer, StoreError},
+    contract::{MemoryStore, MemoryStoreError, RecallAnswer},
     document::{DOCUMENT_CHARS, Document, DocumentBatch, DocumentId, DocumentKind, RecallQuery},
     document::{QUERY_SCOPES, StoreScope},
 };
@@ -137,7 +137,7 @@ async fn misses_no_event(store: &dyn MemoryStore) -> Checked {
     same("an empty scope is filled up to 0", &store.upto(&scope).await?, &0)?;
     store.put(&scope, batch(0, 5, vec![point(1, "one")])).await?;
     match store.put(&scope, batch(6, 8, vec![point(7, "seven")])).await {
-        Err(StoreError::Behind { upto: 5, after: 6, .. }) => {}
+        Err(MemoryStoreError::Behind { upto: 5, after: 6, .. }) => {}
         other => return Err(format!("events between are missing, and it said {other:?}").into()),
     }
     let none = store.search(from_ref(&scope), &RecallQuery::new("seven"), 10).await?;
@@ -208,7 +208,7 @@ async fn keeps_scopes_apart(store: &dyn MemoryStore) -> Checked {
         .map(|number| memory(&format!("shared/s{number}")))
         .collect::<Checked<_>>()?;
     let refused = store.search(&many, &query, 10).await;
-    holds("too many scopes are refused", matches!(refused, Err(StoreError::Scopes { .. })))
+    holds("too many scopes are refused", matches!(refused, Err(MemoryStoreError::Scopes { .. })))
 }
 
 async fn finds_what_is_asked_for(store: &dyn MemoryStore) -> Checked {
@@ -289,7 +289,7 @@ async fn compares_vectors(store: &dyn MemoryStore) -> Checked {
     let refused = store.search(&[scope], &short, 10).await;
     holds(
         "a query of another model is refused",
-        matches!(refused, Err(StoreError::Dimensions { found: 1, expected: DIMENSIONS })),
+        matches!(refused, Err(MemoryStoreError::Dimensions { found: 1, expected: DIMENSIONS })),
     )
 }
 
@@ -319,11 +319,14 @@ async fn refuses_what_it_may_not_hold(store: &dyn MemoryStore) -> Checked {
         Document { speaker: Some(String::new()), ..point(2, "text") },
     ] {
         let refused = store.put(&scope, batch(0, 2, vec![point(1, "text"), document])).await;
-        holds("a malformed document", matches!(refused, Err(StoreError::Malformed { .. })))?;
+        holds("a malformed document", matches!(refused, Err(MemoryStoreError::Malformed { .. })))?;
     }
     let document = Document { embedding: Some(vec![1.0; DIMENSIONS + 1]), ..point(2, "text") };
     let refused = store.put(&scope, batch(0, 2, vec![point(1, "text"), document])).await;
-    holds("a vector of another model", matches!(refused, Err(StoreError::Dimensions { .. })))?;
+    holds(
+        "a vector of another model",
+        matches!(refused, Err(MemoryStoreError::Dimensions { .. })),
+    )?;
     let answer = store.search(from_ref(&scope), &RecallQuery::new("text"), 10).await?;
     same("nothing of a refused batch is there", &events(&answer), &vec![])?;
     store.put(&scope, batch(0, 1, vec![point(1, &"é".repeat(DOCUMENT_CHARS))])).await?;

@@ -14,11 +14,11 @@ use super::document::{
 #[async_trait]
 pub trait MemoryStore: Send + Sync + fmt::Debug {
     /// Adds documents of a scope. The same batch twice is as good as once. A document that was masked stays away.
-    async fn put(&self, scope: &StoreScope, batch: DocumentBatch) -> Result<(), StoreError>;
+    async fn put(&self, scope: &StoreScope, batch: DocumentBatch) -> Result<(), MemoryStoreError>;
 
     /// Removes documents, also from the disk, and remembers that they may not come back: those that were forgotten, and
     /// those that something newer supersedes.
-    async fn mask(&self, scope: &StoreScope, ids: &[DocumentId]) -> Result<(), StoreError>;
+    async fn mask(&self, scope: &StoreScope, ids: &[DocumentId]) -> Result<(), MemoryStoreError>;
 
     /// The `k` documents of these scopes that fit best, best first, in the same order each time. Nothing of any other
     /// scope has a part in it (MEM-1).
@@ -27,20 +27,20 @@ pub trait MemoryStore: Send + Sync + fmt::Debug {
         scopes: &[StoreScope],
         query: &RecallQuery,
         k: usize,
-    ) -> Result<RecallAnswer, StoreError>;
+    ) -> Result<RecallAnswer, MemoryStoreError>;
 
     /// The standing instructions of these memories, which turns are shown without a search; the 10 newest ones of each, at
     /// least. A store that does not know the journals of memories has none.
-    async fn standing(&self, _scopes: &[StoreScope]) -> Result<RecallAnswer, StoreError> {
+    async fn standing(&self, _scopes: &[StoreScope]) -> Result<RecallAnswer, MemoryStoreError> {
         Ok(RecallAnswer::default())
     }
 
     /// The event of the entity's journal up to which the scope is filled; 0 if it is empty. What comes after it has to
     /// be put.
-    async fn upto(&self, scope: &StoreScope) -> Result<u64, StoreError>;
+    async fn upto(&self, scope: &StoreScope) -> Result<u64, MemoryStoreError>;
 
     /// Removes a scope with everything in it, also what was masked.
-    async fn drop(&self, scope: &StoreScope) -> Result<(), StoreError>;
+    async fn drop(&self, scope: &StoreScope) -> Result<(), MemoryStoreError>;
 }
 
 /// A store that a process keeps filled from journals.
@@ -50,16 +50,16 @@ pub trait FilledStore: MemoryStore {
     fn name(&self) -> &'static str;
 
     /// The scope of this entity, if the store has something of it. A deleted entity has no key to compute it from.
-    async fn scope_of(&self, entity: EntityId) -> Result<Option<StoreScope>, StoreError>;
+    async fn scope_of(&self, entity: EntityId) -> Result<Option<StoreScope>, MemoryStoreError>;
 
     /// Has what was put of these entities survive a power cut.
-    async fn sync(&self, entities: &BTreeSet<EntityId>) -> Result<(), StoreError>;
+    async fn sync(&self, entities: &BTreeSet<EntityId>) -> Result<(), MemoryStoreError>;
 
     /// Goes on with what there is now, after something else removed its files.
-    async fn look_again(&self) -> Result<(), StoreError>;
+    async fn look_again(&self) -> Result<(), MemoryStoreError>;
 
     /// Which store this is: another text after all that it had was lost.
-    async fn identity(&self) -> Result<String, StoreError>;
+    async fn identity(&self) -> Result<String, MemoryStoreError>;
 
     /// Why it cannot be used now, and what to do; none if it can be, as far as is known.
     fn away(&self) -> Option<StoreAway>;
@@ -86,7 +86,7 @@ pub struct RecallAnswer {
 
 /// Why a store did not do it.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreError {
+pub enum MemoryStoreError {
     /// Events between were never put. Nothing was added; put from `upto` on.
     #[error(
         "the store has `{scope}` up to event {upto}, and this batch begins after {after}; put what is between first"
@@ -168,7 +168,7 @@ pub enum StoreError {
     Closed,
 }
 
-impl StoreError {
+impl MemoryStoreError {
     /// Whether the whole store cannot be used now, whatever it is asked.
     pub fn is_away(&self) -> bool {
         matches!(self, Self::Away { .. } | Self::Unfit { .. })

@@ -33,7 +33,7 @@ pub(super) struct RecordPlace {
 
 /// One record.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Record {
+pub(super) enum StoreRecord {
     /// The first one.
     Begin { version: u32, scope: StoreScope, masked: BTreeSet<DocumentId> },
     /// A document; its embedding is in bytes.
@@ -52,7 +52,7 @@ pub(super) struct StoredDocument {
 
 /// Why a file cannot be used.
 #[derive(Debug)]
-pub(super) enum FileError {
+pub(super) enum StoreFileError {
     Io(io::Error),
     /// It is damaged; in words.
     Damaged(String),
@@ -65,9 +65,9 @@ pub(super) struct Records {
     bytes: u64,
 }
 
-// === impl Record ===
+// === impl StoreRecord ===
 
-impl Record {
+impl StoreRecord {
     pub(super) fn begin(scope: &StoreScope, masked: &BTreeSet<DocumentId>) -> Self {
         Self::Begin { version: VERSION, scope: scope.clone(), masked: masked.clone() }
     }
@@ -83,7 +83,7 @@ impl Record {
         Ok(framed)
     }
 
-    fn read(body: &[u8], offset: u64) -> Result<Self, FileError> {
+    fn read(body: &[u8], offset: u64) -> Result<Self, StoreFileError> {
         rmp_serde::from_slice(body)
             .map_err(|error| damaged(offset, &format!("holds no record: {error}")))
     }
@@ -97,45 +97,47 @@ impl Records {
     pub(super) fn open(
         path: &Path,
         scope: &StoreScope,
-    ) -> Result<Option<(Self, BTreeSet<DocumentId>)>, FileError> {
+    ) -> Result<Option<(Self, BTreeSet<DocumentId>)>, StoreFileError> {
         let file = match File::open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(FileError::Io(error)),
+            Err(error) => return Err(StoreFileError::Io(error)),
         };
-        let bytes = file.metadata().map_err(FileError::Io)?.len();
+        let bytes = file.metadata().map_err(StoreFileError::Io)?.len();
         let mut records = Self { file: BufReader::new(file), offset: 0, bytes };
         match records.next()? {
-            Some((_, Record::Begin { version: VERSION, scope: own, masked })) if own == *scope => {
+            Some((_, StoreRecord::Begin { version: VERSION, scope: own, masked }))
+                if own == *scope =>
+            {
                 Ok(Some((records, masked)))
             }
-            Some((_, Record::Begin { version, .. })) if version != VERSION => {
+            Some((_, StoreRecord::Begin { version, .. })) if version != VERSION => {
                 Err(damaged(0, &format!("is of version {version}, and this build has {VERSION}")))
             }
-            Some((_, Record::Begin { .. })) => Err(damaged(0, "is of another scope")),
+            Some((_, StoreRecord::Begin { .. })) => Err(damaged(0, "is of another scope")),
             _ => Err(damaged(0, "has no beginning")),
         }
     }
 
     /// The next record; none after the last one that was wholly written.
-    pub(super) fn next(&mut self) -> Result<Option<(RecordPlace, Record)>, FileError> {
+    pub(super) fn next(&mut self) -> Result<Option<(RecordPlace, StoreRecord)>, StoreFileError> {
         let (offset, left) = (self.offset, self.bytes.saturating_sub(self.offset));
         if left < HEAD {
             return Ok(None);
         }
-        let (length, sum) = head(&mut self.file).map_err(FileError::Io)?;
+        let (length, sum) = head(&mut self.file).map_err(StoreFileError::Io)?;
         if u64::from(length) > left - HEAD {
             return Ok(None);
         }
         if length == 0 || length > RECORD_BYTES {
             return Err(damaged(offset, &format!("has a record of {length} bytes")));
         }
-        let body = body(&mut self.file, length).map_err(FileError::Io)?;
+        let body = body(&mut self.file, length).map_err(StoreFileError::Io)?;
         if crc32fast::hash(&body) != sum {
             let is_last = u64::from(length) == left - HEAD;
             return if is_last { Ok(None) } else { Err(damaged(offset, "fails its checksum")) };
         }
-        let record = Record::read(&body, offset)?;
+        let record = StoreRecord::read(&body, offset)?;
         self.offset += HEAD + u64::from(length);
         let bytes = length.saturating_add(8);
         Ok(Some((RecordPlace { offset, bytes }, record)))
@@ -156,9 +158,9 @@ pub(super) fn scope_of(path: &Path) -> io::Result<Option<StoreScope>> {
     };
     let bytes = file.metadata()?.len();
     match (Records { file: BufReader::new(file), offset: 0, bytes }).next() {
-        Ok(Some((_, Record::Begin { scope, .. }))) => Ok(Some(scope)),
-        Ok(_) | Err(FileError::Damaged(_)) => Ok(None),
-        Err(FileError::Io(error)) => Err(error),
+        Ok(Some((_, StoreRecord::Begin { scope, .. }))) => Ok(Some(scope)),
+        Ok(_) | Err(StoreFileError::Damaged(_)) => Ok(None),
+        Err(StoreFileError::Io(error)) => Err(error),
     }
 }
 
@@ -180,15 +182,18 @@ pub(super) fn append(path: &Path, length: u64, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// The document of a record.
-pub(super) fn document(file: &mut File, place: RecordPlace) -> Result<Document, FileError> {
+pub(super) fn document(file: &mut File, place: RecordPlace) -> Result<Document, StoreFileError> {
     stored(file, place).map(|stored| stored.document)
 }
 
 /// The document of a record with its vector.
-pub(super) fn stored(file: &mut File, place: RecordPlace) -> Result<StoredDocument, FileError> {
+pub(super) fn stored(
+    file: &mut File,
+    place: RecordPlace,
+) -> Result<StoredDocument, StoreFileError> {
     let raw = raw(file, place)?;
-    match Record::read(raw.get(8..).unwrap_or_default(), place.offset)? {
-        Record::Document(stored) => Ok(*stored),
+    match StoreRecord::read(raw.get(8..).unwrap_or_default(), place.offset)? {
+        StoreRecord::Document(stored) => Ok(*stored),
         _ => Err(damaged(place.offset, "has another record in the place of a document")),
     }
 }
@@ -197,37 +202,37 @@ pub(super) fn stored(file: &mut File, place: RecordPlace) -> Result<StoredDocume
 /// up to which it is filled. After it nothing else of the old file is on the disk. Gives the new places, and the length.
 pub(super) fn rewrite(
     path: &Path,
-    begin: &Record,
+    begin: &StoreRecord,
     kept: &[RecordPlace],
     upto: u64,
-) -> Result<(Vec<RecordPlace>, u64), FileError> {
+) -> Result<(Vec<RecordPlace>, u64), StoreFileError> {
     let temporary = path.with_extension("new");
-    let mut new = BufWriter::new(File::create(&temporary).map_err(FileError::Io)?);
-    let mut write = |bytes: &[u8]| new.write_all(bytes).map_err(FileError::Io);
-    let begin = begin.framed().map_err(FileError::Io)?;
+    let mut new = BufWriter::new(File::create(&temporary).map_err(StoreFileError::Io)?);
+    let mut write = |bytes: &[u8]| new.write_all(bytes).map_err(StoreFileError::Io);
+    let begin = begin.framed().map_err(StoreFileError::Io)?;
     write(&begin)?;
     let mut offset = u64::try_from(begin.len()).unwrap_or(u64::MAX);
     let mut places = Vec::with_capacity(kept.len());
     if !kept.is_empty() {
-        let mut old = File::open(path).map_err(FileError::Io)?;
+        let mut old = File::open(path).map_err(StoreFileError::Io)?;
         for place in kept {
             write(&raw(&mut old, *place)?)?;
             places.push(RecordPlace { offset, bytes: place.bytes });
             offset += u64::from(place.bytes);
         }
     }
-    let end = Record::Upto(upto).framed().map_err(FileError::Io)?;
+    let end = StoreRecord::Upto(upto).framed().map_err(StoreFileError::Io)?;
     write(&end)?;
     offset += u64::try_from(end.len()).unwrap_or(u64::MAX);
-    let new = new.into_inner().map_err(|error| FileError::Io(error.into_error()))?;
+    let new = new.into_inner().map_err(|error| StoreFileError::Io(error.into_error()))?;
     // A new file has nothing that must not come back after a power cut.
     let is_new = !path.exists();
     if !is_new {
-        new.sync_all().map_err(FileError::Io)?;
+        new.sync_all().map_err(StoreFileError::Io)?;
     }
-    fs::rename(&temporary, path).map_err(FileError::Io)?;
+    fs::rename(&temporary, path).map_err(StoreFileError::Io)?;
     if !is_new {
-        sync_folder(path).map_err(FileError::Io)?;
+        sync_folder(path).map_err(StoreFileError::Io)?;
     }
     Ok((places, offset))
 }
@@ -238,10 +243,10 @@ pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
 }
 
 /// A record with its head, after its checksum was looked at.
-fn raw(file: &mut File, place: RecordPlace) -> Result<Vec<u8>, FileError> {
-    file.seek(SeekFrom::Start(place.offset)).map_err(FileError::Io)?;
+fn raw(file: &mut File, place: RecordPlace) -> Result<Vec<u8>, StoreFileError> {
+    file.seek(SeekFrom::Start(place.offset)).map_err(StoreFileError::Io)?;
     let mut raw = Vec::new();
-    file.take(u64::from(place.bytes)).read_to_end(&mut raw).map_err(FileError::Io)?;
+    file.take(u64::from(place.bytes)).read_to_end(&mut raw).map_err(StoreFileError::Io)?;
     let Ok((length, sum)) = head(&mut raw.as_slice()) else {
         return Err(damaged(place.offset, "ends within a record"));
     };
@@ -263,6 +268,6 @@ fn body(file: &mut impl io::Read, length: u32) -> io::Result<Vec<u8>> {
     Ok(body)
 }
 
-fn damaged(offset: u64, what: &str) -> FileError {
-    FileError::Damaged(format!("its file {what}, at byte {offset}"))
+fn damaged(offset: u64, what: &str) -> StoreFileError {
+    StoreFileError::Damaged(format!("its file {what}, at byte {offset}"))
 }

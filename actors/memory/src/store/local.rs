@@ -16,11 +16,11 @@ use async_trait::async_trait;
 use clawnode_proto::EntityId;
 
 use super::{
-    contract::{FilledStore, MemoryStore, RecallAnswer, StoreAway, StoreError},
+    contract::{FilledStore, MemoryStore, MemoryStoreError, RecallAnswer, StoreAway},
     document::{
         Document, DocumentBatch, DocumentId, FoundDocument, QUERY_SCOPES, RecallQuery, StoreScope,
     },
-    file::{self, FileError},
+    file::{self, StoreFileError},
     index::{ScopeIndex, at},
     ranking::{self, Hit},
     resident::{ResidentScope, ScopeFolder, failed},
@@ -38,7 +38,7 @@ pub struct LocalStore {
 impl LocalStore {
     /// Opens the store in this folder, which belongs to it alone, and makes the folder. `model` is the name of the model of
     /// its vectors and how many numbers they have, 0 if that is not known yet; another model has other files.
-    pub fn open(folder: &Path, model: Option<(&str, usize)>) -> Result<Self, StoreError> {
+    pub fn open(folder: &Path, model: Option<(&str, usize)>) -> Result<Self, MemoryStoreError> {
         let folder = folder.join(take_over::name(model));
         let made = fs::create_dir_all(&folder).and_then(|()| fs::read_dir(&folder));
         for entry in made.map_err(|source| failed(&folder, source))?.flatten() {
@@ -56,16 +56,20 @@ impl LocalStore {
     }
 
     /// As [`MemoryStore::put`]; blocks.
-    pub fn put_now(&self, scope: &StoreScope, batch: &DocumentBatch) -> Result<(), StoreError> {
+    pub fn put_now(
+        &self,
+        scope: &StoreScope,
+        batch: &DocumentBatch,
+    ) -> Result<(), MemoryStoreError> {
         for document in &batch.documents {
-            StoreError::check(document, self.shared.dimensions())?;
+            MemoryStoreError::check(document, self.shared.dimensions())?;
         }
         let resident = self.shared.resident(scope);
         resident.exclusive(self.shared.dimensions())?.put(batch)
     }
 
     /// As [`MemoryStore::mask`]; blocks.
-    pub fn mask_now(&self, scope: &StoreScope, ids: &[DocumentId]) -> Result<(), StoreError> {
+    pub fn mask_now(&self, scope: &StoreScope, ids: &[DocumentId]) -> Result<(), MemoryStoreError> {
         let resident = self.shared.resident(scope);
         resident.exclusive(self.shared.dimensions())?.mask(ids)
     }
@@ -76,20 +80,20 @@ impl LocalStore {
         scopes: &[StoreScope],
         query: &RecallQuery,
         k: usize,
-    ) -> Result<RecallAnswer, StoreError> {
+    ) -> Result<RecallAnswer, MemoryStoreError> {
         let asked: BTreeSet<&StoreScope> = scopes.iter().collect();
         if asked.len() > QUERY_SCOPES {
-            return Err(StoreError::Scopes { found: asked.len() });
+            return Err(MemoryStoreError::Scopes { found: asked.len() });
         }
         if let Some(vector) = &query.embedding {
-            StoreError::check_dimensions(vector, self.shared.dimensions())?;
+            MemoryStoreError::check_dimensions(vector, self.shared.dimensions())?;
         }
         let mut damaged = BTreeSet::new();
         let residents: Vec<Arc<ResidentScope>> =
             asked.iter().map(|scope| self.shared.resident(scope)).collect();
         for resident in &residents {
             match resident.loaded(self.shared.dimensions()) {
-                Err(StoreError::Damaged { scope, .. }) => {
+                Err(MemoryStoreError::Damaged { scope, .. }) => {
                     damaged.insert(scope);
                 }
                 other => other?,
@@ -106,17 +110,17 @@ impl LocalStore {
     }
 
     /// As [`MemoryStore::upto`]; blocks. The scope of a damaged file is filled up to 0.
-    pub fn upto_now(&self, scope: &StoreScope) -> Result<u64, StoreError> {
+    pub fn upto_now(&self, scope: &StoreScope) -> Result<u64, MemoryStoreError> {
         let resident = self.shared.resident(scope);
         match resident.exclusive(self.shared.dimensions()) {
             Ok(mut exclusive) => Ok(exclusive.index().upto),
-            Err(StoreError::Damaged { .. }) => Ok(0),
+            Err(MemoryStoreError::Damaged { .. }) => Ok(0),
             Err(error) => Err(error),
         }
     }
 
     /// As [`MemoryStore::drop`]; blocks.
-    pub fn drop_now(&self, scope: &StoreScope) -> Result<(), StoreError> {
+    pub fn drop_now(&self, scope: &StoreScope) -> Result<(), MemoryStoreError> {
         self.shared.resident(scope).remove()
     }
 
@@ -126,13 +130,13 @@ impl LocalStore {
     }
 
     /// The scope of this entity, if the store has a file of it; blocks. A deleted entity has no key to compute it from.
-    pub fn scope_of(&self, entity: EntityId) -> Result<Option<StoreScope>, StoreError> {
+    pub fn scope_of(&self, entity: EntityId) -> Result<Option<StoreScope>, MemoryStoreError> {
         let path = self.shared.path(entity);
         file::scope_of(&path).map_err(|source| failed(&path, source))
     }
 
     /// Has the files of these entities, as they are now, survive a power cut; blocks.
-    pub fn sync_now(&self, entities: &BTreeSet<EntityId>) -> Result<(), StoreError> {
+    pub fn sync_now(&self, entities: &BTreeSet<EntityId>) -> Result<(), MemoryStoreError> {
         for entity in entities {
             let path = self.shared.path(*entity);
             file::sync(&path).map_err(|source| failed(&path, source))?;
@@ -143,28 +147,28 @@ impl LocalStore {
     }
 
     /// Goes on with its files as they are now, after something else removed them; blocks.
-    pub fn look_again(&self) -> Result<(), StoreError> {
+    pub fn look_again(&self) -> Result<(), MemoryStoreError> {
         self.shared.forget().map_err(|source| failed(self.shared.folder(), source))
     }
 
     pub(crate) async fn work<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Self) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
+        work: impl FnOnce(&Self) -> Result<T, MemoryStoreError> + Send + 'static,
+    ) -> Result<T, MemoryStoreError> {
         let store = self.clone();
         let worked = tokio::task::spawn_blocking(move || work(&store)).await;
-        worked.unwrap_or(Err(StoreError::Closed))
+        worked.unwrap_or(Err(MemoryStoreError::Closed))
     }
 }
 
 #[async_trait]
 impl MemoryStore for LocalStore {
-    async fn put(&self, scope: &StoreScope, batch: DocumentBatch) -> Result<(), StoreError> {
+    async fn put(&self, scope: &StoreScope, batch: DocumentBatch) -> Result<(), MemoryStoreError> {
         let scope = scope.clone();
         self.work(move |store| store.put_now(&scope, &batch)).await
     }
 
-    async fn mask(&self, scope: &StoreScope, ids: &[DocumentId]) -> Result<(), StoreError> {
+    async fn mask(&self, scope: &StoreScope, ids: &[DocumentId]) -> Result<(), MemoryStoreError> {
         let (scope, ids) = (scope.clone(), ids.to_vec());
         self.work(move |store| store.mask_now(&scope, &ids)).await
     }
@@ -174,17 +178,17 @@ impl MemoryStore for LocalStore {
         scopes: &[StoreScope],
         query: &RecallQuery,
         k: usize,
-    ) -> Result<RecallAnswer, StoreError> {
+    ) -> Result<RecallAnswer, MemoryStoreError> {
         let (scopes, query) = (scopes.to_vec(), query.clone());
         self.work(move |store| store.search_now(&scopes, &query, k)).await
     }
 
-    async fn upto(&self, scope: &StoreScope) -> Result<u64, StoreError> {
+    async fn upto(&self, scope: &StoreScope) -> Result<u64, MemoryStoreError> {
         let scope = scope.clone();
         self.work(move |store| store.upto_now(&scope)).await
     }
 
-    async fn drop(&self, scope: &StoreScope) -> Result<(), StoreError> {
+    async fn drop(&self, scope: &StoreScope) -> Result<(), MemoryStoreError> {
         let scope = scope.clone();
         self.work(move |store| store.drop_now(&scope)).await
     }
@@ -196,21 +200,21 @@ impl FilledStore for LocalStore {
         "local"
     }
 
-    async fn scope_of(&self, entity: EntityId) -> Result<Option<StoreScope>, StoreError> {
+    async fn scope_of(&self, entity: EntityId) -> Result<Option<StoreScope>, MemoryStoreError> {
         self.work(move |store| store.scope_of(entity)).await
     }
 
-    async fn sync(&self, entities: &BTreeSet<EntityId>) -> Result<(), StoreError> {
+    async fn sync(&self, entities: &BTreeSet<EntityId>) -> Result<(), MemoryStoreError> {
         let entities = entities.clone();
         self.work(move |store| store.sync_now(&entities)).await
     }
 
-    async fn look_again(&self) -> Result<(), StoreError> {
+    async fn look_again(&self) -> Result<(), MemoryStoreError> {
         self.work(Self::look_again).await
     }
 
     /// Always the same: its folder is lost together with what says how far it is filled.
-    async fn identity(&self) -> Result<String, StoreError> {
+    async fn identity(&self) -> Result<String, MemoryStoreError> {
         Ok(String::new())
     }
 
@@ -224,7 +228,7 @@ fn find(
     residents: &[Arc<ResidentScope>],
     query: &RecallQuery,
     k: usize,
-) -> Result<(Vec<FoundDocument>, BTreeSet<StoreScope>), StoreError> {
+) -> Result<(Vec<FoundDocument>, BTreeSet<StoreScope>), MemoryStoreError> {
     let guards: Vec<(&ResidentScope, RwLockReadGuard<'_, Option<ScopeIndex>>)> =
         residents.iter().map(|resident| (resident.as_ref(), resident.read())).collect();
     let loaded: Vec<(&ResidentScope, &ScopeIndex)> =
@@ -241,10 +245,10 @@ fn find(
                 let scope = resident.scope.clone();
                 found.push(FoundDocument { scope, document, score: hit.score });
             }
-            Err(FileError::Damaged(_)) => {
+            Err(StoreFileError::Damaged(_)) => {
                 broken.insert(resident.scope.clone());
             }
-            Err(FileError::Io(source)) => return Err(failed(&resident.path, source)),
+            Err(StoreFileError::Io(source)) => return Err(failed(&resident.path, source)),
         }
     }
     Ok((found, broken))
@@ -256,15 +260,15 @@ fn read(
     index: &ScopeIndex,
     hit: Hit,
     files: &mut BTreeMap<usize, File>,
-) -> Result<Document, FileError> {
+) -> Result<Document, StoreFileError> {
     let entry = index.entries().get(at(hit.number));
-    let lost = || FileError::Damaged("its file lacks a document".to_owned());
+    let lost = || StoreFileError::Damaged("its file lacks a document".to_owned());
     let (entry, place) = entry.and_then(|entry| Some((entry, entry.place?))).ok_or_else(lost)?;
     if let btree_map::Entry::Vacant(vacant) = files.entry(hit.index) {
         match File::open(&resident.path) {
             Ok(file) => vacant.insert(file),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(lost()),
-            Err(error) => return Err(FileError::Io(error)),
+            Err(error) => return Err(StoreFileError::Io(error)),
         };
     }
     let file = files.get_mut(&hit.index).ok_or_else(lost)?;

@@ -101,7 +101,7 @@ fn a_mask_that_the_disk_refused_is_made_when_it_is_asked_for_again() {
     let blocked = path.with_extension("new");
     fs::create_dir(&blocked).unwrap();
     let mask = || store.mask_now(&scope, &[point(1, "").id]);
-    assert!(matches!(mask(), Err(StoreError::Io { .. })));
+    assert!(matches!(mask(), Err(MemoryStoreError::Io { .. })));
     assert_eq!(
         events(&store, &scope, "code"),
         Vec::<u64>::new(),

@@ -38,7 +38,7 @@ mod vector_fill_tests;
 mod vectors;
 pub mod words;
 
-pub use contract::{FilledStore, MemoryStore, RecallAnswer, StoreAway, StoreError};
+pub use contract::{FilledStore, MemoryStore, MemoryStoreError, RecallAnswer, StoreAway};
 pub use document::{
     Document, DocumentBatch, DocumentId, DocumentKind, FoundDocument, RecallQuery, StoreScope,
 };

@@ -11,7 +11,7 @@ const IMPORTANCE: u8 = 5;
 
 /// One message of a conversation, of the person or of the agent.
 #[derive(Clone, Copy, Debug)]
-pub struct SaidMessage<'a> {
+pub struct ConversationMessage<'a> {
     /// The number of its event in the session's journal.
     pub event: u64,
     /// Who said it, by name, if that is known.
@@ -28,11 +28,11 @@ pub struct SaidMessage<'a> {
 pub fn passages(
     session: EntityId,
     first_position: u64,
-    messages: &[SaidMessage<'_>],
+    messages: &[ConversationMessage<'_>],
 ) -> Vec<Document> {
     let parts = messages.iter().map(|message| (message, cut(message.text)));
     let parts = (first_position..).zip(parts.filter(|(_, parts)| !parts.is_empty()));
-    let document = |position, message: &SaidMessage<'_>, part, text: &str| Document {
+    let document = |position, message: &ConversationMessage<'_>, part, text: &str| Document {
         id: DocumentId { entity: session, event: message.event, part },
         kind: DocumentKind::Passage,
         text: text.to_owned(),
@@ -121,7 +121,7 @@ mod tests {
     fn passages_of_messages_follow_each_other() {
         let session = EntityId::derive(Kind::SESSION, "a:b:c:d");
         let long = "word ".repeat(130);
-        let said = |event, speaker, trust, text| SaidMessage {
+        let said = |event, speaker, trust, text| ConversationMessage {
             event,
             speaker,
             trust,

@@ -13,9 +13,9 @@ use std::{
 use clawnode_proto::EntityId;
 
 use super::{
-    contract::StoreError,
+    contract::MemoryStoreError,
     document::{Document, DocumentBatch, DocumentId, SCOPE_DOCUMENTS, StoreScope},
-    file::{self, FileError, Record, RecordPlace, Records, StoredDocument},
+    file::{self, RecordPlace, Records, StoreFileError, StoreRecord, StoredDocument},
     index::ScopeIndex,
     vectors,
 };
@@ -59,8 +59,8 @@ pub(super) struct Exclusive<'a> {
     guard: RwLockWriteGuard<'a, Option<ScopeIndex>>,
 }
 
-pub(super) fn failed(path: &Path, source: io::Error) -> StoreError {
-    StoreError::Io { path: path.to_owned(), source }
+pub(super) fn failed(path: &Path, source: io::Error) -> MemoryStoreError {
+    MemoryStoreError::Io { path: path.to_owned(), source }
 }
 
 // === impl ScopeFolder ===
@@ -168,7 +168,7 @@ impl ResidentScope {
     }
 
     /// Loads it, if it is not in memory.
-    pub(super) fn loaded(&self, dimensions: usize) -> Result<(), StoreError> {
+    pub(super) fn loaded(&self, dimensions: usize) -> Result<(), MemoryStoreError> {
         if !self.is_loaded(dimensions) {
             self.exclusive(dimensions)?;
         }
@@ -180,7 +180,7 @@ impl ResidentScope {
     }
 
     /// Takes it for a change. A damaged file is removed, and reported once; after that the scope is empty.
-    pub(super) fn exclusive(&self, dimensions: usize) -> Result<Exclusive<'_>, StoreError> {
+    pub(super) fn exclusive(&self, dimensions: usize) -> Result<Exclusive<'_>, MemoryStoreError> {
         let mut exclusive = Exclusive { resident: self, dimensions, guard: self.write() };
         let index = exclusive.guard.as_ref();
         if index.is_none_or(|index| index.vectors().dimensions() != dimensions) {
@@ -190,7 +190,7 @@ impl ResidentScope {
     }
 
     /// Removes it with its file.
-    pub(super) fn remove(&self) -> Result<(), StoreError> {
+    pub(super) fn remove(&self) -> Result<(), MemoryStoreError> {
         let mut guard = self.write();
         removed(&self.path)?;
         *guard = None;
@@ -200,7 +200,7 @@ impl ResidentScope {
 }
 
 /// Removes a file, if it is there, so that it does not come back after a power cut.
-fn removed(path: &Path) -> Result<(), StoreError> {
+fn removed(path: &Path) -> Result<(), MemoryStoreError> {
     match fs::remove_file(path) {
         Ok(()) => file::sync_folder(path).map_err(|source| failed(path, source)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -209,20 +209,20 @@ fn removed(path: &Path) -> Result<(), StoreError> {
 }
 
 /// Reads a scope's file.
-fn load(path: &Path, scope: &StoreScope, dimensions: usize) -> Result<ScopeIndex, FileError> {
+fn load(path: &Path, scope: &StoreScope, dimensions: usize) -> Result<ScopeIndex, StoreFileError> {
     let Some((mut records, masked)) = Records::open(path, scope)? else {
         return Ok(ScopeIndex::new(dimensions, BTreeSet::new()));
     };
     let mut index = ScopeIndex::new(dimensions, masked);
     while let Some((place, record)) = records.next()? {
         match record {
-            Record::Document(stored) => {
-                let digest = digest(&stored).map_err(FileError::Io)?;
+            StoreRecord::Document(stored) => {
+                let digest = digest(&stored).map_err(StoreFileError::Io)?;
                 index.add(&stored.document, stored.vector.as_deref(), digest, place);
             }
-            Record::Upto(upto) => index.upto = upto,
-            Record::Begin { .. } => {
-                return Err(FileError::Damaged("its file begins twice".to_owned()));
+            StoreRecord::Upto(upto) => index.upto = upto,
+            StoreRecord::Begin { .. } => {
+                return Err(StoreFileError::Damaged("its file begins twice".to_owned()));
             }
         }
     }
@@ -263,18 +263,18 @@ impl Exclusive<'_> {
             .collect()
     }
 
-    pub(super) fn put(mut self, batch: &DocumentBatch) -> Result<(), StoreError> {
+    pub(super) fn put(mut self, batch: &DocumentBatch) -> Result<(), MemoryStoreError> {
         let resident = self.resident;
         let index = self.index();
         if batch.after > index.upto {
             let scope = resident.scope.clone();
-            return Err(StoreError::Behind { scope, upto: index.upto, after: batch.after });
+            return Err(MemoryStoreError::Behind { scope, upto: index.upto, after: batch.after });
         }
         let new = new_documents(index, &batch.documents);
         let new = new.map_err(|source| failed(&resident.path, source))?;
         let further = new.iter().filter(|(added, _)| !index.contains(added.document.id)).count();
         if index.documents() + index.masked().len() + further > SCOPE_DOCUMENTS {
-            return Err(StoreError::Full { scope: resident.scope.clone() });
+            return Err(MemoryStoreError::Full { scope: resident.scope.clone() });
         }
         let upto = index.upto.max(batch.upto);
         if new.is_empty() && upto == index.upto {
@@ -294,12 +294,12 @@ impl Exclusive<'_> {
         self.thin_out()
     }
 
-    pub(super) fn mask(mut self, ids: &[DocumentId]) -> Result<(), StoreError> {
+    pub(super) fn mask(mut self, ids: &[DocumentId]) -> Result<(), MemoryStoreError> {
         let resident = self.resident;
         let index = self.index();
         let new = ids.iter().filter(|id| !index.contains(**id) && !index.masked().contains(id));
         if index.documents() + index.masked().len() + new.count() > SCOPE_DOCUMENTS {
-            return Err(StoreError::Full { scope: resident.scope.clone() });
+            return Err(MemoryStoreError::Full { scope: resident.scope.clone() });
         }
         if !index.mask(ids) {
             return Ok(());
@@ -311,11 +311,11 @@ impl Exclusive<'_> {
     }
 
     /// Loads the index again if most of its numbers are of documents that nothing finds.
-    fn thin_out(&mut self) -> Result<(), StoreError> {
+    fn thin_out(&mut self) -> Result<(), MemoryStoreError> {
         if self.index().is_sparse() { self.load() } else { Ok(()) }
     }
 
-    fn load(&mut self) -> Result<(), StoreError> {
+    fn load(&mut self) -> Result<(), MemoryStoreError> {
         let resident = self.resident;
         match load(&resident.path, &resident.scope, self.dimensions) {
             Ok(index) => {
@@ -328,16 +328,16 @@ impl Exclusive<'_> {
     }
 
     /// What to say of a file that cannot be used. A damaged one is removed; its scope is empty then.
-    fn lost(&mut self, error: FileError) -> StoreError {
+    fn lost(&mut self, error: StoreFileError) -> MemoryStoreError {
         let resident = self.resident;
         *self.guard = None;
         match error {
-            FileError::Io(source) => failed(&resident.path, source),
-            FileError::Damaged(detail) => match removed(&resident.path) {
+            StoreFileError::Io(source) => failed(&resident.path, source),
+            StoreFileError::Damaged(detail) => match removed(&resident.path) {
                 Ok(()) => {
                     *self.guard = Some(ScopeIndex::new(self.dimensions, BTreeSet::new()));
                     self.count();
-                    StoreError::Damaged { scope: resident.scope.clone(), detail }
+                    MemoryStoreError::Damaged { scope: resident.scope.clone(), detail }
                 }
                 Err(error) => error,
             },
@@ -345,10 +345,10 @@ impl Exclusive<'_> {
     }
 
     /// Writes the file again without what nothing may find.
-    fn rewrite(&mut self) -> Result<(), StoreError> {
+    fn rewrite(&mut self) -> Result<(), MemoryStoreError> {
         let resident = self.resident;
         let index = self.index();
-        let begin = Record::begin(&resident.scope, index.masked());
+        let begin = StoreRecord::begin(&resident.scope, index.masked());
         let live: Vec<RecordPlace> = index.live().collect();
         match file::rewrite(&resident.path, &begin, &live, index.upto) {
             Ok((places, bytes)) => {
@@ -356,7 +356,7 @@ impl Exclusive<'_> {
                 Ok(())
             }
             // What was masked stays hidden in memory, also if the disk fails.
-            Err(FileError::Io(source)) => Err(failed(&resident.path, source)),
+            Err(StoreFileError::Io(source)) => Err(failed(&resident.path, source)),
             Err(error) => Err(self.lost(error)),
         }
     }
@@ -389,13 +389,13 @@ fn add(
 ) -> io::Result<()> {
     let (mut bytes, mut places) = (Vec::new(), Vec::with_capacity(new.len()));
     for (stored, _) in new {
-        let framed = Record::Document(Box::new(stored.clone())).framed()?;
+        let framed = StoreRecord::Document(Box::new(stored.clone())).framed()?;
         let offset = index.bytes + u64::try_from(bytes.len()).map_err(io::Error::other)?;
         let length = u32::try_from(framed.len()).map_err(io::Error::other)?;
         places.push(RecordPlace { offset, bytes: length });
         bytes.extend_from_slice(&framed);
     }
-    bytes.extend_from_slice(&Record::Upto(upto).framed()?);
+    bytes.extend_from_slice(&StoreRecord::Upto(upto).framed()?);
     file::append(path, index.bytes, &bytes)?;
     for ((stored, digest), place) in new.iter().zip(places) {
         index.add(&stored.document, stored.vector.as_deref(), *digest, place);

@@ -11,8 +11,8 @@ use std::{
 };
 
 use super::{
-    contract::StoreError,
-    file::{self, FileError, Record, Records},
+    contract::MemoryStoreError,
+    file::{self, Records, StoreFileError, StoreRecord},
     resident::failed,
 };
 
@@ -32,7 +32,7 @@ pub(super) fn name(model: Option<(&str, usize)>) -> String {
 
 /// Makes the files of the store that `folder` had before those of one with vectors of `model`. What further models left
 /// there is removed. No store may be open in it; blocks.
-pub fn take_over(folder: &Path, model: Option<(&str, usize)>) -> Result<(), StoreError> {
+pub fn take_over(folder: &Path, model: Option<(&str, usize)>) -> Result<(), MemoryStoreError> {
     let own = folder.join(name(model));
     let mut others = others(folder, &own).map_err(|source| failed(folder, source))?;
     if !own.exists()
@@ -87,20 +87,20 @@ fn strip(path: &Path) -> io::Result<()> {
     let Some(scope) = file::scope_of(path)? else { return Ok(()) };
     let (mut records, masked) = match Records::open(path, &scope) {
         Ok(Some(opened)) => opened,
-        Ok(None) | Err(FileError::Damaged(_)) => return Ok(()),
-        Err(FileError::Io(error)) => return Err(error),
+        Ok(None) | Err(StoreFileError::Damaged(_)) => return Ok(()),
+        Err(StoreFileError::Io(error)) => return Err(error),
     };
     let temporary = path.with_extension("new");
     let mut new = BufWriter::new(File::create(&temporary)?);
-    new.write_all(&Record::begin(&scope, &masked).framed()?)?;
+    new.write_all(&StoreRecord::begin(&scope, &masked).framed()?)?;
     loop {
         let mut record = match records.next() {
             Ok(Some((_, record))) => record,
             Ok(None) => break,
-            Err(FileError::Damaged(_)) => return fs::remove_file(&temporary),
-            Err(FileError::Io(error)) => return Err(error),
+            Err(StoreFileError::Damaged(_)) => return fs::remove_file(&temporary),
+            Err(StoreFileError::Io(error)) => return Err(error),
         };
-        if let Record::Document(stored) = &mut record {
+        if let StoreRecord::Document(stored) = &mut record {
             stored.vector = None;
         }
         new.write_all(&record.framed()?)?;

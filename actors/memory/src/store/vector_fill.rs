@@ -11,9 +11,9 @@ use std::{
 use clawnode_proto::EntityId;
 
 use super::{
-    contract::StoreError,
+    contract::MemoryStoreError,
     document::{Document, DocumentBatch, DocumentId, StoreScope},
-    file::{self, FileError, StoredDocument},
+    file::{self, StoreFileError, StoredDocument},
     local::LocalStore,
     resident::{self, failed},
     take_over,
@@ -44,18 +44,22 @@ impl LocalStore {
     }
 
     /// Says how many numbers the vectors of its model have, and keeps that. Refuses another number than is known; blocks.
-    pub(crate) fn learn_dimensions(&self, found: usize) -> Result<(), StoreError> {
+    pub(crate) fn learn_dimensions(&self, found: usize) -> Result<(), MemoryStoreError> {
         let known = self.dimensions();
         if known == 0 {
             take_over::keep_dimensions(self.folder(), found)
                 .map_err(|source| failed(self.folder(), source))?;
         }
         let expected = self.shared.learn_dimensions(found);
-        if found == expected { Ok(()) } else { Err(StoreError::Dimensions { found, expected }) }
+        if found == expected {
+            Ok(())
+        } else {
+            Err(MemoryStoreError::Dimensions { found, expected })
+        }
     }
 
     /// The entities that it has files of; blocks.
-    pub(crate) fn entities(&self) -> Result<Vec<EntityId>, StoreError> {
+    pub(crate) fn entities(&self) -> Result<Vec<EntityId>, MemoryStoreError> {
         let folder = self.folder();
         let entries = fs::read_dir(folder).map_err(|source| failed(folder, source))?;
         let entity = |entry: fs::DirEntry| {
@@ -66,7 +70,7 @@ impl LocalStore {
     }
 
     /// How many documents of a scope have a vector; blocks.
-    pub(crate) fn vector_fill(&self, scope: &StoreScope) -> Result<VectorFill, StoreError> {
+    pub(crate) fn vector_fill(&self, scope: &StoreScope) -> Result<VectorFill, MemoryStoreError> {
         let resident = self.shared.resident(scope);
         let mut exclusive = resident.exclusive(self.dimensions())?;
         let (vectors, bare) = (exclusive.places(true).len(), exclusive.places(false).len());
@@ -78,7 +82,7 @@ impl LocalStore {
         &self,
         scope: &StoreScope,
         most: usize,
-    ) -> Result<Vec<BareDocument>, StoreError> {
+    ) -> Result<Vec<BareDocument>, MemoryStoreError> {
         let stored = self.read(scope, false, most)?.into_iter();
         let bare = |stored: StoredDocument| BareDocument {
             scope: scope.clone(),
@@ -92,10 +96,10 @@ impl LocalStore {
         &self,
         scope: &StoreScope,
         made: Vec<(Document, Vec<f32>)>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), MemoryStoreError> {
         let dimensions = self.dimensions();
         for (_, vector) in &made {
-            StoreError::check_dimensions(vector, dimensions)?;
+            MemoryStoreError::check_dimensions(vector, dimensions)?;
         }
         let resident = self.shared.resident(scope);
         let mut exclusive = resident.exclusive(dimensions)?;
@@ -119,7 +123,7 @@ impl LocalStore {
         &self,
         scope: &StoreScope,
         batch: &mut DocumentBatch,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), MemoryStoreError> {
         if self.dimensions() == 0 {
             return Ok(());
         }
@@ -141,7 +145,7 @@ impl LocalStore {
         scope: &StoreScope,
         have_vector: bool,
         most: usize,
-    ) -> Result<Vec<StoredDocument>, StoreError> {
+    ) -> Result<Vec<StoredDocument>, MemoryStoreError> {
         let resident = self.shared.resident(scope);
         let mut exclusive = resident.exclusive(self.dimensions())?;
         let mut places = exclusive.places(have_vector);
@@ -156,8 +160,8 @@ impl LocalStore {
             match file::stored(&mut file, place) {
                 Ok(stored) => read.push(stored),
                 // A search that finds it says so.
-                Err(FileError::Damaged(_)) => {}
-                Err(FileError::Io(source)) => return Err(failed(path, source)),
+                Err(StoreFileError::Damaged(_)) => {}
+                Err(StoreFileError::Io(source)) => return Err(failed(path, source)),
             }
         }
         Ok(read)

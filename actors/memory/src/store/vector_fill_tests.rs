@@ -3,7 +3,7 @@
 use std::{fs, path::Path, slice::from_ref};
 
 use super::{
-    Document, DocumentBatch, LocalStore, RecallQuery, StoreError, StoreScope,
+    Document, DocumentBatch, LocalStore, MemoryStoreError, RecallQuery, StoreScope,
     conformance::{memory, point},
     take_over::take_over,
     vector_fill::VectorFill,
@@ -81,7 +81,7 @@ fn the_first_vector_says_how_many_numbers_there_are_for_ever() {
     assert_eq!((store.dimensions(), fill(&store)), (2, (1, 1)));
     assert_eq!(near(&store, &[1.0, 0.1]), ["a house"]);
     let refused = store.learn_dimensions(3).unwrap_err();
-    assert!(matches!(refused, StoreError::Dimensions { found: 3, expected: 2 }), "{refused}");
+    assert!(matches!(refused, MemoryStoreError::Dimensions { found: 3, expected: 2 }), "{refused}");
 }
 
 fn near_words(store: &LocalStore) -> usize {

@@ -2,7 +2,7 @@
 
 use std::{slice::from_ref, time::Duration};
 
-use clawnode_memory::store::{FilledStore as _, MemoryStore as _, RecallQuery, StoreError};
+use clawnode_memory::store::{FilledStore as _, MemoryStore as _, MemoryStoreError, RecallQuery};
 use clawnode_qdrant::QdrantStore;
 use tokio::time::{Instant, timeout};
 
@@ -29,7 +29,7 @@ async fn it_goes_away_and_comes_back() {
     fixture.stop().await;
     let query = RecallQuery::new("house");
     let failed = store.search(from_ref(&scope), &query, 10).await;
-    assert!(matches!(failed, Err(StoreError::Away { .. })), "{failed:?}");
+    assert!(matches!(failed, Err(MemoryStoreError::Away { .. })), "{failed:?}");
     let away = store.away().unwrap();
     assert!(
         away.what.contains(&fixture.url()) && away.hint.contains("[memory.qdrant]"),
@@ -59,7 +59,7 @@ async fn a_server_that_lost_everything_is_another_store() {
     assert_eq!(found(&store, from_ref(&scope), "house").await.len(), 3);
     fixture.wipe();
     let lost = store.upto(&scope).await;
-    assert!(matches!(lost, Err(StoreError::Away { .. })), "{lost:?}");
+    assert!(matches!(lost, Err(MemoryStoreError::Away { .. })), "{lost:?}");
     works(&store).await;
     assert_ne!(store.identity().await.unwrap(), before);
     assert_eq!(store.upto(&scope).await.unwrap(), 0);

@@ -1,6 +1,6 @@
 //! Servers, collections and options that do not fit.
 
-use clawnode_memory::store::{FilledStore as _, StoreError};
+use clawnode_memory::store::{FilledStore as _, MemoryStoreError};
 use clawnode_qdrant::{
     QdrantOptions, QdrantStore,
     fixture::{FixtureOptions, QdrantFixture},
@@ -55,7 +55,7 @@ async fn a_collection_with_other_vectors_is_refused() {
         let mut client = CollectionsClient::connect(fixture.url()).await.unwrap();
         client.create(request).await.unwrap();
         let refused = store(&fixture).check().await.unwrap_err();
-        assert!(matches!(refused, StoreError::Unfit { .. }), "{refused:?}");
+        assert!(matches!(refused, MemoryStoreError::Unfit { .. }), "{refused:?}");
         let why = refused.to_string();
         assert!(why.contains(&names[0]) && why.contains("the model gives 4"), "{why}");
     }

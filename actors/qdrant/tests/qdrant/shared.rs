@@ -3,7 +3,7 @@
 use std::{slice::from_ref, sync::Arc};
 
 use clawnode_memory::store::{
-    Document, FilledStore as _, MemoryStore as _, RecallQuery, StoreError,
+    Document, FilledStore as _, MemoryStore as _, MemoryStoreError, RecallQuery,
     conformance::{DIMENSIONS, point},
 };
 
@@ -43,7 +43,10 @@ async fn the_same_batch_by_two_is_as_good_as_by_one() {
     assert_eq!(one.search(from_ref(&scope), &query, 10).await.unwrap(), before);
     assert_eq!(fixture.requests() - asked, 2, "nothing changed, so nothing is listed again");
     let behind = other.put(&scope, batch(4, 6, houses(5..=6))).await;
-    assert!(matches!(behind, Err(StoreError::Behind { upto: 3, after: 4, .. })), "{behind:?}");
+    assert!(
+        matches!(behind, Err(MemoryStoreError::Behind { upto: 3, after: 4, .. })),
+        "{behind:?}"
+    );
 }
 
 /// Four processes put what the store lacks, as they see it, while a fifth one drops the scope now and then. Whatever their
@@ -64,7 +67,7 @@ async fn processes_that_race_leave_no_gap() {
                 }
                 let next = END.min(upto + 1 + rand::random::<u64>() % 4);
                 match store.put(&scope, batch(upto, next, houses(upto + 1..=next))).await {
-                    Ok(()) | Err(StoreError::Behind { .. }) => {}
+                    Ok(()) | Err(MemoryStoreError::Behind { .. }) => {}
                     Err(failure) => panic!("{failure}"),
                 }
             }

@@ -10,7 +10,7 @@ use clawnode_actors::{
     agent::{CallBill, Grant},
     session::{
         Effect, Outcome, WantedHold,
-        turn::{held::settles, prepare::CallJob},
+        turn::{prepare::CallJob, reserved_cost::settles},
     },
 };
 use clawnode_budget::holder::{

@@ -14,7 +14,7 @@ use clawnode_memory::{
     serve::ServedStore,
     store::{
         Document, DocumentBatch, DocumentId, DocumentKind, FilledStore, FoundDocument, MemoryStore,
-        RecallAnswer, RecallQuery, StoreAway, StoreError, StoreScope, score::ScoreParts,
+        MemoryStoreError, RecallAnswer, RecallQuery, StoreAway, StoreScope, score::ScoreParts,
     },
 };
 use clawnode_proto::{EntityId, memory::MemoryTrust};
@@ -166,14 +166,17 @@ impl ScriptedStore {
     }
 }
 
-fn away() -> StoreError {
-    StoreError::Away { url: "sim://store".to_owned(), detail: "it does not answer".to_owned() }
+fn away() -> MemoryStoreError {
+    MemoryStoreError::Away {
+        url: "sim://store".to_owned(),
+        detail: "it does not answer".to_owned(),
+    }
 }
 
 // === impl Script ===
 
 impl Script {
-    fn is_there(&self) -> Result<(), StoreError> {
+    fn is_there(&self) -> Result<(), MemoryStoreError> {
         if self.mood.is_away { Err(away()) } else { Ok(()) }
     }
 
@@ -197,23 +200,23 @@ impl Script {
 
 #[async_trait]
 impl MemoryStore for ScriptedStore {
-    async fn put(&self, scope: &StoreScope, batch: DocumentBatch) -> Result<(), StoreError> {
+    async fn put(&self, scope: &StoreScope, batch: DocumentBatch) -> Result<(), MemoryStoreError> {
         let mut script = self.lock();
         script.is_there()?;
         if script.mood.lags {
-            return Err(StoreError::Closed);
+            return Err(MemoryStoreError::Closed);
         }
         let known = script.scopes.entry(scope.clone()).or_default();
         if batch.after > known.upto {
             let (upto, after) = (known.upto, batch.after);
-            return Err(StoreError::Behind { scope: scope.clone(), upto, after });
+            return Err(MemoryStoreError::Behind { scope: scope.clone(), upto, after });
         }
         known.upto = batch.upto;
         known.documents.extend(batch.documents.into_iter().map(|one| (one.id, one)));
         Ok(())
     }
 
-    async fn mask(&self, scope: &StoreScope, ids: &[DocumentId]) -> Result<(), StoreError> {
+    async fn mask(&self, scope: &StoreScope, ids: &[DocumentId]) -> Result<(), MemoryStoreError> {
         let mut script = self.lock();
         script.is_there()?;
         let keeps = script.mood.keeps;
@@ -228,11 +231,11 @@ impl MemoryStore for ScriptedStore {
         scopes: &[StoreScope],
         query: &RecallQuery,
         k: usize,
-    ) -> Result<RecallAnswer, StoreError> {
+    ) -> Result<RecallAnswer, MemoryStoreError> {
         let script = self.lock();
         script.is_there()?;
         if script.mood.fails {
-            return Err(StoreError::Closed);
+            return Err(MemoryStoreError::Closed);
         }
         let mut found = if script.mood.lies { script.lies(scopes) } else { Vec::new() };
         let known = scopes.iter().filter_map(|scope| Some((scope, script.scopes.get(scope)?)));
@@ -251,14 +254,14 @@ impl MemoryStore for ScriptedStore {
         Ok(RecallAnswer { found, damaged: Vec::new() })
     }
 
-    async fn upto(&self, scope: &StoreScope) -> Result<u64, StoreError> {
+    async fn upto(&self, scope: &StoreScope) -> Result<u64, MemoryStoreError> {
         let script = self.lock();
         script.is_there()?;
         let upto = script.scopes.get(scope).map_or(0, |known| known.upto);
         Ok(if script.mood.undersells { upto / 2 } else { upto })
     }
 
-    async fn drop(&self, scope: &StoreScope) -> Result<(), StoreError> {
+    async fn drop(&self, scope: &StoreScope) -> Result<(), MemoryStoreError> {
         let mut script = self.lock();
         script.is_there()?;
         if script.mood.keeps {
@@ -278,19 +281,19 @@ impl FilledStore for ScriptedStore {
         NAME
     }
 
-    async fn scope_of(&self, entity: EntityId) -> Result<Option<StoreScope>, StoreError> {
+    async fn scope_of(&self, entity: EntityId) -> Result<Option<StoreScope>, MemoryStoreError> {
         Ok(self.lock().scopes.keys().find(|scope| scope.entity() == entity).cloned())
     }
 
-    async fn sync(&self, _: &BTreeSet<EntityId>) -> Result<(), StoreError> {
+    async fn sync(&self, _: &BTreeSet<EntityId>) -> Result<(), MemoryStoreError> {
         Ok(())
     }
 
-    async fn look_again(&self) -> Result<(), StoreError> {
+    async fn look_again(&self) -> Result<(), MemoryStoreError> {
         Ok(())
     }
 
-    async fn identity(&self) -> Result<String, StoreError> {
+    async fn identity(&self) -> Result<String, MemoryStoreError> {
         Ok(NAME.to_owned())
     }
 

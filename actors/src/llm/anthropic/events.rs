@@ -30,7 +30,7 @@ pub(super) enum AnthropicEvent {
     MessageStop,
     Ping,
     Error {
-        error: AnthropicError,
+        error: AnthropicErrorBody,
     },
     #[serde(other)]
     Unknown,
@@ -95,7 +95,7 @@ pub(super) struct MessageEnding {
 }
 
 #[derive(Deserialize)]
-pub(super) struct AnthropicError {
+pub(super) struct AnthropicErrorBody {
     #[serde(rename = "type")]
     pub(super) kind: String,
     #[serde(default)]

@@ -10,7 +10,7 @@ use clawnode_proto::llm::{FailureClass, StopReason, Usage};
 use serde_json::Value;
 
 use super::events::{
-    AnthropicCounts, AnthropicError, AnthropicEvent, BlockDelta, MessageEnding, MessageStart,
+    AnthropicCounts, AnthropicErrorBody, AnthropicEvent, BlockDelta, MessageEnding, MessageStart,
     ReplyBlock, WholeReply,
 };
 use crate::llm::{
@@ -339,7 +339,7 @@ impl AnthropicReader {
     }
 
     /// An error event: the provider gives up.
-    fn trouble(error: AnthropicError) -> AttemptFailure {
+    fn trouble(error: AnthropicErrorBody) -> AttemptFailure {
         let class = match error.kind.as_str() {
             "overloaded_error" | "api_error" => FailureClass::Overloaded,
             "rate_limit_error" => FailureClass::RateLimited,

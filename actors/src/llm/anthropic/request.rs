@@ -55,8 +55,8 @@ pub(in crate::llm) struct Anthropic {
 struct MessagesBody<'a> {
     model: &'a str,
     max_tokens: u32,
-    #[serde(skip_serializing_if = "Content::is_empty")]
-    system: Content<'a>,
+    #[serde(skip_serializing_if = "AnthropicContent::is_empty")]
+    system: AnthropicContent<'a>,
     messages: Vec<AnthropicMessage<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<AnthropicTool<'a>>,
@@ -115,12 +115,12 @@ struct AnthropicTool<'a> {
 #[derive(Serialize)]
 struct AnthropicMessage<'a> {
     role: Role,
-    content: Content<'a>,
+    content: AnthropicContent<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Content<'a> {
+enum AnthropicContent<'a> {
     Text(&'a str),
     Blocks(Vec<RequestBlock<'a>>),
 }
@@ -131,8 +131,8 @@ enum RequestBlock<'a> {
     ToolResult {
         tool_use_id: &'a str,
         /// Left out if there is none: the API has no empty text.
-        #[serde(skip_serializing_if = "Content::is_empty")]
-        content: Content<'a>,
+        #[serde(skip_serializing_if = "AnthropicContent::is_empty")]
+        content: AnthropicContent<'a>,
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         is_error: bool,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -223,7 +223,7 @@ impl Dialect for Anthropic {
             || (sampling.reasoning.is_none() && (adapts || self.base.host() != OWN_HOST));
         let said = |message| said(message, thinks || by_itself);
         let mut tools: Vec<_> = request.tools.iter().map(AnthropicTool::from).collect();
-        let mut system = Content::Text(request.system.trim());
+        let mut system = AnthropicContent::Text(request.system.trim());
         let mut messages = messages.iter().map(said).collect::<Result<Vec<_>, _>>()?;
         if profile.cache == CacheStyle::Markers {
             if let Some(last) = tools.last_mut() {
@@ -326,7 +326,7 @@ fn takes(media: &PlainMedia) -> bool {
     }
 }
 
-impl<'a> Content<'a> {
+impl<'a> AnthropicContent<'a> {
     /// The content of a tool's reply.
     fn of(reply: &'a PlainReply) -> Self {
         let text = if reply.text.trim().is_empty() { "" } else { &reply.text };
@@ -391,7 +391,7 @@ impl<'a> RequestBlock<'a> {
 
 /// Marks the system prompt and the conversation. Texts become blocks, also those without a marker, so that a
 /// message looks the same in each request.
-fn mark(system: &mut Content<'_>, messages: &mut [AnthropicMessage<'_>]) {
+fn mark(system: &mut AnthropicContent<'_>, messages: &mut [AnthropicMessage<'_>]) {
     system.split();
     system.mark();
     for message in messages.iter_mut() {
@@ -422,12 +422,12 @@ fn said(message: &PlainMessage, thinks: bool) -> Result<AnthropicMessage<'_>, Mo
     let parts = message.parts();
     let has_thoughts = thinks && has_thoughts(&parts);
     if media.is_empty() && tool_uses.is_empty() && tool_replies.is_empty() && !has_thoughts {
-        return Ok(AnthropicMessage { role: *role, content: Content::Text(text) });
+        return Ok(AnthropicMessage { role: *role, content: AnthropicContent::Text(text) });
     }
     let mut blocks = Vec::with_capacity(tool_replies.len() + media.len() + parts.len());
     for reply in tool_replies {
         let (tool_use_id, is_error) = (&reply.id, reply.is_error);
-        let content = Content::of(reply);
+        let content = AnthropicContent::of(reply);
         let cache_control = None;
         blocks.push(RequestBlock::ToolResult { tool_use_id, content, is_error, cache_control });
     }
@@ -444,7 +444,7 @@ fn said(message: &PlainMessage, thinks: bool) -> Result<AnthropicMessage<'_>, Mo
             Part::Item(item) => blocks.extend(thought(item).filter(|_| has_thoughts)),
         }
     }
-    Ok(AnthropicMessage { role: *role, content: Content::Blocks(blocks) })
+    Ok(AnthropicMessage { role: *role, content: AnthropicContent::Blocks(blocks) })
 }
 
 #[cfg(test)]

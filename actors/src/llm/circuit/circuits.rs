@@ -23,7 +23,7 @@ use tracing::{info, warn};
 
 use super::{
     headers::reported,
-    machine::{Circuit, Ticket},
+    machine::{Circuit, CircuitTicket},
     pace::Pace,
 };
 
@@ -163,26 +163,26 @@ impl ProviderCircuit {
         })
     }
 
-    pub(super) fn admit(&self) -> Result<Ticket, CallRefused> {
+    pub(super) fn admit(&self) -> Result<CircuitTicket, CallRefused> {
         self.with(|inner, now| inner.circuit.admit(now).map_err(|wait| inner.refusal(wait)))
     }
 
-    pub(super) fn begun(&self, ticket: &mut Ticket) {
+    pub(super) fn begun(&self, ticket: &mut CircuitTicket) {
         self.with(|inner, now| inner.circuit.begun(ticket, now));
     }
 
-    pub(super) fn answered(&self, ticket: Ticket) {
+    pub(super) fn answered(&self, ticket: CircuitTicket) {
         self.with(|inner, now| inner.circuit.answered(ticket, now));
     }
 
-    pub(super) fn gave_up(&self, ticket: Ticket) {
+    pub(super) fn gave_up(&self, ticket: CircuitTicket) {
         self.with(|inner, now| inner.circuit.gave_up(ticket, now));
     }
 
     /// An attempt with this model failed, and the provider `asked` to wait.
     pub(super) fn failed(
         &self,
-        ticket: Ticket,
+        ticket: CircuitTicket,
         model: &str,
         kind: CircuitFailure,
         asked: Option<Duration>,
@@ -201,7 +201,7 @@ impl ProviderCircuit {
 
     /// Permission for what a probe finds to have a say. An open circuit gives none, and neither does a half-open
     /// one whose provider was reached and failed: a call has to try that.
-    pub(super) fn admit_probe(&self) -> Option<Ticket> {
+    pub(super) fn admit_probe(&self) -> Option<CircuitTicket> {
         self.with(|inner, now| match inner.circuit.state(now).0 {
             CircuitState::Closed => inner.circuit.admit(now).ok(),
             CircuitState::HalfOpen if inner.is_out_of_reach => inner.circuit.admit(now).ok(),
@@ -210,7 +210,7 @@ impl ProviderCircuit {
     }
 
     /// A probe has ended; `failure` is why it did not reach the provider.
-    pub(super) fn probed(&self, ticket: Option<Ticket>, failure: Option<CircuitFailure>) {
+    pub(super) fn probed(&self, ticket: Option<CircuitTicket>, failure: Option<CircuitFailure>) {
         self.with(|inner, now| {
             inner.probe = Some((now, failure));
             inner.is_probed = true;

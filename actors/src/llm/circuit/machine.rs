@@ -1,6 +1,6 @@
 //! The circuit of one provider: pure, time is an argument.
 //!
-//! An attempt asks for a [`Ticket`] and tells what became of it. Tickets from before the last change
+//! An attempt asks for a [`CircuitTicket`] and tells what became of it. Tickets from before the last change
 //! of state have no say any more, so an old call that fails late opens nothing. A reply that has begun proves nothing
 //! yet: a provider that breaks off each of its replies is as good as down.
 
@@ -41,7 +41,7 @@ pub struct Circuit {
 
 /// Permission for one attempt.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Ticket {
+pub struct CircuitTicket {
     era: u64,
     /// The trial of a half-open circuit. If it fails, the circuit opens, also if its reply had begun.
     is_trial: bool,
@@ -84,7 +84,7 @@ impl Circuit {
     }
 
     /// Permits an attempt, or says how long to wait before one may be permitted.
-    pub fn admit(&mut self, now: Timestamp) -> Result<Ticket, Duration> {
+    pub fn admit(&mut self, now: Timestamp) -> Result<CircuitTicket, Duration> {
         if let Some(wait) = self.refuses(now) {
             return Err(wait);
         }
@@ -94,12 +94,12 @@ impl Circuit {
             *is_tried = true;
             is_trial = true;
         }
-        Ok(Ticket { era: self.era, is_trial })
+        Ok(CircuitTicket { era: self.era, is_trial })
     }
 
     /// The provider has begun a reply, which may take minutes: other calls need not wait for the end of a trial. The
     /// ticket stays valid, for the reply may still break off.
-    pub fn begun(&mut self, ticket: &mut Ticket, now: Timestamp) {
+    pub fn begun(&mut self, ticket: &mut CircuitTicket, now: Timestamp) {
         self.advance(now);
         if ticket.era == self.era && matches!(self.state, State::HalfOpen { .. }) {
             self.failures.clear();
@@ -109,7 +109,7 @@ impl Circuit {
     }
 
     /// The provider has answered; the reply is whole.
-    pub fn answered(&mut self, mut ticket: Ticket, now: Timestamp) {
+    pub fn answered(&mut self, mut ticket: CircuitTicket, now: Timestamp) {
         self.begun(&mut ticket, now);
         if ticket.era == self.era {
             self.failures.pop_front();
@@ -119,7 +119,12 @@ impl Circuit {
 
     /// The attempt failed, and the provider `asked` to wait. Says whether the circuit opened.
     #[expect(clippy::needless_pass_by_value, reason = "a ticket ends once")]
-    pub fn failed(&mut self, ticket: Ticket, asked: Option<Duration>, now: Timestamp) -> bool {
+    pub fn failed(
+        &mut self,
+        ticket: CircuitTicket,
+        asked: Option<Duration>,
+        now: Timestamp,
+    ) -> bool {
         self.advance(now);
         if ticket.era != self.era {
             return false;
@@ -154,7 +159,7 @@ impl Circuit {
 
     /// The attempt ended without a verdict on the provider.
     #[expect(clippy::needless_pass_by_value, reason = "a ticket ends once")]
-    pub fn gave_up(&mut self, ticket: Ticket, now: Timestamp) {
+    pub fn gave_up(&mut self, ticket: CircuitTicket, now: Timestamp) {
         self.advance(now);
         if ticket.era == self.era
             && let State::HalfOpen { is_tried } = &mut self.state
@@ -290,7 +295,7 @@ mod tests {
     #[test]
     fn calls_from_before_it_opened_have_no_say() {
         let mut circuit = Circuit::new(at(0));
-        let mut old: Vec<Ticket> = (0..3).map(|_| circuit.admit(at(0)).unwrap()).collect();
+        let mut old: Vec<CircuitTicket> = (0..3).map(|_| circuit.admit(at(0)).unwrap()).collect();
         for n in 0..5 {
             fail(&mut circuit, at(n), None);
         }
@@ -352,7 +357,7 @@ mod tests {
                 now = (now + forth).saturating_sub(back);
                 let time = Timestamp(now);
                 let before = circuit.state(time).0;
-                let pick = |n: usize, tickets: &Vec<Ticket>| (!tickets.is_empty()).then(|| n % tickets.len());
+                let pick = |n: usize, tickets: &Vec<CircuitTicket>| (!tickets.is_empty()).then(|| n % tickets.len());
                 match step {
                     Step::Admit => match circuit.admit(time) {
                         Ok(ticket) => calls.push(ticket),

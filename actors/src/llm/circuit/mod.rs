@@ -22,7 +22,7 @@ mod probe_pass;
 
 pub use circuits::{Circuits, is_not_sent};
 pub(super) use circuits::{ProviderCircuit, millis};
-pub use machine::{Circuit, Ticket};
+pub use machine::{Circuit, CircuitTicket};
 pub use pace::{Pace, ReportedLimit};
 pub(super) use pass::CallPass;
 pub(super) use probe_pass::ProbePass;

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use super::{
     circuits::{CallRefused, ProviderCircuit},
-    machine::Ticket,
+    machine::CircuitTicket,
 };
 
 /// How long a call waits before who asked hears of it.
@@ -22,7 +22,7 @@ const TOLD_WAIT: Duration = Duration::from_secs(1);
 pub(in crate::llm) struct CallPass {
     circuit: Arc<ProviderCircuit>,
     model: String,
-    ticket: Option<Ticket>,
+    ticket: Option<CircuitTicket>,
     has_begun: bool,
 }
 

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use clawnode_proto::circuit::CircuitFailure;
 
-use super::{circuits::ProviderCircuit, machine::Ticket};
+use super::{circuits::ProviderCircuit, machine::CircuitTicket};
 
 /// A probe under way. Dropped without a word, it says nothing about the provider.
 #[derive(Debug)]
 pub(in crate::llm) struct ProbePass {
     circuit: Arc<ProviderCircuit>,
-    ticket: Option<Ticket>,
+    ticket: Option<CircuitTicket>,
 }
 
 // === impl ProbePass ===

@@ -129,7 +129,7 @@ struct FunctionSpec<'a> {
 struct OpenAiMessage<'a> {
     role: &'static str,
     /// `null` for an assistant that only calls.
-    content: Option<MessageContent<'a>>,
+    content: Option<OpenAiContent<'a>>,
     /// The thoughts of a round of tools, for a server that wants them back.
     #[serde(skip_serializing_if = "Option::is_none")]
     reasoning_content: Option<String>,
@@ -141,7 +141,7 @@ struct OpenAiMessage<'a> {
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum MessageContent<'a> {
+enum OpenAiContent<'a> {
     Text(Cow<'a, str>),
     Parts(Vec<ContentPart<'a>>),
 }
@@ -303,7 +303,7 @@ impl<'a> From<&'a ToolOffer> for OpenAiTool<'a> {
 
 impl<'a> OpenAiMessage<'a> {
     fn text(role: &'static str, text: &'a str) -> Self {
-        let content = Some(MessageContent::Text(Cow::Borrowed(text)));
+        let content = Some(OpenAiContent::Text(Cow::Borrowed(text)));
         let tool_calls = Vec::new();
         Self { role, content, reasoning_content: None, tool_calls, tool_call_id: None }
     }
@@ -314,8 +314,7 @@ impl<'a> OpenAiMessage<'a> {
         } else {
             Cow::Borrowed(reply.text.as_str())
         };
-        let (content, tool_call_id) =
-            (Some(MessageContent::Text(content)), Some(reply.id.as_str()));
+        let (content, tool_call_id) = (Some(OpenAiContent::Text(content)), Some(reply.id.as_str()));
         Self { content, tool_call_id, ..Self::text("tool", "") }
     }
 
@@ -348,7 +347,7 @@ impl<'a> OpenAiMessage<'a> {
         Ok(Self {
             role: "assistant",
             content: (!message.text.is_empty())
-                .then_some(MessageContent::Text(Cow::Borrowed(&message.text))),
+                .then_some(OpenAiContent::Text(Cow::Borrowed(&message.text))),
             reasoning_content: thoughts,
             tool_calls,
             tool_call_id: None,
@@ -398,7 +397,7 @@ fn say<'a>(
             messages.extend(message.tool_replies.iter().map(OpenAiMessage::reply));
             let parts = content_parts(message);
             if !parts.is_empty() {
-                let content = Some(MessageContent::Parts(parts));
+                let content = Some(OpenAiContent::Parts(parts));
                 let (tool_calls, tool_call_id) = (Vec::new(), None);
                 messages.push(OpenAiMessage {
                     role: "user",

@@ -124,7 +124,7 @@ enum InputItem<'a> {
     Output {
         r#type: &'static str,
         call_id: &'a str,
-        output: Output<'a>,
+        output: ToolOutputContent<'a>,
     },
     /// As the model made it.
     Kept(&'a RawValue),
@@ -141,7 +141,7 @@ struct InputMessage<'a> {
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Output<'a> {
+enum ToolOutputContent<'a> {
     Text(Cow<'a, str>),
     Parts(Vec<InputPart<'a>>),
 }
@@ -264,7 +264,7 @@ impl InputPart<'_> {
     }
 }
 
-impl<'a> Output<'a> {
+impl<'a> ToolOutputContent<'a> {
     fn of(reply: &'a PlainReply) -> Self {
         let text = reply.text.as_str();
         let text = if reply.is_error { format!("{FAILED}{text}").into() } else { Cow::from(text) };
@@ -287,7 +287,7 @@ fn user<'a>(message: &'a PlainMessage, input: &mut Vec<InputItem<'a>>) {
     input.extend(message.tool_replies.iter().map(|reply| InputItem::Output {
         r#type: "function_call_output",
         call_id: &reply.id,
-        output: Output::of(reply),
+        output: ToolOutputContent::of(reply),
     }));
     let mut content: Vec<_> = message.media.iter().map(InputPart::media).collect();
     if !message.text.is_empty() {

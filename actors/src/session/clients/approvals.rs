@@ -21,7 +21,7 @@ use clawnode_proto::{
 };
 use tracing::debug;
 
-use super::{client::Sessions, send_error::SendError};
+use super::{send_error::SendError, sessions::Sessions};
 
 /// How long after its end a wait for a provider still counts: its turn may not have begun to ask.
 const NOTE_KEPT: Duration = Duration::from_secs(5);

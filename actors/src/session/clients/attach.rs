@@ -15,7 +15,7 @@ use clawnode_proto::{
 };
 use tracing::{debug, warn};
 
-use super::{client::Sessions, send_error::SendError};
+use super::{send_error::SendError, sessions::Sessions};
 use crate::session::{texts::packed_content, turn::kind::Session};
 
 /// What errors call it.

@@ -11,11 +11,11 @@ use clawnode_proto::{
     session::SessionEvent,
 };
 
-use super::{client::Sessions, send_error::SendError};
+use super::{send_error::SendError, sessions::Sessions};
 use crate::session::{
     texts::shown_result,
     turn::{
-        explain::ContextReader,
+        explain_context::ContextReader,
         kind::Session,
         state::{SessionState, Turn},
     },

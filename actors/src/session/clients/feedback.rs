@@ -12,7 +12,7 @@ use clawnode_proto::{
     session::{SessionEvent, SessionInput},
 };
 
-use super::{client::Sessions, send_error::SendError};
+use super::{send_error::SendError, sessions::Sessions};
 
 /// The list that cursors are of.
 const LIST: Method = Method::FeedbackList;

@@ -26,7 +26,7 @@ use clawnode_proto::{
 };
 use tracing::{debug, warn};
 
-use super::{attach, client::Sessions, send_error::SendError};
+use super::{attach, send_error::SendError, sessions::Sessions};
 use crate::session::texts::content_of;
 
 /// Its name in errors.

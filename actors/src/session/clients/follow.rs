@@ -18,12 +18,12 @@ use tokio::{sync::mpsc, time::Instant};
 use tracing::debug;
 
 use super::{
-    client::Sessions,
     follow_from::{FollowFrom, WaitingForClient},
     parts::RecordedPart,
     progress::{Progress, in_json},
     reset::reset_to,
     send_error::SendError,
+    sessions::Sessions,
     shared_reads::{Glance, SessionLookup, shared_frames},
 };
 use crate::session::turn::{
@@ -399,7 +399,7 @@ impl TurnFollower {
     /// the frames that said so.
     async fn tell_asked(&mut self, requests: Vec<ApprovalRequest>) {
         let cursor = self.progress.at();
-        let cursor = cursor.unwrap_or_else(|| super::client::start_of(self.progress.turn()));
+        let cursor = cursor.unwrap_or_else(|| super::sessions::start_of(self.progress.turn()));
         for request in requests {
             self.tell(TurnEvent::at(cursor, TurnBody::ApprovalRequest(request))).await;
         }
@@ -450,7 +450,7 @@ impl TurnFollower {
     }
 
     async fn refuse(&mut self, error: ErrorBody) -> FollowStep {
-        let cursor = super::client::start_of(self.progress.turn());
+        let cursor = super::sessions::start_of(self.progress.turn());
         let failure = clawnode_proto::llm::ModelFailure::new(
             clawnode_proto::llm::FailureClass::Lost,
             error.message.clone(),
@@ -478,7 +478,7 @@ impl TurnFollower {
 /// The key of the frame that says that a turn is not served. It only rings: why, and whether it is
 /// still so, is in the journal. No call has such a frame, because attempts count from 1.
 pub(in crate::session) fn refusal_key(turn: TurnId) -> FrameKey {
-    FrameKey { index: FrameKey::ERROR, ..super::client::start_of(turn) }
+    FrameKey { index: FrameKey::ERROR, ..super::sessions::start_of(turn) }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use clawnode_proto::{
 };
 use serde_json::{Value, json};
 
-use super::{client::Sessions, progress::in_json, send_error::SendError};
+use super::{progress::in_json, send_error::SendError, sessions::Sessions};
 use crate::{
     agent::AgentOptions,
     session::turn::{kind::Session, next_needs::NextNeeds, state::Turn},

@@ -9,7 +9,7 @@ use clawnode_proto::{
     session::SessionEvent,
 };
 
-use super::{client::Sessions, send_error::SendError};
+use super::{send_error::SendError, sessions::Sessions};
 
 /// Entries of one answer unless another number is asked for.
 const ROWS: u32 = 100;

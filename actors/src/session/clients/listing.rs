@@ -27,10 +27,10 @@ use clawnode_proto::{
 use futures_util::{StreamExt, future::BoxFuture, stream};
 
 use super::{
-    client::Sessions,
     directory::{self, Facts, JournalEnd, KnownEnds, SessionDirectory},
     inspect::state_of,
     send_error::SendError,
+    sessions::Sessions,
 };
 use crate::session::turn::{kind::Session, state::SessionState};
 

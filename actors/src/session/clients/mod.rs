@@ -1,11 +1,12 @@
 //! What clients and operators ask of sessions: send, follow, list, inspect, rate, delete.
 //!
-//! `client` is the entry; it uses the kernel's `Entities`, which sees entities of every kind. Everything
-//! here reads journals and writes inboxes; nothing here appends.
+//! `sessions` has the handle; `accept_message` stores what comes in, and `follow_turn` follows turns. The handle uses
+//! the kernel's `Entities`, which sees entities of every kind. Everything here reads journals and writes inboxes;
+//! nothing here appends.
 
+mod accept_message;
 pub(in crate::session) mod approvals;
 pub mod attach;
-pub mod client;
 pub mod context;
 pub(in crate::session) mod directory;
 pub mod executions;
@@ -14,6 +15,7 @@ pub mod files;
 pub(in crate::session) mod flight;
 pub(in crate::session) mod follow;
 pub(in crate::session) mod follow_from;
+mod follow_turn;
 pub(in crate::session) mod frame_listeners;
 pub(in crate::session) mod inspect;
 pub mod ledger;
@@ -30,5 +32,6 @@ pub(in crate::session) mod reset;
 pub(in crate::session) mod results;
 pub mod route;
 pub(in crate::session) mod send_error;
+pub mod sessions;
 pub(in crate::session) mod shared_reads;
 pub mod stateless_expiry;

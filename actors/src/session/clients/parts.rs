@@ -2,7 +2,7 @@
 
 use clawnode_proto::block::Block;
 
-use super::{client::Sessions, send_error::SendError};
+use super::{send_error::SendError, sessions::Sessions};
 use crate::session::turn::state::{Step, StepEnd};
 
 /// A part of a reply.

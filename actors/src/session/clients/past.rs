@@ -10,7 +10,7 @@ use clawnode_proto::{CallId, EntityId, InputId, TurnId};
 use futures_util::future::BoxFuture;
 use tracing::debug;
 
-use super::{client::Sessions, send_error::SendError};
+use super::{send_error::SendError, sessions::Sessions};
 use crate::session::turn::{
     kind::Session,
     state::{SessionState, Step, Turn},

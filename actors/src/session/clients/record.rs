@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use clawnode_proto::{CallId, EntityId, Seq, SessionKey, Timestamp, TurnId};
 
 use super::{
-    client::{SentMessage, Sessions},
     follow::{FollowRequest, follow},
     follow_from::FollowFrom,
     results::unknown,
     send_error::SendError,
+    sessions::{SentMessage, Sessions},
 };
 use crate::session::turn::state::{SessionState, Step, Turn};
 

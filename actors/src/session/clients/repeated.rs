@@ -9,7 +9,7 @@ use clawnode_proto::{
     session::{SessionInput, UserMessage},
 };
 
-use super::{client::Sessions, send_error::SendError};
+use super::{send_error::SendError, sessions::Sessions};
 use crate::session::turn::kind::Session;
 
 /// How long after a turn's end its message may come again: clients wait for at most 8 s before they try again.

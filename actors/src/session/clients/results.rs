@@ -13,10 +13,10 @@ use clawnode_proto::{
 };
 
 use super::{
-    client::{SentMessage, Sessions},
     follow::{FollowRequest, follow},
     follow_from::FollowFrom,
     send_error::SendError,
+    sessions::{SentMessage, Sessions},
 };
 use crate::session::turn::{
     state::{SessionState, Step, Turn},

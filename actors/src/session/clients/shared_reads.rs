@@ -16,8 +16,8 @@ use clawnode_proto::{
 use tracing::debug;
 
 use super::{
-    client::Sessions, flight::SharedReadsOf, frame_listeners::FrameSubscriptions,
-    listing::SessionListing, send_error::SendError,
+    flight::SharedReadsOf, frame_listeners::FrameSubscriptions, listing::SessionListing,
+    send_error::SendError, sessions::Sessions,
 };
 use crate::session::turn::kind::Session;
 

@@ -20,7 +20,7 @@ use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 use tracing::debug;
 
-use super::{client::Sessions, send_error::SendError};
+use super::{send_error::SendError, sessions::Sessions};
 use crate::session::Session;
 
 /// Sessions that one round goes through, those of others included.

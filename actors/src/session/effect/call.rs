@@ -26,11 +26,11 @@ use super::{
     tokens::CallTokens,
 };
 use crate::{
-    agent::{pool::PoolRequest, slots::Slot, yielding::Yielding},
+    agent::{pool::PoolRequest, provider_slots::Slot, yielding::Yielding},
     llm::{ModelEvent, ReplyBlocks, circuit::is_not_sent},
     session::{
         texts::{stored_blocks, stored_text},
-        turn::{context::FullContext, effect::Outcome, held::settles, prepare::CallJob},
+        turn::{context::FullContext, effect::Outcome, prepare::CallJob, reserved_cost::settles},
     },
 };
 

@@ -9,7 +9,7 @@ use clawnode_tool::archive;
 
 use super::learned::forget_learned;
 use crate::session::{
-    clients::{client::Sessions, files, send_error::SendError},
+    clients::{files, send_error::SendError, sessions::Sessions},
     turn::kind::Session,
 };
 

@@ -9,7 +9,7 @@ use clawnode_proto::{
 };
 use tracing::warn;
 
-use crate::session::clients::{client::Sessions, send_error::SendError};
+use crate::session::clients::{send_error::SendError, sessions::Sessions};
 
 /// Sends each memory that may know something of a session an input. It is the same if the deletion is tried again by the
 /// same owner, and masks nothing further in any case.

@@ -21,7 +21,7 @@ use super::{recall::finds, run::SessionRunner};
 use crate::{
     agent::AgentMemory,
     session::{
-        clients::client::Sessions,
+        clients::sessions::Sessions,
         turn::{
             memory_tools::{MemoryCall, target},
             prepare::ToolJob,

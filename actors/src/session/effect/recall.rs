@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use clawnode_kernel::driver::Port;
 use clawnode_memory::store::{
-    MemoryStore, RecallAnswer, RecallQuery, StoreError, StoreScope, document::MEANING_WITHIN,
+    MemoryStore, MemoryStoreError, RecallAnswer, RecallQuery, StoreScope, document::MEANING_WITHIN,
 };
 use clawnode_proto::{
     limits::{RECALL_PASSAGES, RECALL_STANDING},
@@ -134,7 +134,7 @@ pub(super) async fn finds(
     ask: &RecallAsk,
     text: &str,
     meaning_within: Duration,
-) -> Result<RecallFinds, StoreError> {
+) -> Result<RecallFinds, MemoryStoreError> {
     let (memories, sessions) = (ask.scopes.memories(), ask.scopes.sessions());
     let points = RecallQuery { meaning_within, ..ask.points(text) };
     let passages = RecallQuery { meaning_within, ..ask.passages(text) };
@@ -159,7 +159,7 @@ async fn search(
     scopes: &[StoreScope],
     query: &RecallQuery,
     most: usize,
-) -> Result<RecallAnswer, StoreError> {
+) -> Result<RecallAnswer, MemoryStoreError> {
     if scopes.is_empty() || most == 0 {
         return Ok(RecallAnswer::default());
     }
@@ -187,12 +187,12 @@ mod tests {
 
     #[async_trait]
     impl MemoryStore for PoorStore {
-        async fn put(&self, _: &StoreScope, _: DocumentBatch) -> Result<(), StoreError> {
-            Err(StoreError::Closed)
+        async fn put(&self, _: &StoreScope, _: DocumentBatch) -> Result<(), MemoryStoreError> {
+            Err(MemoryStoreError::Closed)
         }
 
-        async fn mask(&self, _: &StoreScope, _: &[DocumentId]) -> Result<(), StoreError> {
-            Err(StoreError::Closed)
+        async fn mask(&self, _: &StoreScope, _: &[DocumentId]) -> Result<(), MemoryStoreError> {
+            Err(MemoryStoreError::Closed)
         }
 
         async fn search(
@@ -200,22 +200,22 @@ mod tests {
             scopes: &[StoreScope],
             _: &RecallQuery,
             _: usize,
-        ) -> Result<RecallAnswer, StoreError> {
+        ) -> Result<RecallAnswer, MemoryStoreError> {
             match self {
                 Self::Hangs => std::future::pending().await,
-                Self::Fails => Err(StoreError::Closed),
+                Self::Fails => Err(MemoryStoreError::Closed),
                 Self::Damaged => {
                     Ok(RecallAnswer { damaged: scopes.to_vec(), ..RecallAnswer::default() })
                 }
             }
         }
 
-        async fn upto(&self, _: &StoreScope) -> Result<u64, StoreError> {
-            Err(StoreError::Closed)
+        async fn upto(&self, _: &StoreScope) -> Result<u64, MemoryStoreError> {
+            Err(MemoryStoreError::Closed)
         }
 
-        async fn drop(&self, _: &StoreScope) -> Result<(), StoreError> {
-            Err(StoreError::Closed)
+        async fn drop(&self, _: &StoreScope) -> Result<(), MemoryStoreError> {
+            Err(MemoryStoreError::Closed)
         }
     }
 

@@ -32,7 +32,7 @@ use super::{
     waits::AwaitedJobs,
 };
 use crate::session::{
-    clients::{client::Sessions, follow::refusal_key},
+    clients::{follow::refusal_key, sessions::Sessions},
     turn::{
         effect::{Effect, Want},
         kind::Session,

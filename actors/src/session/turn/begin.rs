@@ -9,7 +9,7 @@ use clawnode_proto::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    client::ClientOffer,
+    client_tools::ClientOffer,
     clock::TurnClock,
     feedback::TurnFeedback,
     state::{SessionState, Turn},

@@ -18,11 +18,11 @@ use serde_json::json;
 
 use super::{
     bounded_tests::{are_tools_paired, cases},
+    call_cost::whole,
     context::{Assembled, assemble, draft},
     ledger::{EntryMark, SessionLedger},
     model_tests::replayed,
     state::{SessionState, Turn},
-    terms::whole,
 };
 use crate::{
     agent::{AgentOptions, Grant},

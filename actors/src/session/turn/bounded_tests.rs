@@ -12,8 +12,8 @@ use proptest::prelude::*;
 
 use super::{
     context::{Assembled, PartOf, assemble, draft},
-    held::Spent,
     model_tests::replayed,
+    reserved_cost::Spent,
     state::{SessionState, Step, StepEnd},
     tools::ToolCall,
 };

@@ -9,7 +9,7 @@ use clawnode_proto::{
 
 use super::{
     compaction::{Compaction, CompactionAsked, CompactionEnd, HistorySummary},
-    held::{AttemptBill, HeldAttempt},
+    reserved_cost::{AttemptBill, HeldAttempt},
     state::SessionState,
 };
 

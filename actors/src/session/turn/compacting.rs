@@ -23,6 +23,7 @@ use clawnode_proto::{
 };
 
 use super::{
+    call_cost::{self, BudgetVerdict, NextCall},
     compaction::CompactionAsked,
     context::{Assembled, FullContext, ReplyRoom, assemble, in_words, shown_later},
     effect::{Effect, Outcome, Want},
@@ -31,7 +32,6 @@ use super::{
     room_beside, rough,
     routing::Routed,
     state::{SessionState, Turn},
-    terms::{self, BudgetVerdict, NextCall},
 };
 use crate::agent::{AgentOptions, Grant};
 
@@ -102,7 +102,8 @@ pub(super) fn effect(state: &SessionState, turn: &Turn) -> Option<Effect> {
 fn is_due(state: &SessionState, turn: &Turn) -> bool {
     let Some(profile) = &state.profile else { return false };
     // Hooks judge what models are sent, and these requests are not for them.
-    if profile.compact_model.is_none() || terms::asks_hooks(profile) || state.closed.is_empty() {
+    if profile.compact_model.is_none() || call_cost::asks_hooks(profile) || state.closed.is_empty()
+    {
         return false;
     }
     !is_surely_small(state, profile, turn) && lacks_room(state, profile, turn)
@@ -267,7 +268,7 @@ fn next(state: &SessionState, turn: &Turn, grant: &Grant) -> Result<NextSummary,
     };
     let next = NextCall {
         call,
-        attempt: terms::attempt(turn, call),
+        attempt: call_cost::attempt(turn, call),
         routed: Routed { first: asked.model.clone(), taken: None },
         profile: Arc::new(profile),
         request: request(state, &asked),
@@ -295,10 +296,10 @@ pub(super) fn want(state: &SessionState, effect: &Effect, granted: Option<&Grant
         let is_new = open_turn.compaction.is_none() && open_turn.judged.is_none();
         return Some(Want::Place { agent, turn, call, is_new, lane: Some(Lane::System) });
     };
-    if !terms::may_want(state, open_turn, call, grant) {
+    if !call_cost::may_want(state, open_turn, call, grant) {
         return None;
     }
-    terms::want(state, open_turn, &next(state, open_turn, grant).ok()?.next, grant)
+    call_cost::want(state, open_turn, &next(state, open_turn, grant).ok()?.next, grant)
 }
 
 /// The events before the call of a summary, and the call; or why it is not made.
@@ -313,9 +314,9 @@ pub(super) fn begin(
         Ok(next) => next,
         Err(why) => return Some((vec![not_made(turn, why)], None)),
     };
-    let held = match terms::verdict(state, turn, &next, grant) {
+    let held = match call_cost::verdict(state, turn, &next, grant) {
         BudgetVerdict::Free => None,
-        BudgetVerdict::Held(terms) => Some(terms::held(&terms, grant)),
+        BudgetVerdict::Held(terms) => Some(call_cost::held(&terms, grant)),
         BudgetVerdict::Refused(outcome) => {
             return Some((vec![not_made(turn, why_refused(outcome))], None));
         }
@@ -327,8 +328,8 @@ pub(super) fn begin(
         let why = "the budget has no room for a whole summary".to_owned();
         return Some((vec![not_made(turn, why)], None));
     }
-    let request = terms::capped(request, held.as_ref().map(|held| held.max_output));
-    let paid = held.as_ref().map(|held| terms::bill(held, grant));
+    let request = call_cost::capped(request, held.as_ref().map(|held| held.max_output));
+    let paid = held.as_ref().map(|held| call_cost::bill(held, grant));
     let begun = CompactionBegun {
         turn: turn.id,
         call,

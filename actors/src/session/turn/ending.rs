@@ -8,8 +8,8 @@ use clawnode_proto::{
 
 use super::{
     give_way::EndedAttempt,
-    held::Spent,
     plan,
+    reserved_cost::Spent,
     response::{JudgedReply, judge},
     state::{SessionState, Step, StepEnd, Turn},
     tools::{self, NextCalls},

@@ -9,13 +9,13 @@ use clawnode_proto::{
 
 use super::{
     approval::ApprovalState,
+    call_cost::{asks_hooks, begins_alike},
     dropping::LeftOut,
     heard::taken,
-    held::{AttemptBill, HeldAttempt, MeasuredPrefix, Spent},
     measure::Measured,
     memory_tools::is_of_memory,
+    reserved_cost::{AttemptBill, HeldAttempt, MeasuredPrefix, Spent},
     state::{LimitReached, SessionState, Step, StepEnd},
-    terms::{asks_hooks, begins_alike},
     tools::{BegunToolCall, ToolCall},
 };
 #[cfg(feature = "test-util")]

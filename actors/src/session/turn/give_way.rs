@@ -21,8 +21,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     context::assemble,
-    held::AttemptBill,
     measure::Measured,
+    reserved_cost::AttemptBill,
     state::{SessionState, Step, StepEnd, Turn},
     tool_frames::ToolFrames,
 };

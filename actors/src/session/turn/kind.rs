@@ -17,6 +17,7 @@ use clawnode_proto::{
 use serde_json::Value;
 
 use super::{
+    call_cost::{self, BudgetVerdict, NextCall},
     compacting,
     effect::{Effect, Outcome, Want},
     ending::{after, end},
@@ -27,7 +28,6 @@ use super::{
     prepare::{CallJob, EffectJob, SessionJob, judge_model_job},
     recall, recorded,
     state::{SEAM, SessionState, Step, StepEnd, Turn},
-    terms::{self, BudgetVerdict, NextCall},
     tool_frames::ToolFrames,
     tools::BegunToolCall,
 };
@@ -220,16 +220,16 @@ impl EntityKind for Session {
                 }
                 let begun = state.turn(turn)?.begun_with(grant);
                 let turn = &*begun;
-                if !terms::may_want(state, turn, call, grant) {
+                if !call_cost::may_want(state, turn, call, grant) {
                     return None;
                 }
-                let (routed, profile) = terms::asked(state, turn, call, grant);
+                let (routed, profile) = call_cost::asked(state, turn, call, grant);
                 let next = next_call(state, turn, call, routed, profile);
                 // Hooks judge it first.
                 if next.waits_for_hooks {
                     return None;
                 }
-                terms::want(state, turn, &next, grant)
+                call_cost::want(state, turn, &next, grant)
             }
         }
     }
@@ -244,7 +244,7 @@ impl EntityKind for Session {
         };
         let begun = state.turn(turn)?.begun_with(grant);
         let turn = &*begun;
-        let (routed, profile) = terms::asked(state, turn, call, grant);
+        let (routed, profile) = call_cost::asked(state, turn, call, grant);
         let mut events = opening(state, turn, &profile);
         if let Some(plan) = &turn.plan {
             events.push(plan::begin(turn, plan, call)?);
@@ -256,17 +256,17 @@ impl EntityKind for Session {
             let job = judge_model_job(state, turn, call, next.request, by, &grant.permit)?;
             return Some((events, Some(job)));
         }
-        let held = match terms::verdict(state, turn, &next, grant) {
+        let held = match call_cost::verdict(state, turn, &next, grant) {
             BudgetVerdict::Free => None,
-            BudgetVerdict::Held(terms) => Some(terms::held(&terms, grant)),
+            BudgetVerdict::Held(terms) => Some(call_cost::held(&terms, grant)),
             BudgetVerdict::Refused(outcome) => {
                 events.extend(end(turn, outcome));
                 return Some((events, None));
             }
         };
         let NextCall { attempt, routed, profile, request, .. } = next;
-        let request = terms::capped(request, held.as_ref().map(|held| held.max_output));
-        let paid = held.as_ref().map(|held| terms::bill(held, grant));
+        let request = call_cost::capped(request, held.as_ref().map(|held| held.max_output));
+        let paid = held.as_ref().map(|held| call_cost::bill(held, grant));
         events.extend(held.map(SessionEvent::from));
         events.push(SessionEvent::from(ModelBegun {
             turn: turn.id,

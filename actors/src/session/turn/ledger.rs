@@ -59,10 +59,10 @@ pub(super) struct AppendArguments {
     pub(super) text: String,
 }
 
-/// Arguments of `ledger_read`.
+/// What a model may ask of `ledger_read`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ReadArguments {
+struct LedgerReadArguments {
     #[serde(rename = "type")]
     entry: Option<EntryType>,
     last_n: Option<usize>,
@@ -159,7 +159,7 @@ impl SessionLedger {
     }
 
     /// What `ledger_read` answers.
-    fn read(&self, wanted: &ReadArguments) -> String {
+    fn read(&self, wanted: &LedgerReadArguments) -> String {
         let fits = |row: &&LedgerRow| wanted.entry.is_none_or(|entry| row.entry == entry);
         let most = wanted.last_n.unwrap_or(READ_ENTRIES);
         let (mut lines, mut bytes) = (Vec::new(), 0_usize);

@@ -1,14 +1,14 @@
 //! What a turn is and what follows from it. Pure: no runtime, no store, no clock.
 //!
 //! `fold` takes the journal's events into `state`; `kind` decides what comes next, in `effect`s. `tools`,
-//! `approval`, `client`, `hooks`, `clock`, `plan`, `give_way` and `ending` are parts of that decision. `context` makes what the
+//! `approval`, `client_tools`, `hooks`, `clock`, `plan`, `give_way` and `ending` are parts of that decision. `context` makes what the
 //! model sees of turns as `told` tells them, `tool_frames` what clients see of tools, `prepare` what an effect needs, and `settle` what
 //! becomes of a tool call's job. `estimate` says how large a request seems, `measure` how large it is by what providers report, `dropping`, `bounded` and `attachments` how much of
-//! the conversation it shows, `response` whether a reply fits its schema, `routing` which model is asked, `terms` and `held`
+//! the conversation it shows, `response` whether a reply fits its schema, `routing` which model is asked, `call_cost` and `reserved_cost`
 //! what a call may cost, and has cost, `next_call` makes the next one, and `next_needs` says what that would need. `begin` says how turns begin,
 //! `kept` which ones a state keeps, `skills` which skills they have, and `recall` what they are reminded of. `memory_tools` has what calls ask of memories, `learning` what memories learn
 //! from a turn, and `heard` where that was said. `feedback` has what people think of turns, and `rating` takes it. `ledger` has what an agent wrote down of its work, and
-//! `blocks` what a model is shown of that. `recorded` tells who looks at a journal from outside what it says, and `explain`
+//! `blocks` what a model is shown of that. `recorded` tells who looks at a journal from outside what it says, and `explain_context`
 //! what a model was shown, and why. `compacting` has summaries made of older turns, `compacted` takes
 //! them into the state, and `compaction` is what that keeps of them. `room_beside` says what a summary leaves of limits for
 //! its own turn, and `rough` how large a request is at most, without making it.
@@ -22,7 +22,10 @@ mod blocks_tests;
 mod bounded;
 #[cfg(test)]
 mod bounded_tests;
-pub mod client;
+mod call_cost;
+#[cfg(test)]
+mod call_cost_tests;
+pub mod client_tools;
 pub mod clock;
 mod compacted;
 mod compacting;
@@ -35,14 +38,13 @@ pub mod dropping;
 pub mod effect;
 pub(in crate::session) mod ending;
 mod estimate;
-pub mod explain;
+pub mod explain_context;
 pub mod feedback;
 #[cfg(test)]
 mod feedback_tests;
 pub(in crate::session) mod fold;
 pub mod give_way;
 pub mod heard;
-pub mod held;
 pub mod hooks;
 pub mod kept;
 pub mod kind;
@@ -63,6 +65,7 @@ pub mod recall;
 #[cfg(test)]
 mod recall_tests;
 mod recorded;
+pub mod reserved_cost;
 pub(in crate::session) mod response;
 #[cfg(test)]
 mod response_tests;
@@ -74,9 +77,6 @@ mod skills;
 #[cfg(test)]
 mod standing_tests;
 pub mod state;
-mod terms;
-#[cfg(test)]
-mod terms_tests;
 mod told;
 pub mod tool_frames;
 pub mod tools;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use clawnode_proto::{CallId, session::Profile};
 
 use super::{
+    call_cost::{self, NextCall},
     context::assemble,
     hooks,
     routing::Routed,
     state::{SessionState, Turn},
-    terms::{self, NextCall},
 };
 
 /// The next attempt at a call, as it would be made now.
@@ -22,14 +22,14 @@ pub(super) fn next_call(
 ) -> NextCall {
     let mut request = assemble(state, &profile, turn);
     let mut waits_for_hooks = false;
-    if terms::asks_hooks(&profile) {
+    if call_cost::asks_hooks(&profile) {
         let is_new = state.profile.as_ref() != Some(&*profile);
         match turn.judgement(call, request.digest()).filter(|_| !is_new) {
             Some(judged) => request = hooks::patched(request, &judged.patches),
             None => waits_for_hooks = true,
         }
     }
-    let attempt = terms::attempt(turn, call);
+    let attempt = call_cost::attempt(turn, call);
     let leaves = Vec::new();
     NextCall { call, attempt, routed, profile, request, waits_for_hooks, leaves }
 }

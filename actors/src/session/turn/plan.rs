@@ -21,7 +21,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    held::Spent,
+    reserved_cost::Spent,
     state::{SessionState, Step, StepEnd, Turn},
     tools::ToolCall,
 };

@@ -26,7 +26,7 @@ use super::{
     bounded_tests::{are_tools_paired, cases},
     context::{Assembled, PartOf, assemble, draft},
     estimate::tokens,
-    explain::ContextReader,
+    explain_context::ContextReader,
     recall::{RecallAsk, RecallFinds, RecallScopes, told},
     state::SessionState,
 };

@@ -14,13 +14,13 @@ use serde_json::Value;
 
 use super::{
     attachments::AttachmentRule,
+    call_cost::capped,
     compacting,
     context::{Draft, draft},
     dropping::Recorded,
     hooks::judged,
     routing::is_by_routes,
     state::{SessionState, Turn},
-    terms::capped,
 };
 
 pub(super) fn view(input: &Input) -> Value {

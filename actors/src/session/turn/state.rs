@@ -21,18 +21,18 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     begin::KeptChoices,
-    client::{ClientOffer, PartMetadata},
+    client_tools::{ClientOffer, PartMetadata},
     clock::TurnClock,
     compaction::{Compaction, HistorySummary},
     dropping::LeftOut,
     feedback::{OpenFeedback, TurnFeedback},
     give_way::{GaveWay, RealWindow},
     heard::HeardMessage,
-    held::{HeldAttempt, MeasuredPrefix, Spent},
     hooks::ModelJudged,
     kept::EarlierTurns,
     ledger::SessionLedger,
     measure::Measured,
+    reserved_cost::{HeldAttempt, MeasuredPrefix, Spent},
     tools::ToolCall,
 };
 

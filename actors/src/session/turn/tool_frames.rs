@@ -8,7 +8,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    client::client_calls,
+    client_tools::client_calls,
     state::{Step, Turn},
     tools::ToolCall,
 };

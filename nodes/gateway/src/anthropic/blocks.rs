@@ -23,7 +23,7 @@ use super::super::{
 const BETWEEN: &str = "\n\n";
 
 /// One block: its place in the request, and its fields without those that are `null`.
-struct RequestBlock<'a> {
+struct AnthropicRequestBlock<'a> {
     path: String,
     kind: &'a str,
     fields: Map<String, Value>,
@@ -157,11 +157,14 @@ fn said_by_assistant(path: &str, content: &Value) -> Result<Said, AnthropicError
 }
 
 /// The blocks of a content; a text is one of them.
-fn blocks<'a>(path: &str, content: &'a Value) -> Result<Vec<RequestBlock<'a>>, AnthropicError> {
+fn blocks<'a>(
+    path: &str,
+    content: &'a Value,
+) -> Result<Vec<AnthropicRequestBlock<'a>>, AnthropicError> {
     let list = match content {
         Value::String(text) => {
             let fields = Map::from_iter([("text".to_owned(), text.as_str().into())]);
-            return Ok(vec![RequestBlock { path: path.to_owned(), kind: "text", fields }]);
+            return Ok(vec![AnthropicRequestBlock { path: path.to_owned(), kind: "text", fields }]);
         }
         Value::Array(list) => list,
         _ => return Err(AnthropicError::invalid(path, "it is neither text nor a list of blocks")),
@@ -176,7 +179,7 @@ fn blocks<'a>(path: &str, content: &'a Value) -> Result<Vec<RequestBlock<'a>>, A
         if let Some(control) = fields.remove("cache_control") {
             check_cache_control(&path, &control)?;
         }
-        Ok(RequestBlock { path, kind, fields })
+        Ok(AnthropicRequestBlock { path, kind, fields })
     };
     list.iter().enumerate().map(read).collect()
 }
@@ -218,9 +221,9 @@ fn check_known(
     })
 }
 
-// === impl RequestBlock ===
+// === impl AnthropicRequestBlock ===
 
-impl RequestBlock<'_> {
+impl AnthropicRequestBlock<'_> {
     fn not_offered(&self) -> AnthropicError {
         let what = format!("blocks of type `{}` are not offered here", short(self.kind));
         AnthropicError::unsupported(&self.path, &what)

@@ -17,7 +17,7 @@ use super::{
 };
 
 #[derive(Serialize)]
-struct TokenCount {
+struct CountedTokens {
     input_tokens: u64,
 }
 
@@ -30,7 +30,7 @@ pub(in super::super) async fn count_tokens(
         let body = rest::body_within(&gateway, request.into_body(), COMPLETION_BYTES).await?;
         let (agent, (message, attachments)) = to_count(&body)?;
         match gateway.backend.count_tokens(&agent, message, attachments).await {
-            Ok(input_tokens) => Ok(rest::json(json(&TokenCount { input_tokens }))),
+            Ok(input_tokens) => Ok(rest::json(json(&CountedTokens { input_tokens }))),
             Err(error) => Err(refused(&gateway, error, agent.as_str())),
         }
     };

@@ -22,7 +22,7 @@ use super::{
             stream,
         },
         rest,
-        turn::lost,
+        turn_stream::lost,
     },
     reply::{MessageLabel, MessageWords},
     request::MessagesAsk,

@@ -49,12 +49,12 @@ enum BlockKind {
 }
 
 #[derive(Serialize)]
-struct AnthropicMessage<'a> {
+struct AnthropicReply<'a> {
     id: String,
     r#type: &'static str,
     role: &'static str,
     model: &'a str,
-    content: Vec<ReplyBlock<'a>>,
+    content: Vec<AnthropicReplyBlock<'a>>,
     stop_reason: Option<&'static str>,
     stop_sequence: Option<&'a str>,
     usage: MessageUsage,
@@ -62,7 +62,7 @@ struct AnthropicMessage<'a> {
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum ReplyBlock<'a> {
+enum AnthropicReplyBlock<'a> {
     Thinking { thinking: &'a str, signature: String },
     Text { text: &'a str },
     ToolUse { id: String, name: &'a str, input: Value },
@@ -96,10 +96,10 @@ impl MessageLabel {
         let mut content = Vec::new();
         if !reply.thought().is_empty() {
             let signature = self.signature();
-            content.push(ReplyBlock::Thinking { thinking: reply.thought(), signature });
+            content.push(AnthropicReplyBlock::Thinking { thinking: reply.thought(), signature });
         }
         if !reply.text().is_empty() {
-            content.push(ReplyBlock::Text { text: reply.text() });
+            content.push(AnthropicReplyBlock::Text { text: reply.text() });
         }
         let (reason, calls) = match end {
             Ok(reason) => (reason, &[][..]),
@@ -107,7 +107,7 @@ impl MessageLabel {
         };
         content.extend(calls.iter().map(|call| self.called(call)));
         let (stop_reason, stop_sequence) = self.stop(reason, reply);
-        text_of(&AnthropicMessage {
+        text_of(&AnthropicReply {
             content,
             stop_reason: Some(stop_reason),
             stop_sequence,
@@ -115,8 +115,8 @@ impl MessageLabel {
         })
     }
 
-    fn message(&self, usage: MessageUsage) -> AnthropicMessage<'_> {
-        AnthropicMessage {
+    fn message(&self, usage: MessageUsage) -> AnthropicReply<'_> {
+        AnthropicReply {
             id: format!("msg_{}", self.turn),
             r#type: "message",
             role: "assistant",
@@ -128,11 +128,15 @@ impl MessageLabel {
         }
     }
 
-    fn called<'a>(&self, call: &'a ClientCall) -> ReplyBlock<'a> {
+    fn called<'a>(&self, call: &'a ClientCall) -> AnthropicReplyBlock<'a> {
         // The arguments were judged by the tool's schema.
         let input = serde_json::from_str(&call.arguments);
         let input = input.unwrap_or_else(|_no_json| Value::Object(Map::new()));
-        ReplyBlock::ToolUse { id: handed_id(call.id, self.session), name: &call.name, input }
+        AnthropicReplyBlock::ToolUse {
+            id: handed_id(call.id, self.session),
+            name: &call.name,
+            input,
+        }
     }
 
     fn signature(&self) -> String {

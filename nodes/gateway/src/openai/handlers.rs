@@ -22,7 +22,7 @@ use super::{
         guard::RequestTrace,
         lane, rest,
         rpc::fresh_key,
-        turn::{count, lost},
+        turn_stream::{count, lost},
     },
     approval::{self, Heard, PersonWait},
     format::SCHEMA,
@@ -48,13 +48,13 @@ pub(in super::super) struct Received {
 }
 
 #[derive(Serialize)]
-struct ModelList<'a> {
+struct ModelsReply<'a> {
     object: &'static str,
-    data: Vec<Model<'a>>,
+    data: Vec<ModelObject<'a>>,
 }
 
 #[derive(Serialize)]
-struct Model<'a> {
+struct ModelObject<'a> {
     id: &'a str,
     object: &'static str,
     created: u64,
@@ -67,7 +67,7 @@ pub(in super::super) async fn models(State(gateway): State<Arc<Gateway>>) -> Res
         Ok(list) => {
             let data =
                 list.agents.iter().map(|view| named(&gateway, view.agent.as_str())).collect();
-            rest::json(json(&ModelList { object: "list", data }))
+            rest::json(json(&ModelsReply { object: "list", data }))
         }
         Err(error) => OpenAiError::from(error).respond(),
     }
@@ -276,9 +276,9 @@ pub(in super::super) fn of_model(gateway: &Gateway, error: ErrorBody, model: &st
     }
 }
 
-fn named<'a>(gateway: &Gateway, id: &'a str) -> Model<'a> {
+fn named<'a>(gateway: &Gateway, id: &'a str) -> ModelObject<'a> {
     let created = gateway.started.0 / 1_000;
-    Model { id, object: "model", created, owned_by: "clawnode" }
+    ModelObject { id, object: "model", created, owned_by: "clawnode" }
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, OpenAiError> {

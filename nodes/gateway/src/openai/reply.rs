@@ -13,7 +13,7 @@ use clawnode_proto::{
 use serde::{Serialize, de::IgnoredAny};
 
 use super::{
-    super::{error::json, turn::lost},
+    super::{error::json, turn_stream::lost},
     id::ResponseId,
     tools::HandedCall,
 };
@@ -180,12 +180,12 @@ struct Tokens {
     #[serde(rename = "prompt_tokens_details")]
     details: TokenDetails,
     #[serde(rename = "completion_tokens_details", skip_serializing_if = "Option::is_none")]
-    completion_details: Option<CompletionDetails>,
+    completion_details: Option<CompletionTokensDetails>,
 }
 
 /// Left out if no provider counted them.
 #[derive(Clone, Copy, Serialize)]
-struct CompletionDetails {
+struct CompletionTokensDetails {
     reasoning_tokens: u64,
 }
 
@@ -484,7 +484,7 @@ impl From<&Usage> for Tokens {
             details: TokenDetails { cached_tokens: usage.cache_read_tokens },
             completion_details: Some(usage.reasoning_tokens)
                 .filter(|tokens| *tokens > 0)
-                .map(|reasoning_tokens| CompletionDetails { reasoning_tokens }),
+                .map(|reasoning_tokens| CompletionTokensDetails { reasoning_tokens }),
         }
     }
 }

@@ -20,7 +20,6 @@ mod harness;
 #[cfg(test)]
 mod http;
 #[cfg(test)]
-mod messages;
 #[cfg(test)]
 mod methods;
 #[cfg(test)]
@@ -31,6 +30,7 @@ mod openai;
 mod openai_responses;
 #[cfg(test)]
 mod routes;
+mod session_messages;
 #[cfg(test)]
 mod streams;
 #[cfg(test)]

@@ -12,7 +12,7 @@ use clawnode_proto::{
     session::KeptChoice,
 };
 
-use super::Chat;
+use super::start::Chat;
 use crate::{
     config::nearest,
     failure::{Exit, Failure},

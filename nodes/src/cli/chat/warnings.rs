@@ -14,7 +14,11 @@ use clawnode_proto::{
 };
 use tokio::time::{Instant, sleep_until};
 
-use super::{Chat, Did, TerminalEvent, look::TextRole};
+use super::{
+    look::TextRole,
+    start::{Chat, Did},
+    tty::TerminalEvent,
+};
 use crate::{
     cli::output::{cut, exact},
     client::NodeClient,

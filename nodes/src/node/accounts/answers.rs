@@ -26,7 +26,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use tracing::warn;
 
 use super::{
-    closing, forecast, notes,
+    closing, explain_budget, notes,
     peers::{PeerState, Peers},
     scan::AccountScan,
     sessions_read::{self, ReadHolds},
@@ -113,7 +113,7 @@ impl BudgetAnswers {
             next.needs.needs.iter().map(|need| need.account.clone()).collect();
         keys.dedup();
         let accounts = self.views(keys.into_iter().map(|key| (key, false)).collect()).await?;
-        let limits = forecast::limits(accounts, &next.needs);
+        let limits = explain_budget::limits(accounts, &next.needs);
         Ok(BudgetExplainView {
             session: next.session.to_string(),
             agent: next.agent,

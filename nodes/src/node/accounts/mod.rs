@@ -1,11 +1,11 @@
 //! Accounts for people: what `budget.…` answers, and what `status`, `doctor` and metrics say of them.
 //!
 //! All of it is read from the journals of accounts, and every change is an input for one. `view`,
-//! `wanted`, `forecast`, `closing` and `notes` decide without I/O.
+//! `wanted`, `explain_budget`, `closing` and `notes` decide without I/O.
 
 mod answers;
 mod closing;
-mod forecast;
+mod explain_budget;
 mod notes;
 mod peers;
 mod scan;

@@ -25,10 +25,10 @@ const WARNED_MOST: usize = 8;
 const SERIES_MOST: usize = 128;
 
 /// A family of metrics: its name, what it is, and its value of a limit.
-type Family = (&'static str, &'static str, fn(&LimitView) -> u64);
+type LimitMetric = (&'static str, &'static str, fn(&LimitView) -> u64);
 
 /// What metrics have of each limit.
-const FAMILIES: [Family; 3] = [
+const FAMILIES: [LimitMetric; 3] = [
     ("clawnode_budget_spent", "What is spent of a limit in its window.", |limit| limit.spent),
     ("clawnode_budget_held", "What processes may still spend of a limit.", |limit| limit.held),
     ("clawnode_budget_limit", "The limit.", |limit| limit.limit),

@@ -10,7 +10,7 @@ use std::{
 use clawnode_actors::session::RecallStore;
 use clawnode_cluster::{Clock, Storage};
 use clawnode_memory::{
-    serve::{ServedStore, follow},
+    serve::{ServedStore, fill_from_journals},
     store::{LocalStore, take_over::take_over},
 };
 use clawnode_proto::ErrorChain;
@@ -87,6 +87,6 @@ pub fn recall_store(base: &NodeBase) -> Option<RecallStore> {
 /// Keeps the store of a node filled.
 pub async fn begin(base: &NodeBase) -> Result<(), ractor::SpawnErr> {
     let served = base.memory.clone();
-    let fill = move || follow::run(served.clone());
+    let fill = move || fill_from_journals::run(served.clone());
     base.supervisor.adopt_task("node.memory", fill).await
 }

@@ -11,7 +11,7 @@ use bollard::models::{
 use crate::sandbox::planted::SandboxBug;
 use crate::sandbox::{
     limits::SandboxLimits,
-    spec::{ARTIFACTS, ARTIFACTS_VARIABLE, AgentFiles, Command, Network, SandboxPolicy},
+    spec::{ARTIFACTS, ARTIFACTS_VARIABLE, AgentFiles, Network, SandboxCommand, SandboxPolicy},
 };
 
 /// Where the agent's files are.
@@ -120,7 +120,7 @@ pub(super) fn collect() -> ExecConfig {
 }
 
 /// One command in a container; all else is the container's.
-pub(super) fn exec(command: &Command) -> ExecConfig {
+pub(super) fn exec(command: &SandboxCommand) -> ExecConfig {
     let environment = command.environment().into_iter().chain([(ARTIFACTS_VARIABLE, ARTIFACTS)]);
     ExecConfig {
         attach_stdin: Some(!command.stdin.is_empty()),

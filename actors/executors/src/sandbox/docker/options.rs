@@ -10,7 +10,7 @@ use clawnode_proto::units::duration;
 use serde::{Deserialize, Serialize};
 
 use crate::sandbox::{
-    limits::{Cpus, Memory, SandboxLimits},
+    limits::{Cpus, MemorySize, SandboxLimits},
     spec::{Image, Network},
 };
 
@@ -29,11 +29,11 @@ pub struct DockerOptions {
     /// Processors of one container (1).
     pub cpus: Cpus,
     /// Memory and swap of one container together (`512MiB`).
-    pub memory: Memory,
+    pub memory: MemorySize,
     /// Processes and threads of one container at once (128).
     pub pids: NonZeroU32,
     /// What `/tmp` of one container can hold (`64MiB`); it counts as its memory.
-    pub tmp: Memory,
+    pub tmp: MemorySize,
     /// The network of containers: `none`, or `bridge`, which reaches the Internet and the host's
     /// addresses, past `[egress]`.
     pub network: Network,
@@ -61,9 +61,9 @@ impl Default for DockerOptions {
             image: Image::debian(),
             python_image: Image::python(),
             cpus: Cpus::whole(1),
-            memory: Memory::mib(512),
+            memory: MemorySize::mib(512),
             pids: NonZeroU32::MIN.saturating_add(127),
-            tmp: Memory::mib(64),
+            tmp: MemorySize::mib(64),
             network: Network::None,
             timeout: Duration::from_secs(30),
             warm: 2,

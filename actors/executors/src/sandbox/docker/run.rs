@@ -28,7 +28,7 @@ use crate::sandbox::{
     SandboxError,
     dialogue::{OutputListener, Wires},
     output::{Capture, CommandEnd, OutputStream as Of, Ran},
-    spec::{Command, Image, SandboxPolicy},
+    spec::{Image, SandboxCommand, SandboxPolicy},
 };
 
 /// How long the output of an ended container may still come.
@@ -50,7 +50,7 @@ impl Docker {
     pub(in crate::sandbox) async fn run(
         &self,
         policy: &SandboxPolicy,
-        command: &Command,
+        command: &SandboxCommand,
         wires: Option<Wires>,
         cancelled: &CancellationToken,
     ) -> Result<Ran, SandboxError> {
@@ -76,7 +76,7 @@ impl Inner {
     async fn have(
         self: &Arc<Self>,
         policy: &SandboxPolicy,
-        command: &Command,
+        command: &SandboxCommand,
     ) -> Result<(Lease, String), SandboxError> {
         let job = command.idempotency_key.as_str();
         for _ in 0..STALE {
@@ -192,7 +192,7 @@ impl Inner {
         lease: Lease,
         exec: &str,
         policy: &SandboxPolicy,
-        command: &Command,
+        command: &SandboxCommand,
         wires: Option<Wires>,
         cancelled: &CancellationToken,
     ) -> Result<Ran, SandboxError> {

@@ -14,7 +14,7 @@ use super::{
 use crate::sandbox::planted::SandboxBug;
 use crate::sandbox::{
     limits::SandboxLimits,
-    spec::{ARTIFACTS, ARTIFACTS_VARIABLE, AgentFiles, Command, SandboxPolicy, WALLS},
+    spec::{ARTIFACTS, ARTIFACTS_VARIABLE, AgentFiles, SandboxCommand, SandboxPolicy, WALLS},
 };
 
 /// Where programs are looked for.
@@ -56,7 +56,7 @@ pub(super) fn limits(limits: &SandboxLimits, max_file: u64) -> Vec<OsString> {
 /// What runs within bubblewrap.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inside<'a> {
-    pub(super) command: &'a Command,
+    pub(super) command: &'a SandboxCommand,
     /// Where its files leave.
     pub(super) outlet: Option<&'a Outlet>,
     /// The other walls, and who puts them up.
@@ -190,7 +190,7 @@ mod tests {
             workspace,
             user: User::nobody(),
         };
-        let command = Command {
+        let command = SandboxCommand {
             argv: Items::new(items.iter().map(|&item| item.to_owned()).collect()).unwrap(),
             stdin: Vec::new(),
             idempotency_key: "job_1".to_owned(),

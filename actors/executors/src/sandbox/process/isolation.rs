@@ -15,7 +15,7 @@ use super::{
 use crate::sandbox::{
     SandboxError,
     output::CommandEnd,
-    spec::{Argv, Command, Network, SandboxPolicy, User},
+    spec::{Argv, Network, SandboxCommand, SandboxPolicy, User},
 };
 
 /// How long the probe may take.
@@ -53,7 +53,7 @@ impl Processes {
     /// Runs a command that does nothing; the inner error is what it said instead.
     async fn probe(&self, around: Around<'_>) -> Result<Result<(), String>, SandboxError> {
         let nothing = Argv::new(vec!["true".to_owned()]).map_err(|error| no(error.to_string()))?;
-        let command = Command {
+        let command = SandboxCommand {
             argv: nothing,
             stdin: Vec::new(),
             idempotency_key: "probe".to_owned(),

@@ -5,7 +5,7 @@ use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 use clawnode_proto::units::duration;
 use serde::{Deserialize, Serialize};
 
-use crate::sandbox::limits::{Cpus, Memory, SandboxLimits};
+use crate::sandbox::limits::{Cpus, MemorySize, SandboxLimits};
 
 /// `[sandbox.process]`: commands as processes of this host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,13 +30,13 @@ pub struct ProcessOptions {
     pub cpus: Cpus,
     /// Memory (`512MiB`): of one command with all that it keeps in memory, where there is a control
     /// group; else of one process, without what it shares.
-    pub memory: Memory,
+    pub memory: MemorySize,
     /// Processes and threads (256): of one command, where there is a control group. And of all commands
     /// together where the node is root, else of all that its user runs.
     pub pids: NonZeroU32,
     /// What each of `/tmp`, `/dev/shm` and `/artifacts` of one command can hold (`64MiB`), and the most
     /// bytes of a file.
-    pub tmp: Memory,
+    pub tmp: MemorySize,
     /// How long a command may take unless its call says otherwise (60 s).
     #[serde(with = "duration")]
     pub timeout: Duration,
@@ -83,9 +83,9 @@ impl Default for ProcessOptions {
             paths: paths.map(PathBuf::from).into(),
             cgroup: None,
             cpus: Cpus::whole(1),
-            memory: Memory::mib(512),
+            memory: MemorySize::mib(512),
             pids: NonZeroU32::MIN.saturating_add(255),
-            tmp: Memory::mib(64),
+            tmp: MemorySize::mib(64),
             timeout: Duration::from_mins(1),
         }
     }

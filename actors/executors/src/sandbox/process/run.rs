@@ -35,7 +35,7 @@ use crate::sandbox::{
     SandboxError,
     dialogue::{OutputListener, Wires},
     output::{CommandEnd, Ran},
-    spec::{Command, RUN, SandboxPolicy},
+    spec::{RUN, SandboxCommand, SandboxPolicy},
 };
 
 /// How long a command that was asked to end (SIGTERM) may take before it is ended (SIGKILL).
@@ -157,7 +157,7 @@ impl Processes {
     pub(in crate::sandbox) async fn run(
         &self,
         policy: &SandboxPolicy,
-        command: &Command,
+        command: &SandboxCommand,
         wires: Option<Wires>,
         cancelled: &CancellationToken,
     ) -> Result<Ran, SandboxError> {
@@ -172,7 +172,7 @@ impl Processes {
         &self,
         around: Around<'_>,
         policy: &SandboxPolicy,
-        command: &Command,
+        command: &SandboxCommand,
         wires: Option<Wires>,
         cancelled: &CancellationToken,
     ) -> Result<Ran, SandboxError> {
@@ -230,7 +230,7 @@ impl Processes {
     }
 
     /// Where the command's files leave its sandbox, if they are wanted and they can.
-    fn outlet(&self, policy: &SandboxPolicy, command: &Command) -> Option<Outlet> {
+    fn outlet(&self, policy: &SandboxPolicy, command: &SandboxCommand) -> Option<Outlet> {
         let is_isolated = self.options.isolation == Isolation::Bubblewrap;
         if !is_isolated || !command.sink.is_read() || !outlet::is_possible(&self.options.paths) {
             return None;
@@ -244,7 +244,7 @@ impl Processes {
         &self,
         around: Around<'_>,
         policy: &SandboxPolicy,
-        command: &Command,
+        command: &SandboxCommand,
         outlet: Option<&Outlet>,
     ) -> Result<RunningCommand, SandboxError> {
         let is_isolated = self.options.isolation == Isolation::Bubblewrap;

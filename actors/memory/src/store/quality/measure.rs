@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::store::{
-    contract::StoreError,
+    contract::MemoryStoreError,
     document::{Document, DocumentBatch, DocumentId, FoundDocument, RecallQuery, StoreScope},
     local::LocalStore,
 };
@@ -96,7 +96,7 @@ pub struct SetFigures {
 
 impl QuestionSet {
     /// Puts the conversations into a store, and masks what is superseded.
-    pub fn put(&self, store: &LocalStore) -> Result<(), StoreError> {
+    pub fn put(&self, store: &LocalStore) -> Result<(), MemoryStoreError> {
         for SetConversation { scope, documents, superseded } in &self.conversations {
             let upto = documents.iter().map(|document| document.id.event).max().unwrap_or_default();
             store
@@ -111,7 +111,7 @@ impl QuestionSet {
         &self,
         store: &LocalStore,
         question: &SetQuestion,
-    ) -> Result<Vec<FoundDocument>, StoreError> {
+    ) -> Result<Vec<FoundDocument>, MemoryStoreError> {
         let Some(conversation) = self.conversations.get(question.conversation) else {
             return Ok(Vec::new());
         };
@@ -121,7 +121,7 @@ impl QuestionSet {
     }
 
     /// Asks all questions.
-    pub fn measure(&self, store: &LocalStore) -> Result<SetFigures, StoreError> {
+    pub fn measure(&self, store: &LocalStore) -> Result<SetFigures, MemoryStoreError> {
         let mut figures = SetFigures::default();
         let (mut with, mut without) = (Vec::new(), Vec::new());
         for question in &self.questions {

@@ -7,7 +7,7 @@ use clawnode_proto::{EntityId, SessionKey, Timestamp, id::Kind, memory::MemoryTr
 use super::measure::{QuestionSet, QuestionSort, SetConversation, SetQuestion};
 use crate::store::{
     document::{DocumentId, StoreScope},
-    passage::{SaidMessage, passages},
+    passage::{ConversationMessage, passages},
 };
 
 /// What all numbers come from.
@@ -359,9 +359,9 @@ impl Writing {
             .map(|(place, (person, text))| (event(place), *person, text.as_str()))
             .collect();
         said.sort_unstable();
-        let messages: Vec<SaidMessage<'_>> = said
+        let messages: Vec<ConversationMessage<'_>> = said
             .iter()
-            .map(|(event, person, text)| SaidMessage {
+            .map(|(event, person, text)| ConversationMessage {
                 event: *event,
                 speaker: Some(person),
                 trust: MemoryTrust::Person,

@@ -12,10 +12,10 @@ use clawnode_proto::{
 use serde::{Deserialize, Serialize};
 
 use super::super::{
+    call_cost::capped,
     context::{Assembled, assemble},
     effect::{Effect, Outcome},
     state::{SessionState, Step, Turn},
-    terms::capped,
     tools::ToolCall,
 };
 

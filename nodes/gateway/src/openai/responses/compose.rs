@@ -17,7 +17,7 @@ use clawnode_proto::{
 use serde_json::{Value, json};
 
 use super::{
-    number::{Check, Number},
+    event_number::{EventCheck, EventNumber},
     shape::{OWN_SERVER, ResponseLabel, Status},
 };
 
@@ -32,21 +32,21 @@ pub(super) type Events = Vec<(&'static str, Value)>;
 pub(super) struct Composer {
     items: Vec<Value>,
     /// The last item, until it is closed.
-    open: Option<OpenItem>,
+    open: Option<ItemInProgress>,
     /// Tools of the agent that were asked for.
     started: BTreeMap<CallId, ToolStarted>,
     usage: Usage,
     /// Events that there were.
     count: u64,
-    check: Check,
+    check: EventCheck,
     /// The last event that its client has.
-    told: Option<Number>,
+    told: Option<EventNumber>,
     /// What its client has is not what there is.
     is_other: bool,
 }
 
 #[derive(Clone, Debug)]
-struct OpenItem {
+struct ItemInProgress {
     kind: OpenKind,
     id: String,
     text: String,
@@ -74,12 +74,12 @@ struct ItemEvents {
 
 impl Composer {
     /// One whose client has all events up to this one.
-    pub(super) fn after(told: Option<Number>) -> Self {
+    pub(super) fn after(told: Option<EventNumber>) -> Self {
         Self { told, ..Self::default() }
     }
 
     /// The last event that its client has.
-    pub(super) const fn told(&self) -> Option<Number> {
+    pub(super) const fn told(&self) -> Option<EventNumber> {
         self.told
     }
 
@@ -240,7 +240,7 @@ impl Composer {
 
     /// An event after all others, which has no place among them.
     pub(super) fn error(&self, code: &str, message: &str) -> (&'static str, Value) {
-        let last = self.told.map_or(0, Number::to_u64);
+        let last = self.told.map_or(0, EventNumber::to_u64);
         let error = json!({
             "type": "error",
             "code": code,
@@ -264,7 +264,7 @@ impl Composer {
             self.close("completed", out);
         }
         if self.open.is_none() {
-            self.open = Some(OpenItem::new(kind, label, self.items.len()));
+            self.open = Some(ItemInProgress::new(kind, label, self.items.len()));
             self.opened(out);
         }
         if let Some(open) = &mut self.open {
@@ -357,7 +357,7 @@ impl Composer {
 
     /// Tells an event, unless its client has it.
     fn tell(&mut self, kind: &'static str, event: Value, out: &mut Events) {
-        let number = Number::new(self.count, &self.check);
+        let number = EventNumber::new(self.count, &self.check);
         self.count += 1;
         if let Some(told) = self.told {
             if number.place() == told.place() {
@@ -376,9 +376,9 @@ impl Composer {
     }
 }
 
-// === impl OpenItem ===
+// === impl ItemInProgress ===
 
-impl OpenItem {
+impl ItemInProgress {
     fn new(kind: OpenKind, label: &ResponseLabel, index: usize) -> Self {
         let prefix = match kind {
             OpenKind::Message => "msg",

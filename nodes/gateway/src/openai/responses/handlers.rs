@@ -37,7 +37,7 @@ use super::{
         stream::Early,
     },
     compose::Events,
-    number::Number,
+    event_number::EventNumber,
     reader::{ResponseReader, ResponseReply, ResponseStep, broken, follow},
     references,
     request::{Create, echo},
@@ -159,7 +159,7 @@ fn one_of_several(id: &ResponseId, record: &TurnRecord) -> OpenAiError {
 /// What is asked of a response that there is.
 struct Asked {
     is_stream: bool,
-    starting_after: Option<Number>,
+    starting_after: Option<EventNumber>,
 }
 
 impl Asked {
@@ -177,7 +177,7 @@ impl Asked {
         }
         let starting_after = match asked.remove("starting_after") {
             None => None,
-            Some(number) => Some(number.as_u64().map(Number::of).ok_or_else(|| {
+            Some(number) => Some(number.as_u64().map(EventNumber::of).ok_or_else(|| {
                 let what = "`starting_after` is not the `sequence_number` of an event";
                 OpenAiError::invalid("starting_after", what)
             })?),
@@ -411,7 +411,7 @@ async fn streamed(
     gateway: Arc<Gateway>,
     id: ResponseId,
     record: &TurnRecord,
-    after: Option<Number>,
+    after: Option<EventNumber>,
 ) -> Result<Response, OpenAiError> {
     let Following { accepted, events } = follow(&gateway, &id).await?;
     let session = record.session.as_ref().map_or(accepted.session, ToString::to_string);

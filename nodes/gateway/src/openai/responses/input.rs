@@ -10,14 +10,14 @@ use super::super::{
 
 /// The messages, and where in the request each came from.
 #[derive(Debug, Default)]
-pub(super) struct Conversation {
+pub(super) struct RequestConversation {
     pub(super) messages: Vec<Value>,
     pub(super) places: Vec<String>,
 }
 
-// === impl Conversation ===
+// === impl RequestConversation ===
 
-impl Conversation {
+impl RequestConversation {
     /// Reads `instructions` and `input`.
     pub(super) fn read(
         instructions: Option<Value>,

@@ -6,9 +6,9 @@
 //! whether what was said up to it is still the same.
 
 mod compose;
+mod event_number;
 mod handlers;
 mod input;
-mod number;
 mod reader;
 mod references;
 mod request;

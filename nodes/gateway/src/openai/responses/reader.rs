@@ -20,14 +20,14 @@ use super::{
         super::{
             backend::Following,
             gateway::Gateway,
-            turn::{count, lost},
+            turn_stream::{count, lost},
         },
         id::ResponseId,
         reply::{FinishReason, OpenAiReply, ReplyStep},
         stream::diverged,
     },
     compose::{Composer, Events},
-    number::Number,
+    event_number::EventNumber,
     shape::{ResponseLabel, Status},
 };
 
@@ -86,7 +86,7 @@ pub(in super::super) async fn follow(
 
 impl ResponseReply {
     /// Of a client that has all events up to this one.
-    pub(super) fn new(label: ResponseLabel, told: Option<Number>) -> Self {
+    pub(super) fn new(label: ResponseLabel, told: Option<EventNumber>) -> Self {
         let held = label.id.is_held.then(String::new);
         let now = Composer::after(told);
         Self { label, before_call: now.clone(), now, call: None, held, first: None, is_late: false }
@@ -363,7 +363,7 @@ mod tests {
 
     /// The events of a response for a client that has all up to `told`, and how it ended.
     fn tell(events: &[TurnEvent], is_held: bool, told: Option<u64>) -> (Vec<Value>, ResponseStep) {
-        let mut reply = ResponseReply::new(label(is_held), told.map(Number::of));
+        let mut reply = ResponseReply::new(label(is_held), told.map(EventNumber::of));
         let (mut out, mut last) = (Events::new(), ResponseStep::More);
         reply.begin(&mut out);
         for event in events {

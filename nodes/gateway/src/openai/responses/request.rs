@@ -17,7 +17,7 @@ use super::{
         settings::flag_or,
         tools::short,
     },
-    input::Conversation,
+    input::RequestConversation,
 };
 
 /// A request, read as far as it says itself.
@@ -136,7 +136,8 @@ impl Create {
         let mut echo = echo(&fields);
         echo.insert("background".to_owned(), background.into());
         let (instructions, input) = (fields.remove("instructions"), fields.remove("input"));
-        let Conversation { messages, places } = Conversation::read(instructions, input)?;
+        let RequestConversation { messages, places } =
+            RequestConversation::read(instructions, input)?;
         let mut chat = Map::new();
         chat.insert("messages".to_owned(), messages.into());
         for name in ["model", "user", "temperature", "top_p", "parallel_tool_calls", "stream"] {

@@ -45,7 +45,7 @@ enum LinePosition {
 
 /// What a line is.
 #[derive(Debug, PartialEq, Eq)]
-enum Block {
+enum MarkdownBlock {
     Blank,
     Words,
     Heading(usize),
@@ -108,7 +108,7 @@ impl Markdown {
                         self.code_line(sign, many);
                         return;
                     }
-                    None => block(&self.held, true).unwrap_or(Block::Words),
+                    None => block(&self.held, true).unwrap_or(MarkdownBlock::Words),
                 };
                 self.begin(&block);
                 if self.at != LinePosition::Start {
@@ -146,44 +146,44 @@ impl Markdown {
     }
 
     /// A line whose kind is clear begins.
-    fn begin(&mut self, block: &Block) {
-        if *block != Block::Row {
+    fn begin(&mut self, block: &MarkdownBlock) {
+        if *block != MarkdownBlock::Row {
             self.end_table();
         }
-        if *block != Block::Blank {
+        if *block != MarkdownBlock::Blank {
             self.blank = false;
         }
         match block {
-            Block::Blank => {
+            MarkdownBlock::Blank => {
                 self.held.clear();
                 if !std::mem::replace(&mut self.blank, true) {
                     self.flow.blank_line();
                 }
             }
-            Block::Words => self.line("", "", 0, 0),
-            Block::Heading(level) => self.line("", "", level + 1, flow::BOLD | flow::HEAD),
-            Block::Item(indent, mark, taken) => {
+            MarkdownBlock::Words => self.line("", "", 0, 0),
+            MarkdownBlock::Heading(level) => self.line("", "", level + 1, flow::BOLD | flow::HEAD),
+            MarkdownBlock::Item(indent, mark, taken) => {
                 let indent = " ".repeat((*indent).min(INDENT));
                 let mark = if mark == "•" && !self.look.utf8 { "-" } else { mark };
                 let first = format!("{indent}{mark} ");
                 let further = " ".repeat(first.chars().count());
                 self.line(&first, &further, *taken, 0);
             }
-            Block::Quote(taken) => {
+            MarkdownBlock::Quote(taken) => {
                 let bar = if self.look.utf8 { "│ " } else { "| " };
                 self.line(bar, bar, *taken, flow::DIM);
             }
-            Block::Rule => {
+            MarkdownBlock::Rule => {
                 self.held.clear();
                 self.flow.rule(if self.look.utf8 { '─' } else { '-' });
             }
-            Block::Row => {
+            MarkdownBlock::Row => {
                 self.table.push(self.held.drain(..).collect());
                 if self.table.len() >= ROWS {
                     self.end_table();
                 }
             }
-            Block::Fence(sign, many, language) => {
+            MarkdownBlock::Fence(sign, many, language) => {
                 self.held.clear();
                 self.colors = Colors::of(language).filter(|_| self.look.color);
                 self.fence = Some((*sign, *many));
@@ -244,69 +244,69 @@ impl Markdown {
 }
 
 /// What a line is that begins so; `None` if that is not clear yet.
-fn block(line: &[char], whole: bool) -> Option<Block> {
+fn block(line: &[char], whole: bool) -> Option<MarkdownBlock> {
     let indent =
         line.iter().take_while(|character| **character == ' ' || **character == '\t').count();
     let rest = line.get(indent..).unwrap_or_default();
-    let Some(&first) = rest.first() else { return whole.then_some(Block::Blank) };
+    let Some(&first) = rest.first() else { return whole.then_some(MarkdownBlock::Blank) };
     let run = rest.iter().take_while(|character| **character == first).count();
     let (all, next) = (run == rest.len(), rest.get(run));
     let space = next == Some(&' ');
-    let not_yet = |block: Block| if all && !whole { None } else { Some(block) };
+    let not_yet = |block: MarkdownBlock| if all && !whole { None } else { Some(block) };
     match first {
         '#' if run <= 6 && (space || all) => {
-            not_yet(Block::Heading(if all { run.saturating_sub(1) } else { run } + indent))
+            not_yet(MarkdownBlock::Heading(if all { run.saturating_sub(1) } else { run } + indent))
         }
         '`' | '~' if run >= 3 => {
             let name: String = rest.iter().skip(run).collect();
             if first == '`' && name.contains('`') {
-                return Some(Block::Words);
+                return Some(MarkdownBlock::Words);
             }
-            whole.then(|| Block::Fence(first, run, name.trim().to_owned()))
+            whole.then(|| MarkdownBlock::Fence(first, run, name.trim().to_owned()))
         }
         '-' | '*' | '_'
             if rest.iter().all(|character| *character == first || *character == ' ') =>
         {
             let signs = rest.iter().filter(|character| **character == first).count();
             match (signs, whole) {
-                (3.., true) => Some(Block::Rule),
+                (3.., true) => Some(MarkdownBlock::Rule),
                 (_, true) if run == 1 && first != '_' => {
-                    Some(Block::Item(indent, "-".to_owned(), line.len()))
+                    Some(MarkdownBlock::Item(indent, "-".to_owned(), line.len()))
                 }
-                (_, true) => Some(Block::Words),
+                (_, true) => Some(MarkdownBlock::Words),
                 (_, false) => None,
             }
         }
         '-' | '*' | '+' if run == 1 && space => {
-            Some(Block::Item(indent, "•".to_owned(), indent + 2))
+            Some(MarkdownBlock::Item(indent, "•".to_owned(), indent + 2))
         }
-        '`' | '~' | '+' => not_yet(Block::Words),
+        '`' | '~' | '+' => not_yet(MarkdownBlock::Words),
         '>' => {
             let space = rest.get(1) == Some(&' ');
             if rest.len() == 1 && !whole {
                 None
             } else {
-                Some(Block::Quote(indent + 1 + usize::from(space)))
+                Some(MarkdownBlock::Quote(indent + 1 + usize::from(space)))
             }
         }
-        '|' => whole.then_some(Block::Row),
+        '|' => whole.then_some(MarkdownBlock::Row),
         '0'..='9' => ordered(rest, indent, whole),
-        _ => Some(Block::Words),
+        _ => Some(MarkdownBlock::Words),
     }
 }
 
-fn ordered(rest: &[char], indent: usize, whole: bool) -> Option<Block> {
+fn ordered(rest: &[char], indent: usize, whole: bool) -> Option<MarkdownBlock> {
     let digits = rest.iter().take_while(|character| character.is_ascii_digit()).count();
     if digits > 9 {
-        return Some(Block::Words);
+        return Some(MarkdownBlock::Words);
     }
     match (rest.get(digits), rest.get(digits + 1)) {
         (Some('.' | ')'), Some(' ')) => {
             let mark: String = rest.iter().take(digits + 1).collect();
-            Some(Block::Item(indent, mark, indent + digits + 2))
+            Some(MarkdownBlock::Item(indent, mark, indent + digits + 2))
         }
         (None | Some('.' | ')'), None) if !whole => None,
-        _ => Some(Block::Words),
+        _ => Some(MarkdownBlock::Words),
     }
 }
 

@@ -4,9 +4,9 @@
 /// million events.
 const CHECK_BITS: u32 = 16;
 
-/// The number of an event.
+/// Where an event is among those of its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Number {
+pub(super) struct EventNumber {
     /// How many events there are before it.
     place: u64,
     check: u16,
@@ -14,13 +14,13 @@ pub(super) struct Number {
 
 /// A check of all that was said.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Check(Option<Box<blake3::Hasher>>);
+pub(super) struct EventCheck(Option<Box<blake3::Hasher>>);
 
-// === impl Number ===
+// === impl EventNumber ===
 
-impl Number {
+impl EventNumber {
     /// That of the event after so many, once this was said.
-    pub(super) fn new(place: u64, check: &Check) -> Self {
+    pub(super) fn new(place: u64, check: &EventCheck) -> Self {
         Self { place, check: check.sum() }
     }
 
@@ -39,9 +39,9 @@ impl Number {
     }
 }
 
-// === impl Check ===
+// === impl EventCheck ===
 
-impl Check {
+impl EventCheck {
     pub(super) fn add(&mut self, kind: &str, said: &str) {
         let hasher = self.0.get_or_insert_default();
         hasher.update(kind.as_bytes()).update(&[0]);

@@ -28,7 +28,7 @@ use clawnode_proto::{
 use super::{
     context::{Assembled, joining, shown_later},
     effect::{Want, WantedHold},
-    held::{MeasuredPrefix, tokens},
+    reserved_cost::{MeasuredPrefix, tokens},
     routing::Routed,
     state::{SessionState, Turn},
 };

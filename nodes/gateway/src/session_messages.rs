@@ -31,7 +31,7 @@ use super::{
     rest,
     route::RouteBody,
     rpc,
-    turn::count,
+    turn_stream::count,
 };
 
 /// What a message looks like.

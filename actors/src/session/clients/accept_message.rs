@@ -1,47 +1,29 @@
-//! The handle that gateways use to send to a session, follow its turns and read it.
-//!
-//! It owns nothing. To send, it stores an input. To follow, it listens to frames, and reads the journal if
-//! they stay away. To read, it folds the journal.
+//! A message is stored before it is accepted: `send` makes an input of it that fits, and stores that in the
+//! inbox of its session. So does everything else that clients have sessions do.
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU16, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::atomic::Ordering, time::Duration};
 
-use clawnode_cluster::{Clock, Storage, StoreError};
-use clawnode_kernel::{Core, Entities, Entity, EntityKind, FoldError, KnownKinds, LoadedJournal};
+use clawnode_cluster::StoreError;
+use clawnode_kernel::EntityKind;
 use clawnode_proto::{
-    Attempt, CallId, EntityId, FrameKey, IdempotencyKey, Input, Kind, Sealed, SessionKey,
-    Traceparent, TurnId,
+    EntityId, IdempotencyKey, Input, Kind, SessionKey, Traceparent, TurnId,
     client_tool::{ClientResults, ClientTool},
     envelope::{
-        ATTACHMENTS, CLIENT_TOOLS, FEEDBACK, KEPT_CHOICES, LANES, METADATA, PLAIN, RESPONSE_SCHEMA,
-        VERSIONS,
+        ATTACHMENTS, CLIENT_TOOLS, FEEDBACK, KEPT_CHOICES, LANES, METADATA, RESPONSE_SCHEMA,
     },
     limits::{APPEND_BYTES, INLINE_BYTES, INPUT_BYTES, PENDING_INPUTS},
     llm::Text,
     session::{SessionInput, UserMessage},
-    turn::TurnEvent,
     visible::is_hidden,
 };
-use futures_util::{
-    future::{BoxFuture, join},
-    stream::BoxStream,
-};
+use futures_util::future::join;
 
 use super::{
     follow::{FollowRequest, follow},
     send_error::SendError,
-    shared_reads::SharedReads,
+    sessions::{SentMessage, Sessions, start_of},
 };
-use crate::session::{
-    texts::{packed, unpacked},
-    turn::kind::Session,
-};
+use crate::session::{texts::packed, turn::kind::Session};
 
 /// Bytes of the texts in one input; the longest are stored as blobs until the others fit.
 const TEXT_BYTES: usize = APPEND_BYTES / 2;
@@ -53,73 +35,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// The longest time between two such looks.
 const LOOK_MOST: Duration = Duration::from_millis(200);
 
-/// A stored message, and its turn as it goes.
-pub struct SentMessage {
-    pub session: EntityId,
-    /// The turn that was begun, or joined.
-    pub turn: TurnId,
-    /// Where to resume from before anything was seen.
-    pub cursor: FrameKey,
-    /// What happens; ends after `Done`.
-    pub events: BoxStream<'static, TurnEvent>,
-}
-
-/// The handle to all sessions.
-#[derive(Clone, Debug)]
-pub struct Sessions {
-    entities: Entities,
-    /// What those who follow turns read together.
-    pub(in crate::session) shared: Arc<SharedReads>,
-    version: Arc<AtomicU16>,
-}
-
-impl fmt::Debug for SentMessage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SentMessage").field("turn", &self.turn).finish_non_exhaustive()
-    }
-}
-
 // === impl Sessions ===
 
 impl Sessions {
-    /// What time it is for those who send.
-    pub fn now(&self) -> clawnode_proto::Timestamp {
-        self.entities.now()
-    }
-
-    /// A handle on these stores.
-    pub fn new(storage: Storage, clock: Arc<dyn Clock>) -> Self {
-        Self::of(Entities::new(storage, clock, KnownKinds::default().with::<Session>()))
-    }
-
-    /// The sessions among these entities.
-    pub fn of(entities: Entities) -> Self {
-        let version = Arc::new(AtomicU16::new(*VERSIONS.end()));
-        Self { entities, shared: Arc::default(), version }
-    }
-
-    /// The entities of every kind among which these sessions are.
-    pub const fn entities(&self) -> &Entities {
-        &self.entities
-    }
-
-    /// What they stand on.
-    pub const fn storage(&self) -> &Storage {
-        self.entities.storage()
-    }
-
-    /// The same, writing inputs as the version that is found there: the newest that all processes
-    /// speak.
-    #[must_use]
-    pub fn writing(self, version: Arc<AtomicU16>) -> Self {
-        Self { version, ..self }
-    }
-
-    /// The version of the envelope that inputs are written as that need no newer one.
-    pub(in crate::session) fn writes(&self) -> u16 {
-        self.version.load(Ordering::Relaxed).min(PLAIN)
-    }
-
     /// Stores a message durably and follows its turn. A repeat under the same key finds the
     /// original turn. A session whose key looks like another's can be read and deleted, and takes
     /// no more messages.
@@ -194,7 +112,7 @@ impl Sessions {
     /// Deletes a session that is out of service, with what is parked or waits for it. Answers once its
     /// tombstone is stored.
     pub async fn discard(&self, session: EntityId) -> Result<(), SendError> {
-        match self.entities.kind(session).await {
+        match self.entities().kind(session).await {
             Ok(Some(kind)) if kind != Session::KIND => {
                 return Err(SendError::OtherKind { entity: session, kind });
             }
@@ -202,7 +120,7 @@ impl Sessions {
             Ok(_) | Err(StoreError::Corrupt { .. }) => {}
             Err(failure) => return Err(failure.into()),
         }
-        self.entities.discard(session).await?;
+        self.entities().discard(session).await?;
         Ok(())
     }
 
@@ -249,25 +167,6 @@ impl Sessions {
         Ok(())
     }
 
-    /// Follows a turn (the running or last one if none is named) from after a cursor.
-    pub async fn follow(
-        &self,
-        session: EntityId,
-        turn: Option<TurnId>,
-        after: Option<FrameKey>,
-    ) -> Result<SentMessage, SendError> {
-        let frames = self.shared.ears.listen_together(self.storage(), session).await?;
-        let turn = match turn.or(after.map(|key| key.turn)) {
-            Some(turn) => turn,
-            None => self.last(session).await?,
-        };
-        let sessions = self.clone();
-        let from = None;
-        let request = FollowRequest { sessions, session, turn, after, from, frames, fresh: false };
-        let events = follow(request);
-        Ok(SentMessage { session, turn, cursor: after.unwrap_or_else(|| start_of(turn)), events })
-    }
-
     /// The turn that a stored steer belongs to: the one it joined, or its own. Only the journal
     /// knows, once it has it; until then it may be either, and following its own id finds it.
     async fn joined(&self, session: EntityId, own: TurnId) -> TurnId {
@@ -289,65 +188,6 @@ impl Sessions {
             }
         };
         tokio::time::timeout(JOINED_WITHIN, look).await.unwrap_or(own)
-    }
-
-    async fn last(&self, session: EntityId) -> Result<TurnId, SendError> {
-        let state = self.read(session).await?.state;
-        state
-            .running()
-            .or(state.closed.last())
-            .map(|turn| turn.id)
-            .ok_or_else(|| SendError::NotFound { session: session.to_string() })
-    }
-
-    /// A session's state as its journal has it.
-    pub fn read(&self, session: EntityId) -> BoxFuture<'_, Result<Entity<Session>, SendError>> {
-        // Boxed here, so that the crates that await it do not compile it once more.
-        Box::pin(self.read_each(session, |_, _| ()))
-    }
-
-    /// The same, and shows the session after each event that its journal has.
-    pub(in crate::session) async fn read_each(
-        &self,
-        session: EntityId,
-        after: impl FnMut(&Entity<Session>, &Sealed) + Send,
-    ) -> Result<Entity<Session>, SendError> {
-        let loaded = self.load(session).await?;
-        Entity::of_each(session, &loaded, after).map_err(|failure| match failure {
-            FoldError::Kind { entity, kind } => SendError::OtherKind { entity, kind },
-            failure => failure.into(),
-        })
-    }
-
-    /// The kernel's part of a session's journal.
-    pub(in crate::session) async fn own(&self, session: EntityId) -> Result<Core, SendError> {
-        let core = self.entities.core(session).await?;
-        match core.kind {
-            Some(kind) if kind != Session::KIND => {
-                Err(SendError::OtherKind { entity: session, kind })
-            }
-            _ => Ok(core),
-        }
-    }
-
-    /// A session's journal, unfolded.
-    pub fn load(&self, session: EntityId) -> BoxFuture<'_, Result<LoadedJournal, SendError>> {
-        Box::pin(async move { Ok(self.entities.load(session).await?) })
-    }
-
-    /// A text in full, wherever it is.
-    pub async fn text(&self, text: &Text) -> Result<String, SendError> {
-        match text {
-            Text::Inline { text } => Ok(text.clone()),
-            Text::Blob { digest, bytes: length } => {
-                let bytes = self.storage().blobs.get(*digest).await?;
-                let bytes = bytes.ok_or_else(|| StoreError::Refused {
-                    store: "blobs",
-                    detail: format!("`{digest}` is missing"),
-                })?;
-                Ok(unpacked(&bytes, *length))
-            }
-        }
     }
 
     /// The message with its longest texts in the blob store, until the rest fits in an append.
@@ -477,9 +317,4 @@ fn fits(input: &Input) -> Result<(), SendError> {
         return Err(SendError::TooLarge { found, limit: INPUT_BYTES });
     }
     Ok(())
-}
-
-/// The cursor before anything of a turn was seen.
-pub(in crate::session) fn start_of(turn: TurnId) -> FrameKey {
-    FrameKey { turn, call: CallId::derive(turn, 0), attempt: Attempt(0), index: 0 }
 }

@@ -15,7 +15,7 @@ use clawnode_proto::{
 };
 use proptest::prelude::*;
 
-use super::{held::AttemptBill, prepare::CallJob, terms::whole};
+use super::{call_cost::whole, prepare::CallJob, reserved_cost::AttemptBill};
 use crate::{
     agent::{AgentOptions, Grant},
     llm::profile::{ModelOverride, ModelProfiles},

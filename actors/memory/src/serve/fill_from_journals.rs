@@ -22,7 +22,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::{debug, info, warn};
 
 use super::{error::FillError, said::is_deletion, served::ServedStore, sessions::NextMessage};
-use crate::store::{StoreError, StoreScope};
+use crate::store::{MemoryStoreError, StoreScope};
 
 /// How often new records are looked for.
 const LOOK: Duration = Duration::from_secs(1);
@@ -328,7 +328,7 @@ impl StoreFiller {
         match written {
             Ok(Ok(())) => {}
             Ok(Err(source)) => return Err(FillError::Followed { path: shown, source }),
-            Err(_ended) => return Err(StoreError::Closed.into()),
+            Err(_ended) => return Err(MemoryStoreError::Closed.into()),
         }
         self.saved = Some((self.upto, Instant::now()));
         self.saved_damaged = damaged;
@@ -344,10 +344,10 @@ fn path(served: &ServedStore) -> PathBuf {
 async fn fs_work<T: Send + 'static>(
     path: &Path,
     work: impl FnOnce(&Path) -> T + Send + 'static,
-) -> Result<T, StoreError> {
+) -> Result<T, MemoryStoreError> {
     let path = path.to_owned();
     let worked = tokio::task::spawn_blocking(move || work(&path)).await;
-    worked.map_err(|_ended| StoreError::Closed)
+    worked.map_err(|_ended| MemoryStoreError::Closed)
 }
 
 fn write(path: &PathBuf, followed: &FollowedFeed) -> io::Result<()> {
