@@ -80,7 +80,8 @@ pub struct Usage {
     /// Of the tokens that the model wrote, those of thoughts, if the provider counts them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub reasoning_tokens: u64,
-    /// Whether some of these numbers are estimates: the provider reported none, or none that can be true.
+    /// Whether some of these numbers are estimates: the provider reported none, or none that can be true. Under a
+    /// limit, a request that it did not count is of the sort that costs the most, such as tokens written to the cache.
     #[serde(default, skip_serializing_if = "is_false")]
     pub estimated: bool,
 }

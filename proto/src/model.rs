@@ -106,6 +106,17 @@ impl ModelPrice {
         MicroUsd::of_tokens(parts).unwrap_or(MicroUsd::MOST)
     }
 
+    /// So many tokens that a model has read, if nobody says of which sorts: all of the dearest one. So an estimate
+    /// costs no less than what may be billed.
+    pub fn dearest_usage(&self, input: u64) -> Usage {
+        let usage = Usage { input_tokens: input, ..Usage::default() };
+        match self.dearest_input() {
+            dearest if dearest == self.input => usage,
+            dearest if dearest == self.cache_write => Usage { cache_write_tokens: input, ..usage },
+            _ => Usage { cache_read_tokens: input, ..usage },
+        }
+    }
+
     /// The dearest sort of tokens that a model reads.
     pub fn dearest_input(&self) -> u64 {
         self.input.max(self.cache_read).max(self.cache_write)
