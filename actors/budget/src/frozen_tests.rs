@@ -77,7 +77,7 @@ impl Two {
         }
         let (slices, answers) = (self.account.slices_of(process), self.account.answers_to(process));
         let (account, version) = (AccountKey::Cluster, self.account.n);
-        let standing = ProcessStanding { account, version, slices, answers };
+        let standing = ProcessStanding { account, version, begun: None, slices, answers };
         self.does(id, HolderInput::Told(standing));
     }
 

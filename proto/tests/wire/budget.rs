@@ -21,6 +21,7 @@ use crate::{
 
 const LIMIT: LimitKey = LimitKey { unit: BudgetUnit::Usd, window: WindowLength::Day };
 const WINDOW: WindowNumber = WindowNumber(20_783);
+const BEGUN: Option<Timestamp> = Some(Timestamp(1_795_651_200_000));
 
 fn limits() -> Vec<BudgetLimit> {
     vec![
@@ -86,6 +87,7 @@ pub(crate) fn standing() -> ProcessStanding {
     ProcessStanding {
         account: name("user:web:bot:ada"),
         version: 42,
+        begun: None,
         slices: vec![GrantedSlice {
             number: 7,
             limit: LIMIT,
@@ -97,6 +99,11 @@ pub(crate) fn standing() -> ProcessStanding {
     }
 }
 
+/// Of an owner that does not say when the account began, and of one that does.
+fn standings() -> Vec<ProcessStanding> {
+    vec![standing(), ProcessStanding { begun: BEGUN, ..standing() }]
+}
+
 fn views() -> Vec<BudgetView> {
     let view = |account, (is_default, by_person)| BudgetView {
         account: name(account),
@@ -104,17 +111,19 @@ fn views() -> Vec<BudgetView> {
         is_default,
         by_person,
         version: 42,
+        begun: None,
     };
     vec![
         view("cluster", (true, false)),
         view("agent:research", (false, false)),
         view("agent:main", (false, true)),
+        BudgetView { begun: BEGUN, ..view("agent:main", (false, true)) },
     ]
 }
 
 #[test]
 fn budgets() {
-    let golden = events(&budget_events()) + &all(&inputs()) + &all(&[standing()]) + &all(&views());
+    let golden = events(&budget_events()) + &all(&inputs()) + &all(&standings()) + &all(&views());
     insta::assert_snapshot!(golden + &all(&[MicroUsd(5_000_000)]));
 }
 

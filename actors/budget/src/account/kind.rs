@@ -155,7 +155,8 @@ impl EntityKind for Budget {
         match *effect {
             BudgetEffect::Tell(process, _) => {
                 let (slices, answers) = (state.slices_of(process), state.answers_to(process));
-                let standing = ProcessStanding { account, version: state.n, slices, answers };
+                let (version, begun) = (state.n, state.begun);
+                let standing = ProcessStanding { account, version, begun, slices, answers };
                 Some(BudgetJob::Tell(process, standing))
             }
             BudgetEffect::Show(_) => Some(BudgetJob::Show(state.view(account))),

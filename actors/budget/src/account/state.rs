@@ -38,6 +38,9 @@ pub struct BudgetState {
     pub now: Timestamp,
     /// The last event.
     pub n: u64,
+    /// When it began. If it is deleted and begins again, that is later, and its events count from 1 again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begun: Option<Timestamp>,
     /// What the configuration says.
     configured: Vec<BudgetLimit>,
     /// The configuration says nothing: those are the built-in default.
@@ -116,6 +119,8 @@ impl BudgetState {
     pub(crate) fn accept(&mut self, n: u64, ts: Timestamp, input: BudgetInput) {
         self.n = n;
         self.now = self.now.max(ts);
+        // A snapshot of an earlier build does not have it. What is taken then is later than what was said before.
+        self.begun = self.begun.or(Some(self.now));
         match input {
             BudgetInput::Set { source, limits } => self.wants_limits(source, limits),
             BudgetInput::Ask { process, asks, reports } => {
@@ -415,7 +420,8 @@ impl BudgetState {
     pub(crate) fn view(&self, account: AccountKey) -> BudgetView {
         let (by_person, limits) = (self.set.is_some(), self.limits().to_vec());
         let is_default = self.is_default && !by_person;
-        BudgetView { account, limits, is_default, by_person, version: self.changed }
+        let (version, begun) = (self.changed, self.begun);
+        BudgetView { account, limits, is_default, by_person, version, begun }
     }
 
     /// Which processes the account tells how things stand, and since which event there is something

@@ -188,7 +188,10 @@ impl World {
             if told.insert(process, n) != Some(n) {
                 let (slices, answers) = (state.slices_of(process), state.answers_to(process));
                 let (account, version) = (key.clone(), state.n);
-                standings.push((process, ProcessStanding { account, version, slices, answers }));
+                standings.push((
+                    process,
+                    ProcessStanding { account, version, begun: None, slices, answers },
+                ));
             }
         }
         for (process, standing) in standings {
