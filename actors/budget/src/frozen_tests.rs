@@ -54,7 +54,7 @@ impl Two {
         Budget::born(&mut two.account, "cluster").unwrap();
         let limit = BudgetLimit { ask_at: 100, ..BudgetLimit::new(USD.unit, USD.window, MOST) };
         let (source, limits) = (LimitSource::Configured, Some(vec![limit]));
-        two.account_takes(BudgetInput::Set { source, limits });
+        two.account_takes(BudgetInput::Set { source, limits, decides: None });
         two
     }
 

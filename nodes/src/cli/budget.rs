@@ -234,7 +234,6 @@ fn table(out: Output, accounts: &[AccountView]) -> String {
         head.splice(7..7, ["stranded", "excess", "warn at", "ask at", "waiting"]);
     }
     let rows = accounts.iter().flat_map(|account| {
-        let set_by = set_by(account);
         account.limits.iter().map(move |limit| {
             let amount = |amount| amount_text(limit.unit, amount);
             let mut row = vec![
@@ -245,7 +244,7 @@ fn table(out: Output, accounts: &[AccountView]) -> String {
                 amount(limit.left),
                 state(limit),
                 limit.ends.map_or_else(|| "never".to_owned(), time),
-                set_by.clone(),
+                set_by(account, limit),
             ];
             if out.wide {
                 let percent = |share: u8| format!("{share} %");
@@ -287,8 +286,8 @@ fn state(limit: &LimitView) -> String {
     format!("{}{allowed}", limit.state.as_str())
 }
 
-fn set_by(account: &AccountView) -> String {
-    match (account.origin, &account.set_by) {
+fn set_by(account: &AccountView, limit: &LimitView) -> String {
+    match (limit.origin.unwrap_or(account.origin), &account.set_by) {
         (LimitOrigin::Person, Some(name)) => clean(name),
         (LimitOrigin::Person, None) => "a person".to_owned(),
         (LimitOrigin::Configured, _) => "configuration".to_owned(),
@@ -568,6 +567,7 @@ mod tests {
         let limit = LimitView {
             unit: key.unit,
             window: key.window,
+            origin: None,
             limit: 5_000_000,
             warn_at: 75,
             ask_at: 90,

@@ -16,6 +16,10 @@ pub enum BudgetInput {
         source: LimitSource,
         /// All limits of the account; nothing resets what people set.
         limits: Option<Vec<BudgetLimit>>,
+        /// On which limits a person decides, also those that they take away: the configuration goes on to decide on
+        /// all others. Absent: on all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        decides: Option<Vec<LimitKey>>,
     },
     /// A process asks for slices, and reports about those that it has.
     Ask {

@@ -14,10 +14,10 @@ pub struct BudgetView {
     pub account: AccountKey,
     /// The limits in force.
     pub limits: Vec<BudgetLimit>,
-    /// Whether no person and no configuration set them: they are the built-in default.
+    /// Whether no person and no configuration set a limit in money: what there is of them is the built-in default.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_default: bool,
-    /// Whether a person set them, so that they win over the configuration.
+    /// Whether a person set them, or some of them, so that those win over the configuration.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_person: bool,
     /// The event of the account's journal that set them: a view with a lower version is older.

@@ -39,9 +39,10 @@ fn ada() -> LimitSource {
 pub(crate) fn budget_events() -> Vec<BudgetEvent> {
     let (limit, window, spent, amount) = (LIMIT, WINDOW, 3_750_000, 5_000_000);
     vec![
-        BudgetSet { source: LimitSource::Configured, limits: Some(limits()) }.into(),
-        BudgetSet { source: LimitSource::BuiltIn, limits: Some(limits()) }.into(),
-        BudgetSet { source: ada(), limits: None }.into(),
+        BudgetSet { source: LimitSource::Configured, limits: Some(limits()), decides: None }.into(),
+        BudgetSet { source: LimitSource::BuiltIn, limits: Some(limits()), decides: None }.into(),
+        BudgetSet { source: ada(), limits: None, decides: None }.into(),
+        BudgetSet { source: ada(), limits: Some(limits()), decides: Some(vec![LIMIT]) }.into(),
         BudgetAllowed { by: "ada".to_owned(), limit, window }.into(),
         BudgetGranted { process: process(), number: 7, limit, window, amount: 50_000 }.into(),
         BudgetWarned { limit, window, spent, amount }.into(),
@@ -60,7 +61,8 @@ fn inputs() -> Vec<BudgetInput> {
     let wants = SliceAsk { number: 8, limit: LIMIT, call: 30_000, least: 400, waits: 90_000 };
     let process = process();
     vec![
-        BudgetInput::Set { source: ada(), limits: Some(limits()) },
+        BudgetInput::Set { source: ada(), limits: Some(limits()), decides: None },
+        BudgetInput::Set { source: ada(), limits: Some(limits()), decides: Some(vec![LIMIT]) },
         BudgetInput::Ask { process, asks: vec![wants], reports: vec![] },
         BudgetInput::Ask { process, asks: vec![wants], reports: vec![report(0)] },
         BudgetInput::Report { process, reports: vec![report(12)] },

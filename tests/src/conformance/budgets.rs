@@ -185,7 +185,7 @@ pub async fn a_set_limit_is_known_everywhere(ground: &dyn Ground) -> Result {
     let account: AccountKey = "agent:research".parse()?;
     let set = |name: &str, limits: Vec<BudgetLimit>| {
         let source = LimitSource::Person { name: "ada".to_owned() };
-        let body = BudgetInput::Set { source, limits: Some(limits) };
+        let body = BudgetInput::Set { source, limits: Some(limits), decides: None };
         Budget::input(&account, name.parse()?, Timestamp(1), &body).map_err(Into::into)
     };
     let all_know = |limits: Vec<LimitKey>| {

@@ -81,8 +81,11 @@ impl EntityKind for Budget {
 
     fn fold(state: &mut BudgetState, head: &Head, event: &BudgetEvent) -> Result<(), Violation> {
         state.n = head.n.0;
+        let only_follows = state.only_follows(event);
         state.fold(event)?;
-        state.note_change(head.ts, event);
+        if !only_follows {
+            state.note_change(head.ts, event);
+        }
         state.note_news(head, event);
         Ok(())
     }

@@ -96,7 +96,8 @@ async fn an_account_is_made_before_its_first_ask_and_when_it_is_silent() {
     let accounts = BTreeMap::from([(cluster(), vec![limit])]);
     let configured = ConfiguredBudgets { accounts, is_default: true, ..Default::default() };
     handle.configure(configured, HolderOptions::default());
-    let birth = BudgetInput::Set { source: LimitSource::BuiltIn, limits: Some(vec![limit]) };
+    let birth =
+        BudgetInput::Set { source: LimitSource::BuiltIn, limits: Some(vec![limit]), decides: None };
     assert_eq!(handle.birth_of(&cluster()), Some(birth.clone()));
     let (limits, is_default, by_person) = (vec![limit], true, false);
     handle.knows(BudgetView {

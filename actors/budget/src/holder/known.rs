@@ -273,7 +273,7 @@ mod tests {
             known.hearers(&configured()).iter().map(ToString::to_string).collect();
         assert_eq!(all, ["cluster", "agent:old", "user:web:bot:bob"]);
         let input_of = |key: &str| match configured().input_for(&key.parse().unwrap()) {
-            BudgetInput::Set { source, limits } => (format!("{source:?}"), limits.unwrap()),
+            BudgetInput::Set { source, limits, .. } => (format!("{source:?}"), limits.unwrap()),
             other => panic!("{other:?}"),
         };
         assert_eq!(input_of("cluster"), ("BuiltIn".to_owned(), vec![DAILY]));

@@ -112,7 +112,7 @@ impl World {
         };
         let source = LimitSource::Configured;
         let set = limits.iter().map(limit).collect();
-        self.account_takes(account, BudgetInput::Set { source, limits: Some(set) });
+        self.account_takes(account, BudgetInput::Set { source, limits: Some(set), decides: None });
         for (key, amount) in limits {
             let most = self.limits.entry((account.clone(), *key)).or_default();
             *most = (*most).max(*amount);
