@@ -39,6 +39,7 @@ pub mod base;
 pub mod budgets;
 mod client_tools;
 mod cluster_answers;
+mod cluster_spend;
 mod count;
 pub mod current_models;
 mod delete;
