@@ -43,6 +43,10 @@ Examples:
   clawnode budget explain default:web:site:ada
   clawnode budget reconcile cluster --node worker-2 --gone";
 
+/// What `budget show cluster` says of the part of it that no session spends.
+const WITHOUT_SESSION: &str = "embeddings and `models test` spend from it, too: they belong to no session, \
+so `clawnode usage` does not show them";
+
 /// Every limit, as a flag names it, and an example of its amount.
 const LIMITS: [(&str, BudgetUnit, WindowLength); 12] = [
     ("usd-per-hour", BudgetUnit::Usd, WindowLength::Hour),
@@ -321,6 +325,9 @@ pub(super) fn detail(out: Output, account: &AccountView) -> String {
             let what = "what a dead process has comes back when the window ends; sooner with";
             out.paint(Tone::Warn, &format!("{what} `{command}`"))
         }));
+    }
+    if account.account == AccountKey::Cluster && !account.limits.is_empty() {
+        parts.push(WITHOUT_SESSION.to_owned());
     }
     if !account.changes.is_empty() {
         let row = |changed: &AccountChange| {
@@ -601,6 +608,7 @@ mod tests {
             "usd per day  -     proc_00000000000000000000000001  dead   $0.50   $0.00",
             "`clawnode budget reconcile cluster --node proc_00000000000000000000000001 --gone`",
             "1970-01-01T00:00:00Z  ada  set $5.00 per day (warns at 75 %, asks at 90 %)",
+            "`clawnode usage` does not show them",
         ] {
             assert!(text.contains(said), "{text}");
         }
