@@ -108,7 +108,7 @@ impl ModelPrice {
         MicroUsd::of_tokens(parts).unwrap_or(MicroUsd::MOST)
     }
 
-    /// So many tokens that a model has read, if nobody says of which sorts: all of the dearest one. So an estimate
+    /// So many tokens that a model has read, if their sorts are not known: all of the dearest one. So an estimate
     /// costs no less than what may be billed.
     pub fn dearest_usage(&self, input: u64) -> Usage {
         let usage = Usage { input_tokens: input, ..Usage::default() };
@@ -236,7 +236,11 @@ mod tests {
         // 400 at $3, 400 at $3.75 and 200 at $6 for a million.
         assert_eq!(PRICE.cost(&usage), MicroUsd(1_200 + 1_500 + 1_200));
         let more = Usage { cache_write_hour_tokens: 700, ..usage };
-        assert_eq!(PRICE.cost(&more), MicroUsd(1_200 + 3_600), "it is a part of what was written");
+        assert_eq!(
+            PRICE.cost(&more),
+            MicroUsd(1_200 + 3_600),
+            "it is a part of the tokens that were written"
+        );
         let free = ModelPrice { input: 0, ..ModelPrice::FREE };
         assert_eq!(free.cost(&usage), MicroUsd(0));
     }

@@ -188,7 +188,7 @@ impl ModelAnswers<'_> {
     }
 }
 
-/// What came of a test, and what is to be settled for it.
+/// The result of a test, and what is to be settled for it.
 async fn tested(
     model: &ModelRef,
     tools: bool,
@@ -243,7 +243,7 @@ async fn tested(
     result.took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     let ended = match refused {
         Some(class) => Err(class),
-        // What began to answer and broke off may be billed: nobody knows how much of it.
+        // What began to answer and broke off may be billed; how much of it is not known.
         None if result.error.is_some() => Ok(Usage::UNREPORTED),
         None => Ok(result.usage),
     };

@@ -6,18 +6,11 @@ use clawnode_proto::budget::{
     AccountKey, BudgetEvent, BudgetLimit, BudgetSet, BudgetUnit, BudgetView, LimitKey, LimitSource,
     check_limits,
 };
-use serde::{Deserialize, Serialize};
 
-use super::{BudgetState, LimitBook, state::Wanted};
-
-/// A person decides on some limits. The configuration decides on all others.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct DecidedLimits {
-    /// Who set them last.
-    by: LimitSource,
-    /// Those that they set, and those that they took away.
-    keys: Vec<LimitKey>,
-}
+use super::{
+    BudgetState, LimitBook,
+    state::{DecidedLimits, Wanted},
+};
 
 impl BudgetState {
     /// The limits in force.

@@ -10,8 +10,8 @@ use clawnode_proto::{
     ProcessId, Timestamp,
     budget::{
         AskAnswer, AskVerdict, BudgetAllowed, BudgetAsked, BudgetEvent, BudgetGranted, BudgetInput,
-        BudgetLimit, BudgetOver, BudgetSet, BudgetWarned, GrantedSlice, LimitKey, SliceAsk,
-        SliceReport,
+        BudgetLimit, BudgetOver, BudgetSet, BudgetWarned, GrantedSlice, LimitKey, LimitSource,
+        SliceAsk, SliceReport,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,6 @@ use serde::{Deserialize, Serialize};
 use super::{
     LimitBook,
     grant::{GrantVerdict, WaitingAsk},
-    limit_sources::DecidedLimits,
 };
 
 /// A process without slices that was heard of this long ago is not told how things stand any more.
@@ -69,6 +68,15 @@ pub struct BudgetState {
     /// What operators may not have heard of yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) news: Vec<BudgetNews>,
+}
+
+/// A person decides on some limits. The configuration decides on all others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct DecidedLimits {
+    /// Who set them last.
+    pub(super) by: LimitSource,
+    /// Those that they set, and those that they took away.
+    pub(super) keys: Vec<LimitKey>,
 }
 
 /// What operators hear of an event of an account.

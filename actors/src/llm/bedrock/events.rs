@@ -139,7 +139,7 @@ pub(super) struct BedrockCounts {
     cache_read_input_tokens: TokenCount,
     #[serde(default)]
     cache_write_input_tokens: TokenCount,
-    /// The parts of what was written.
+    /// The parts of the tokens that were written.
     #[serde(default)]
     cache_details: Option<CacheWrites>,
 }

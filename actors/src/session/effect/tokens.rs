@@ -3,8 +3,8 @@
 //! A call may make several tries. A provider bills each of them that it began to answer, so each is counted,
 //! also one that broke off. A try that was refused or not sent counts nothing.
 //!
-//! An estimate is never less than what may be billed: where nobody has counted the request, all of it is of the
-//! sort that costs the most.
+//! An estimate is never less than what may be billed: where no provider has counted the request, all its
+//! tokens are of the sort that costs the most.
 
 use std::time::Duration;
 
@@ -180,7 +180,7 @@ impl CallTokens {
         Usage { output_tokens, reasoning_tokens, estimated: true, ..read }
     }
 
-    /// The request where nobody has counted it.
+    /// The request where no provider has counted it.
     fn request(&self) -> Usage {
         self.price.unwrap_or(ModelPrice::FREE).dearest_usage(self.input.max(1))
     }
