@@ -241,8 +241,7 @@ mod tests {
             MicroUsd(1_200 + 3_600),
             "it is a part of the tokens that were written"
         );
-        let free = ModelPrice { input: 0, ..ModelPrice::FREE };
-        assert_eq!(free.cost(&usage), MicroUsd(0));
+        assert_eq!(ModelPrice::FREE.cost(&usage), MicroUsd(0));
     }
 
     #[test]
