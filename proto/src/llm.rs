@@ -77,10 +77,15 @@ pub struct Usage {
     /// Tokens that were written to the provider's cache.
     #[serde(default)]
     pub cache_write_tokens: u64,
+    /// Of the tokens that were written to the provider's cache, those that cost as much as an hour there: it keeps them
+    /// for an hour, or says a kind that is not known here.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cache_write_hour_tokens: u64,
     /// Of the tokens that the model wrote, those of thoughts, if the provider counts them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub reasoning_tokens: u64,
-    /// Whether some of these numbers are estimates: the provider reported none, or none that can be true.
+    /// Whether some of these numbers are estimates: the provider reported none, or none that can be true. Under a
+    /// limit, a request that it did not count is of the sort that costs the most, such as tokens written to the cache.
     #[serde(default, skip_serializing_if = "is_false")]
     pub estimated: bool,
 }
@@ -102,6 +107,7 @@ impl Usage {
         output_tokens: 0,
         cache_read_tokens: 0,
         cache_write_tokens: 0,
+        cache_write_hour_tokens: 0,
         reasoning_tokens: 0,
         estimated: true,
     };
@@ -119,6 +125,9 @@ impl Usage {
             output_tokens: self.output_tokens.saturating_add(other.output_tokens),
             cache_read_tokens: self.cache_read_tokens.saturating_add(other.cache_read_tokens),
             cache_write_tokens: self.cache_write_tokens.saturating_add(other.cache_write_tokens),
+            cache_write_hour_tokens: self
+                .cache_write_hour_tokens
+                .saturating_add(other.cache_write_hour_tokens),
             reasoning_tokens: self.reasoning_tokens.saturating_add(other.reasoning_tokens),
             estimated: self.estimated || other.estimated,
         }

@@ -88,10 +88,12 @@ impl ModelPrice {
     /// What this usage costs, rounded up once (PRICE-1). Beyond [`MicroUsd::MOST`] it is that.
     pub fn cost(&self, usage: &Usage) -> MicroUsd {
         let cached = usage.cache_read_tokens.saturating_add(usage.cache_write_tokens);
+        let hour = usage.cache_write_hour_tokens.min(usage.cache_write_tokens);
         let parts = [
             (usage.input_tokens.saturating_sub(cached), self.input),
             (usage.cache_read_tokens, self.cache_read),
-            (usage.cache_write_tokens, self.cache_write),
+            (usage.cache_write_tokens - hour, self.cache_write),
+            (hour, self.cache_write_hour()),
             (usage.output_tokens, self.output),
         ];
         let cost = MicroUsd::of_tokens(parts.map(|(tokens, price)| (tokens, MicroUsd(price))));
@@ -104,6 +106,23 @@ impl ModelPrice {
         let dearest = self.dearest_input();
         let parts = [(input, MicroUsd(dearest)), (output, MicroUsd(self.output))];
         MicroUsd::of_tokens(parts).unwrap_or(MicroUsd::MOST)
+    }
+
+    /// So many tokens that a model has read, if their sorts are not known: all of the dearest one. So an estimate
+    /// costs no less than what may be billed.
+    pub fn dearest_usage(&self, input: u64) -> Usage {
+        let usage = Usage { input_tokens: input, ..Usage::default() };
+        match self.dearest_input() {
+            dearest if dearest == self.input => usage,
+            dearest if dearest == self.cache_write => Usage { cache_write_tokens: input, ..usage },
+            _ => Usage { cache_read_tokens: input, ..usage },
+        }
+    }
+
+    /// Tokens that the provider keeps in its cache for an hour: those that offer it ask twice the price of input. No
+    /// request here asks for it, so no reservation counts with it.
+    fn cache_write_hour(&self) -> u64 {
+        self.input.saturating_mul(2).max(self.dearest_input())
     }
 
     /// The dearest sort of tokens that a model reads.
@@ -193,4 +212,45 @@ pub struct ModelTest {
     /// Why the call failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PRICE: ModelPrice = ModelPrice {
+        input: 3_000_000,
+        output: 15_000_000,
+        cache_read: 300_000,
+        cache_write: 3_750_000,
+    };
+
+    #[test]
+    fn an_hour_in_the_cache_costs_twice_the_input() {
+        let usage = Usage {
+            input_tokens: 1_000,
+            cache_write_tokens: 600,
+            cache_write_hour_tokens: 200,
+            ..Usage::default()
+        };
+        // 400 at $3, 400 at $3.75 and 200 at $6 for a million.
+        assert_eq!(PRICE.cost(&usage), MicroUsd(1_200 + 1_500 + 1_200));
+        let more = Usage { cache_write_hour_tokens: 700, ..usage };
+        assert_eq!(
+            PRICE.cost(&more),
+            MicroUsd(1_200 + 3_600),
+            "it is a part of the tokens that were written"
+        );
+        assert_eq!(ModelPrice::FREE.cost(&usage), MicroUsd(0));
+    }
+
+    #[test]
+    fn what_nobody_counted_costs_what_was_reserved_for_it() {
+        let dearer_read = ModelPrice { cache_read: 9_000_000, ..PRICE };
+        let plain = ModelPrice { cache_write: 0, ..PRICE };
+        for price in [PRICE, dearer_read, plain, ModelPrice::FREE] {
+            let usage = price.dearest_usage(777);
+            assert_eq!((price.cost(&usage), usage.input_tokens), (price.most(777, 0), 777));
+        }
+    }
 }

@@ -322,6 +322,7 @@ mod tests {
                     output_tokens: output,
                     cache_read_tokens: read,
                     cache_write_tokens: write,
+                    cache_write_hour_tokens: write / 2,
                     reasoning_tokens: reasoning,
                     estimated: input > output,
                 }

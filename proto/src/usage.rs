@@ -459,8 +459,10 @@ impl UsageDay {
         });
         if let Some((_, row)) = self.rows.get_mut(at) {
             *row = row.plus(calls);
-            // A row has no room for it, and no one asks for it.
+            // A row has no room for them, and no one asks for them: what they cost is counted.
             row.wasted.reasoning_tokens = 0;
+            row.usage.cache_write_hour_tokens = 0;
+            row.wasted.cache_write_hour_tokens = 0;
         }
     }
 
@@ -550,6 +552,7 @@ mod tests {
             output_tokens: u64::MAX,
             cache_read_tokens: u64::MAX,
             cache_write_tokens: u64::MAX,
+            cache_write_hour_tokens: u64::MAX,
             reasoning_tokens: u64::MAX,
             estimated: true,
         };

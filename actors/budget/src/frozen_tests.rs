@@ -54,7 +54,7 @@ impl Two {
         Budget::born(&mut two.account, "cluster").unwrap();
         let limit = BudgetLimit { ask_at: 100, ..BudgetLimit::new(USD.unit, USD.window, MOST) };
         let (source, limits) = (LimitSource::Configured, Some(vec![limit]));
-        two.account_takes(BudgetInput::Set { source, limits });
+        two.account_takes(BudgetInput::Set { source, limits, decides: None });
         two
     }
 
@@ -77,7 +77,7 @@ impl Two {
         }
         let (slices, answers) = (self.account.slices_of(process), self.account.answers_to(process));
         let (account, version) = (AccountKey::Cluster, self.account.n);
-        let standing = ProcessStanding { account, version, slices, answers };
+        let standing = ProcessStanding { account, version, begun: None, slices, answers };
         self.does(id, HolderInput::Told(standing));
     }
 

@@ -12,8 +12,8 @@ use clawnode_kernel::{
     },
 };
 use clawnode_proto::{
-    Digest, EntityId, Epoch, Input, InputId, Position, ProcessId,
-    budget::{BudgetView, ProcessStanding},
+    Digest, EntityId, Epoch, Input, InputId, Position, ProcessId, Timestamp,
+    budget::{AccountVersion, BudgetView, ProcessStanding},
     codec,
     node::NodeRequest,
     subject::budget_key,
@@ -44,6 +44,8 @@ pub struct BudgetRunner {
 #[derive(Deserialize)]
 struct ShownVersion {
     version: u64,
+    #[serde(default)]
+    begun: Option<Timestamp>,
 }
 
 // === impl BudgetRunner ===
@@ -97,11 +99,24 @@ async fn show(bucket: &dyn Bucket, entity: EntityId, view: &BudgetView) -> Resul
     let bytes = codec::encode(view).map_err(|failure| refused(failure.to_string()))?;
     let found = bucket.get(&key).await?;
     let shown = found.as_ref().and_then(|entry| codec::decode::<ShownVersion>(&entry.value).ok());
-    if shown.is_some_and(|shown| shown.version >= view.version) {
+    let is_not_older = |shown: ShownVersion| {
+        let ShownVersion { version: n, begun } = shown;
+        !AccountVersion { begun, n }.is_before(view.said_at())
+    };
+    if shown.is_some_and(is_not_older) {
         return Ok(());
     }
     let expected = found.map_or(Position(0), |entry| entry.position);
     bucket.put(&key, expected, bytes.into(), None).await.map(|_| ()).map_err(unchanged)
+}
+
+/// Removes the limits of an account that is being deleted: what begins again under its key has none of them.
+async fn hide(bucket: &dyn Bucket, entity: EntityId) -> Result<(), StoreError> {
+    let key = budget_key(entity);
+    match bucket.get(&key).await? {
+        Some(found) => bucket.delete(&key, found.position).await.map_err(unchanged),
+        None => Ok(()),
+    }
 }
 
 impl AddKind for Budget {
@@ -148,8 +163,13 @@ impl EffectRunner<Budget> for BudgetRunner {
         // An account names no blobs, but its snapshots have archives.
         let kinds = Budget::know(KnownKinds::default());
         let entities = Entities::new(self.storage.clone(), Arc::clone(&self.clock), kinds);
+        let bucket = Arc::clone(&self.storage.bucket);
         Box::pin(async move {
-            erase_until_done(entity, || entities.erase(Budget::KIND, entity, &dropped)).await
+            let attempt = || async {
+                hide(bucket.as_ref(), entity).await?;
+                entities.erase(Budget::KIND, entity, &dropped).await
+            };
+            erase_until_done(entity, attempt).await
         })
     }
 

@@ -36,4 +36,6 @@ pub struct CallBill {
     pub price: ModelPrice,
     /// Tokens that its request can have at most.
     pub input: u64,
+    /// Tokens that the model can write at most, thoughts included.
+    pub max_output: u64,
 }

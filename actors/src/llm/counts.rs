@@ -4,6 +4,7 @@
 use clawnode_proto::llm::Usage;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use tracing::warn;
 
 /// What replaces a count that cannot be one, so that it is not believed (see [`Usage`]'s readers).
 pub(crate) const IMPOSSIBLE: u64 = u64::MAX;
@@ -19,9 +20,28 @@ pub(super) enum TokenCount {
     Impossible,
 }
 
+/// Tokens that a provider has written to its cache, by how long it keeps them, which decides what they cost. Wires also
+/// report them all in one count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct CacheWrites {
+    /// For five minutes.
+    minutes: u64,
+    /// For an hour.
+    hour: u64,
+    /// For as long as no build like this one knows.
+    unknown: u64,
+}
+
 // === impl TokenCount ===
 
 impl TokenCount {
+    fn of(value: &Value) -> Self {
+        match value {
+            Value::Null => Self::Absent,
+            value => value.as_u64().map_or(Self::Impossible, Self::Known),
+        }
+    }
+
     /// The tokens, with 0 where nothing is said.
     pub(super) const fn tokens(self) -> u64 {
         match self {
@@ -54,10 +74,90 @@ impl TokenCount {
 
 impl<'de> Deserialize<'de> for TokenCount {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(match Value::deserialize(deserializer)? {
-            Value::Null => Self::Absent,
-            value => value.as_u64().map_or(Self::Impossible, Self::Known),
-        })
+        Ok(Self::of(&Value::deserialize(deserializer)?))
+    }
+}
+
+// === impl CacheWrites ===
+
+impl CacheWrites {
+    /// As much of the name of an unknown kind as is repeated.
+    const NAME_CHARS: usize = 40;
+
+    /// Of everything that it says, in the words of one of the wires.
+    fn of(value: &Value) -> Self {
+        let mut writes = Self::default();
+        match value {
+            // Anthropic's.
+            Value::Object(kinds) => {
+                for (kind, tokens) in kinds {
+                    writes.add(kind, TokenCount::of(tokens));
+                }
+            }
+            // Bedrock's.
+            Value::Array(details) => {
+                for one in details {
+                    let kind = one.get("ttl").and_then(Value::as_str).unwrap_or_default();
+                    let tokens = one.get("inputTokens").map_or(TokenCount::Absent, TokenCount::of);
+                    writes.add(kind, tokens);
+                }
+            }
+            _ => {}
+        }
+        writes
+    }
+
+    fn add(&mut self, kind: &str, count: TokenCount) {
+        let tokens = count.tokens();
+        let sum = match kind {
+            "ephemeral_5m_input_tokens" | "5m" => &mut self.minutes,
+            "ephemeral_1h_input_tokens" | "1h" => &mut self.hour,
+            _ => {
+                if tokens > 0 {
+                    let kind: String = kind.chars().take(Self::NAME_CHARS).collect();
+                    warn!(
+                        kind,
+                        tokens,
+                        "the provider has cached tokens in a way that is not known here; they count at the price of \
+                         the dearest one"
+                    );
+                }
+                &mut self.unknown
+            }
+        };
+        *sum = sum.saturating_add(tokens);
+    }
+
+    /// Those that cost as much as an hour.
+    const fn dear(self) -> u64 {
+        self.hour.saturating_add(self.unknown)
+    }
+}
+
+impl<'de> Deserialize<'de> for CacheWrites {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self::of(&Value::deserialize(deserializer)?))
+    }
+}
+
+/// What was reported on a wire that counts cached tokens apart; `Usage` counts them in.
+pub(super) fn with_cached(
+    reported: Usage,
+    read: TokenCount,
+    written: TokenCount,
+    writes: Option<CacheWrites>,
+) -> Usage {
+    let writes = writes.unwrap_or_default();
+    let cache_read_tokens = read.tokens();
+    let cache_write_tokens = written.tokens().max(writes.minutes.saturating_add(writes.dear()));
+    let cached = cache_read_tokens.saturating_add(cache_write_tokens);
+    Usage {
+        input_tokens: reported.input_tokens.saturating_add(cached),
+        cache_read_tokens,
+        cache_write_tokens,
+        cache_write_hour_tokens: writes.dear(),
+        estimated: reported.estimated || writes.unknown > 0,
+        ..reported
     }
 }
 
@@ -68,6 +168,7 @@ pub(super) const fn reported(input: TokenCount, output: TokenCount) -> Usage {
         output_tokens: output.tokens(),
         cache_read_tokens: 0,
         cache_write_tokens: 0,
+        cache_write_hour_tokens: 0,
         reasoning_tokens: 0,
         estimated: input.is_absent() || output.is_absent(),
     }

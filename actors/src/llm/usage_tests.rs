@@ -106,3 +106,68 @@ fn the_report_that_a_stream_begins_with_is_not_its_last() {
         assert_eq!(read.estimated, estimated, "{report}");
     }
 }
+
+/// An hour in the cache costs more than five minutes. What it says of a kind that no build knows is not taken for the
+/// cheapest one, and says that the cost is an estimate.
+#[test]
+fn what_a_cache_keeps_counts_by_how_long_it_keeps_it() {
+    let anthropic = |parts: &str| {
+        let report =
+            r#"{"input_tokens":5,"output_tokens":7,"cache_creation_input_tokens":30PARTS}"#;
+        let body = WIRES[0].1.replace("USAGE", &report.replace("PARTS", parts));
+        usage(&replay_whole(Wire::Anthropic, false, body.as_bytes()), &body)
+    };
+    let bedrock = |parts: &str| {
+        let report = r#"{"inputTokens":5,"outputTokens":7,"cacheWriteInputTokens":30PARTS}"#;
+        let body = WIRES[5].1.replace("USAGE", &report.replace("PARTS", parts));
+        usage(&replay_whole(Wire::Bedrock, false, body.as_bytes()), &body)
+    };
+    let counts = |read: Usage| {
+        let Usage { input_tokens, cache_write_tokens, cache_write_hour_tokens, .. } = read;
+        (input_tokens, cache_write_tokens, cache_write_hour_tokens, read.estimated)
+    };
+    for (anthropics, bedrocks, expected) in [
+        ("", "", (35, 30, 0, false)),
+        (r#","cache_creation":null"#, r#","cacheDetails":null"#, (35, 30, 0, false)),
+        (
+            r#","cache_creation":{"ephemeral_5m_input_tokens":10,"ephemeral_1h_input_tokens":20}"#,
+            r#","cacheDetails":[{"ttl":"5m","inputTokens":10},{"ttl":"1h","inputTokens":20}]"#,
+            (35, 30, 20, false),
+        ),
+        (
+            r#","cache_creation":{"ephemeral_5m_input_tokens":10,"ephemeral_1d_input_tokens":20}"#,
+            r#","cacheDetails":[{"ttl":"5m","inputTokens":10},{"ttl":"1d","inputTokens":20}]"#,
+            (35, 30, 20, true),
+        ),
+        // Of a kind that was not used.
+        (
+            r#","cache_creation":{"ephemeral_1d_input_tokens":0}"#,
+            r#","cacheDetails":[{"ttl":"1d","inputTokens":0}]"#,
+            (35, 30, 0, false),
+        ),
+        // More in parts than in all.
+        (
+            r#","cache_creation":{"ephemeral_1h_input_tokens":40}"#,
+            r#","cacheDetails":[{"ttl":"1h","inputTokens":40}]"#,
+            (45, 40, 40, false),
+        ),
+    ] {
+        assert_eq!(counts(anthropic(anthropics)), expected, "{anthropics}");
+        assert_eq!(counts(bedrock(bedrocks)), expected, "{bedrocks}");
+    }
+    let wrong = anthropic(r#","cache_creation":{"ephemeral_1h_input_tokens":-1}"#);
+    assert_eq!(wrong.input_tokens, IMPOSSIBLE, "it is not believed");
+}
+
+/// A stream says the parts once.
+#[test]
+fn the_parts_of_what_was_cached_stay_known_in_a_stream() {
+    let begin = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"model\":\"c\",\
+        \"content\":[],\"usage\":{\"input_tokens\":9,\"output_tokens\":1,\"cache_creation_input_tokens\":4,\
+        \"cache_creation\":{\"ephemeral_1h_input_tokens\":4}}}}\n\n";
+    let end = "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\
+        \"usage\":{\"output_tokens\":1}}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
+    let events = replay(Wire::Anthropic, false, [format!("{begin}{end}").into_bytes()]);
+    let read = usage(&events, end);
+    assert_eq!((read.input_tokens, read.cache_write_hour_tokens), (13, 4));
+}

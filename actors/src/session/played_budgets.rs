@@ -104,6 +104,7 @@ impl PlayedBudgets {
         self.holder.happens(HolderInput::Told(ProcessStanding {
             account: AccountKey::Cluster,
             version: self.version,
+            begun: None,
             slices: self.slices.clone(),
             answers,
         }));

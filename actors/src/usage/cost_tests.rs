@@ -32,6 +32,7 @@ pub(super) const USED: Usage = Usage {
     output_tokens: 50,
     cache_read_tokens: 600,
     cache_write_tokens: 100,
+    cache_write_hour_tokens: 0,
     reasoning_tokens: 0,
     estimated: false,
 };

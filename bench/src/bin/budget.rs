@@ -200,7 +200,7 @@ impl World {
         let limit =
             BudgetLimit { ask_at: 100, ..BudgetLimit::new(USD.unit, USD.window, AMOUNT_MOST) };
         let (source, limits) = (LimitSource::Configured, Some(vec![limit]));
-        world.inbox.push_back((None, BudgetInput::Set { source, limits }));
+        world.inbox.push_back((None, BudgetInput::Set { source, limits, decides: None }));
         world.delivers()?;
         Ok(world)
     }

@@ -94,9 +94,7 @@ impl RunningNode {
         };
         tokio::join!(jobs, sessions);
         // After the calls that spend it.
-        if self.worker.is_some() {
-            self.base.budgets.leave().await;
-        }
+        self.base.budgets.leave().await;
         // After those who call them.
         self.mcp.stop().await;
         let mut announced = None;

@@ -43,6 +43,10 @@ Examples:
   clawnode budget explain default:web:site:ada
   clawnode budget reconcile cluster --node worker-2 --gone";
 
+/// What `budget show cluster` says of the part of it that no session spends.
+const WITHOUT_SESSION: &str = "embeddings and `models test` spend from it, too: they belong to no session, \
+so `clawnode usage` does not show them";
+
 /// Every limit, as a flag names it, and an example of its amount.
 const LIMITS: [(&str, BudgetUnit, WindowLength); 12] = [
     ("usd-per-hour", BudgetUnit::Usd, WindowLength::Hour),
@@ -234,7 +238,6 @@ fn table(out: Output, accounts: &[AccountView]) -> String {
         head.splice(7..7, ["stranded", "excess", "warn at", "ask at", "waiting"]);
     }
     let rows = accounts.iter().flat_map(|account| {
-        let set_by = set_by(account);
         account.limits.iter().map(move |limit| {
             let amount = |amount| amount_text(limit.unit, amount);
             let mut row = vec![
@@ -245,7 +248,7 @@ fn table(out: Output, accounts: &[AccountView]) -> String {
                 amount(limit.left),
                 state(limit),
                 limit.ends.map_or_else(|| "never".to_owned(), time),
-                set_by.clone(),
+                set_by(account, limit),
             ];
             if out.wide {
                 let percent = |share: u8| format!("{share} %");
@@ -287,8 +290,8 @@ fn state(limit: &LimitView) -> String {
     format!("{}{allowed}", limit.state.as_str())
 }
 
-fn set_by(account: &AccountView) -> String {
-    match (account.origin, &account.set_by) {
+fn set_by(account: &AccountView, limit: &LimitView) -> String {
+    match (limit.origin.unwrap_or(account.origin), &account.set_by) {
         (LimitOrigin::Person, Some(name)) => clean(name),
         (LimitOrigin::Person, None) => "a person".to_owned(),
         (LimitOrigin::Configured, _) => "configuration".to_owned(),
@@ -322,6 +325,9 @@ pub(super) fn detail(out: Output, account: &AccountView) -> String {
             let what = "what a dead process has comes back when the window ends; sooner with";
             out.paint(Tone::Warn, &format!("{what} `{command}`"))
         }));
+    }
+    if account.account == AccountKey::Cluster && !account.limits.is_empty() {
+        parts.push(WITHOUT_SESSION.to_owned());
     }
     if !account.changes.is_empty() {
         let row = |changed: &AccountChange| {
@@ -568,6 +574,7 @@ mod tests {
         let limit = LimitView {
             unit: key.unit,
             window: key.window,
+            origin: None,
             limit: 5_000_000,
             warn_at: 75,
             ask_at: 90,
@@ -601,6 +608,7 @@ mod tests {
             "usd per day  -     proc_00000000000000000000000001  dead   $0.50   $0.00",
             "`clawnode budget reconcile cluster --node proc_00000000000000000000000001 --gone`",
             "1970-01-01T00:00:00Z  ada  set $5.00 per day (warns at 75 %, asks at 90 %)",
+            "`clawnode usage` does not show them",
         ] {
             assert!(text.contains(said), "{text}");
         }

@@ -82,6 +82,8 @@ const CALL_COLUMNS: [&str; 11] = [
     "time", "session", "agent", "user", "model", "input", "cached", "output", "cost", "attempt",
     "end",
 ];
+/// What rows of calls for spreadsheets have beside these.
+const CALL_CSV_COLUMNS: [&str; 2] = ["wasted", "estimated"];
 
 /// `usage`.
 pub(super) async fn run(args: UsageArgs, context: &CliContext) -> Result<Exit, Failure> {
@@ -114,13 +116,7 @@ async fn each(args: UsageArgs, context: &CliContext) -> Result<Exit, Failure> {
         }
     }
     let out = context.out;
-    out.document(&all, |all| {
-        if args.csv {
-            csv_lines(&CALL_COLUMNS, all.calls.iter().map(call_cells))
-        } else {
-            call_table(out, all)
-        }
-    })?;
+    out.document(&all, |all| if args.csv { calls_csv(&all.calls) } else { call_table(out, all) })?;
     if !out.json {
         if let Some(next) = &all.next {
             out.talk(&format!("more with `--cursor {next}`"));
@@ -205,12 +201,7 @@ fn call_table(out: Output, all: &UsageCalls) -> String {
 
 fn call_cells(call: &UsageCall) -> Vec<String> {
     let [input, cached, output] = tokens(&call.usage);
-    let end = match call.end {
-        CallEnd::Done => "done",
-        CallEnd::Failed => "failed, wasted",
-        CallEnd::GaveWay => "gave way, wasted",
-        CallEnd::Lost => "lost, wasted",
-    };
+    let end = ended(call.end);
     vec![
         time(call.at),
         call.session.to_string(),
@@ -222,8 +213,17 @@ fn call_cells(call: &UsageCall) -> Vec<String> {
         output,
         call.cost.map_or_else(|| "-".to_owned(), |cost| format!("${cost}")),
         call.attempt.to_string(),
-        end.to_owned(),
+        if call.wasted { format!("{end}, wasted") } else { end.to_owned() },
     ]
+}
+
+const fn ended(end: CallEnd) -> &'static str {
+    match end {
+        CallEnd::Done => "done",
+        CallEnd::Failed => "failed",
+        CallEnd::GaveWay => "gave way",
+        CallEnd::Lost => "lost",
+    }
 }
 
 fn audited(out: Output, view: &UsageAudit) -> String {
@@ -311,6 +311,31 @@ fn csv(view: &UsageView) -> String {
     csv_lines(&head, rows)
 }
 
+/// Calls as RFC 4180 has them. A cost that is not recorded is an empty cell: it is not nothing.
+fn calls_csv(calls: &[UsageCall]) -> String {
+    let head: Vec<&str> = CALL_COLUMNS.into_iter().chain(CALL_CSV_COLUMNS).collect();
+    let rows = calls.iter().map(|call| {
+        let Usage { input_tokens, output_tokens, cache_read_tokens, estimated, .. } = call.usage;
+        let wasted = if call.wasted { input_tokens.saturating_add(output_tokens) } else { 0 };
+        vec![
+            time(call.at),
+            call.session.to_string(),
+            call.agent.to_string(),
+            call.user.clone(),
+            call.model.to_string(),
+            input_tokens.to_string(),
+            cache_read_tokens.to_string(),
+            output_tokens.to_string(),
+            call.cost.map(|cost| cost.to_string()).unwrap_or_default(),
+            call.attempt.to_string(),
+            ended(call.end).to_owned(),
+            wasted.to_string(),
+            if estimated { "yes" } else { "no" }.to_owned(),
+        ]
+    });
+    csv_lines(&head, rows)
+}
+
 fn csv_lines(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let head = head.iter().map(|name| name.replace(' ', "_")).collect();
     let line =
@@ -332,7 +357,7 @@ fn quoted(cell: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clawnode_proto::usage::UsageRow;
+    use clawnode_proto::{Attempt, CallId, EntityId, Kind, Timestamp, TurnId, usage::UsageRow};
 
     use super::*;
 
@@ -354,6 +379,42 @@ mod tests {
         let rest = "7,0,2,0,90,0,0,6,1.25,0,no";
         let expected = format!("{head}\"web:site:ada, \"\"a\"\"\",{rest}\n'=1+1,{rest}\n-,{rest}");
         assert_eq!(csv(&view), expected);
+    }
+
+    #[test]
+    fn calls_for_spreadsheets_are_numbers_alone() {
+        let usage = Usage {
+            input_tokens: 90,
+            output_tokens: 6,
+            cache_read_tokens: 40,
+            estimated: true,
+            ..Usage::default()
+        };
+        let call = |end, cost| UsageCall {
+            at: Timestamp(0),
+            session: EntityId::derive(Kind::SESSION, "a:b:c:d"),
+            turn: None,
+            call: CallId::derive(TurnId::from_u128(1), 0),
+            attempt: Attempt(2),
+            agent: "default".parse().unwrap(),
+            user: "=1+1".to_owned(),
+            model: "p/m".parse().unwrap(),
+            answered: "m-1".to_owned(),
+            end,
+            usage,
+            cost,
+            wasted: end != CallEnd::Done,
+        };
+        let calls = [call(CallEnd::Done, Some(MicroUsd(1_250_000))), call(CallEnd::GaveWay, None)];
+        let head =
+            "time,session,agent,user,model,input,cached,output,cost,attempt,end,wasted,estimated";
+        let begin = format!("1970-01-01T00:00:00Z,{},default,'=1+1,p/m,90,40,6,", calls[0].session);
+        let expected = format!("{head}\n{begin}1.25,2,done,0,yes\n{begin},2,gave way,96,yes");
+        assert_eq!(calls_csv(&calls), expected);
+        // The table is for people.
+        let [done, gave_way] = calls.map(|call| call_cells(&call).split_off(7));
+        assert_eq!(done, ["~6", "$1.25", "2", "done"]);
+        assert_eq!(gave_way, ["~6", "-", "2", "gave way, wasted"]);
     }
 
     #[test]

@@ -143,7 +143,9 @@ impl BudgetsSection {
         if let Some(set) = set {
             let all: Vec<String> = set.iter().map(shown).collect();
             let all = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
-            return format!("budget {all} (set by a person); see `clawnode budget show cluster`");
+            return format!(
+                "budget {all}; a person set limits, see `clawnode budget show cluster`"
+            );
         }
         let configured = self.cluster.as_ref().map(LimitsSection::limits).unwrap_or_default();
         let defaults = self.defaults(&configured);
@@ -306,8 +308,8 @@ mod tests {
         let daily = BudgetLimit::new(BudgetUnit::Usd, WindowLength::Day, 250_000);
         assert_eq!(
             budgets.banner(Some(&[daily])),
-            "budget $0.25 per day (set by a person); see `clawnode budget show cluster`"
+            "budget $0.25 per day; a person set limits, see `clawnode budget show cluster`"
         );
-        assert!(budgets.banner(Some(&[])).starts_with("budget none (set by a person)"));
+        assert!(budgets.banner(Some(&[])).starts_with("budget none; a person set limits"));
     }
 }

@@ -71,13 +71,20 @@ pub fn runner(base: &NodeBase, parts: &RunnerParts) -> BudgetRunner {
     }
 }
 
-/// Keeps the view of accounts true, at every node: gateways explain and decide by it, too.
+/// Keeps the view of accounts true and sends what the holder says, at every node: gateways explain and decide by the
+/// view, and test models.
 pub async fn follow(base: &NodeBase) -> Result<(), SpawnErr> {
+    let (members, is_alone) = (base.members.clone(), !base.storage.shared);
+    base.budgets.asks_for_dead(move |process| {
+        is_alone || members.peek(|members| members.holds_dead(process))
+    });
     let tasks = tasks(base);
-    base.supervisor.adopt_task("budget.follow", move || tasks.clone().follow()).await
+    let sender = tasks.clone();
+    base.supervisor.adopt_task("budget.follow", move || tasks.clone().follow()).await?;
+    base.supervisor.adopt_task("budget.holder", move || sender.clone().send()).await
 }
 
-/// Sends what the holder of a worker says.
+/// Sends accounts what the configuration of a worker says.
 pub async fn begin(base: &NodeBase) -> Result<(), SpawnErr> {
     let NodeBase { budgets, supervisor, .. } = base;
     if budgets.configured().limits_of(&AccountKey::Cluster).is_empty() {
@@ -85,14 +92,8 @@ pub async fn begin(base: &NodeBase) -> Result<(), SpawnErr> {
             "the configuration does not limit what this cluster may spend; see `[budgets.cluster]`"
         );
     }
-    let (members, is_alone) = (base.members.clone(), !base.storage.shared);
-    budgets.asks_for_dead(move |process| {
-        is_alone || members.peek(|members| members.holds_dead(process))
-    });
     let tasks = tasks(base);
-    let announce = tasks.clone();
-    supervisor.adopt_task("budget.announce", move || announce.clone().announce()).await?;
-    supervisor.adopt_task("budget.holder", move || tasks.clone().send()).await
+    supervisor.adopt_task("budget.announce", move || tasks.clone().announce()).await
 }
 
 fn tasks(base: &NodeBase) -> HolderTasks {

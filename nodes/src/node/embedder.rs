@@ -4,36 +4,29 @@ use std::time::Duration;
 
 use clawnode_actors::{
     agent::Agents,
-    llm::{
-        EmbedReply, EmbedRequest, Wire,
-        profile::{self, CallPrice},
-    },
-    session::{ResolveModel as _, effect::reserve::outcome},
+    llm::{EmbedReply, EmbedRequest, Wire},
+    session::ResolveModel as _,
 };
-use clawnode_budget::holder::{CallCost, CallHold, CallNeeds, CallUsage, Need};
 use clawnode_guard::{
     kill_switch::{StoppableWork, WorkStopped},
     policy::Pattern,
 };
 use clawnode_proto::{
     ErrorBody, ErrorCode,
-    budget::{AccountKey, BudgetUnit, LimitKey},
     embed::{EmbedTexts, Embedded},
     kill_switch::KillSwitch,
-    lane::Lane,
-    llm::{FailureClass, ModelFailure, ModelRef, Usage},
-    model::ModelPrice,
-    session::TurnOutcome,
+    llm::{ModelRef, Usage},
 };
 use tokio::time::timeout;
 
-use super::current_models::CurrentModels;
+use super::{
+    cluster_spend::{self, MostTokens, failed},
+    current_models::CurrentModels,
+};
 use crate::config::nearest;
 
 /// How long the vectors of one batch may take, retries included: a local server may load its model first.
 pub(super) const EMBED_TIME: Duration = Duration::from_mins(2);
-/// How long a batch may wait for a budget: its client waits, too.
-pub(super) const BUDGET_TIME: Duration = Duration::from_secs(30);
 /// Tokens of a text beside those of its bytes.
 const TEXT_MOST: u64 = 32;
 /// As much of the name of a model that is not one of them as is repeated.
@@ -48,12 +41,6 @@ pub struct Embedder {
     agents: Agents,
     /// The model that may be asked beside those of the configuration.
     own: Option<ModelRef>,
-}
-
-/// What a batch has reserved, and the price at which it is settled.
-struct PaidBatch {
-    hold: CallHold,
-    price: ModelPrice,
 }
 
 // === impl Embedder ===
@@ -98,16 +85,16 @@ impl Embedder {
     async fn asked(&self, model: &ModelRef, request: EmbedTexts) -> Result<EmbedReply, ErrorBody> {
         let EmbedTexts { texts, dimensions, .. } = request;
         let client = self.models.resolve_model(model).map_err(failed)?;
-        let most = most_tokens(&texts);
+        let most = MostTokens { input: most_tokens(&texts), output: 0 };
         let request = EmbedRequest { model: model.model.clone(), texts, dimensions };
         let call = client.embed(request).ok_or_else(|| without_embeddings(model))?;
-        let paid = self.reserved(model, most).await?;
+        let paid = cluster_spend::reserved(&self.agents, model, most).await?;
         let size = self.models.max_calls(&model.provider);
         let asked = async {
             // Held until the provider has answered.
             let _slot = self.agents.slots().take(&model.provider, size).await;
             if let Some(paid) = &paid {
-                paid.hold.sent();
+                paid.sent();
             }
             call.await
         };
@@ -117,84 +104,19 @@ impl Embedder {
             return Err(ErrorBody::new(ErrorCode::ProviderTimeout, what));
         };
         if let Some(paid) = &paid {
-            paid.ends(&ended);
+            let counted = ended.as_ref().map(|reply| {
+                let input_tokens = reply.input_tokens;
+                Usage { input_tokens, ..Usage::default() }
+            });
+            paid.ends(counted.map_err(|failure| failure.class));
         }
         ended.map_err(failed)
-    }
-
-    /// Reserves the most that a batch of so many tokens can cost, if a limit holds. No agent and no user asks, so
-    /// only the limits of the cluster hold; and it is no step of a turn, so limits of loops do not count it.
-    async fn reserved(&self, model: &ModelRef, most: u64) -> Result<Option<PaidBatch>, ErrorBody> {
-        let view = self.agents.budgets().accounts();
-        let Some(limits) = view.accounts.get(&AccountKey::Cluster) else { return Ok(None) };
-        let profiles = self.agents.profiles();
-        let price = profiles.call_price(model);
-        if matches!(price, CallPrice::Unknown(_)) {
-            if limits.has_money_of_person() {
-                return Err(unpriced(model));
-            }
-            profiles.warn_unpriced(model);
-        }
-        let price = price.held();
-        let need = |limit: LimitKey| {
-            let fixed = match limit.unit {
-                BudgetUnit::Usd => price.most(most, 0).0,
-                BudgetUnit::Tokens => most,
-                BudgetUnit::Loops => return None,
-            };
-            let cost = CallCost { fixed, per_million: 0 };
-            Some(Need { account: AccountKey::Cluster, limit, cost, beside: 0 })
-        };
-        let needs: Vec<Need> = limits.of_lane(Lane::Interactive).filter_map(need).collect();
-        if needs.is_empty() {
-            return Ok(None);
-        }
-        let needs = CallNeeds { needs, least_output: 0, most_output: 0 };
-        let answer = timeout(BUDGET_TIME, self.agents.budgets().reserved(needs)).await;
-        match answer.ok().flatten() {
-            Some(Ok(hold)) => Ok(Some(PaidBatch { hold, price })),
-            Some(Err(refusal)) => Err(outcome(refusal).error().unwrap_or_else(no_budget)),
-            None => Err(no_budget()),
-        }
-    }
-}
-
-// === impl PaidBatch ===
-
-impl PaidBatch {
-    /// The batch has ended: at what its provider counted, and whole if that did not count.
-    fn ends(&self, ended: &Result<EmbedReply, ModelFailure>) {
-        match ended {
-            Ok(EmbedReply { input_tokens: tokens @ 1.., .. }) => {
-                let usage = Usage { input_tokens: *tokens, ..Usage::default() };
-                let (usd, tokens) = (self.price.cost(&usage).0, *tokens);
-                self.hold.settle(CallUsage::Known { usd, tokens });
-            }
-            Err(failure) if failure.class.is_free() => self.hold.release(),
-            Ok(_) | Err(_) => self.hold.settle(CallUsage::Unknown),
-        }
     }
 }
 
 /// Tokens that texts have at most: no tokenizer makes more than one of a byte.
 fn most_tokens(texts: &[String]) -> u64 {
     texts.iter().fold(0, |sum, text| sum.saturating_add(text.len() as u64 + TEXT_MOST))
-}
-
-fn unpriced(model: &ModelRef) -> ErrorBody {
-    let what = profile::unpriced(model, "budget `cluster`");
-    let lines = profile::price_lines(model);
-    let message = format!("{what}; add to the configuration:\n{lines}");
-    failed(ModelFailure::new(FailureClass::BudgetNotAllowed, message))
-}
-
-fn no_budget() -> ErrorBody {
-    let what = format!(
-        "the budget `cluster` had nothing left for this request within {} s",
-        BUDGET_TIME.as_secs()
-    );
-    ErrorBody::new(ErrorCode::BudgetUnavailable, what)
-        .hint("`clawnode budget show cluster` shows who has the rest")
 }
 
 /// The model that a request names: `PROVIDER/MODEL`, or the part after the slash of one that is listed.
@@ -247,12 +169,6 @@ fn without_embeddings(model: &ModelRef) -> ErrorBody {
     let what = format!("provider `{}` has no embeddings", model.provider);
     ErrorBody::new(ErrorCode::Unsupported, what)
         .hint(format!("name a model of another one: {} have them", have.join(", ")))
-}
-
-/// As of any other call.
-fn failed(failure: ModelFailure) -> ErrorBody {
-    let (code, message) = (failure.code(), failure.message.clone());
-    TurnOutcome::from(failure).error().unwrap_or_else(|| ErrorBody::new(code, message))
 }
 
 #[cfg(test)]

@@ -18,7 +18,10 @@ use clawnode_proto::{
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::watch;
 
-use super::embedder::{BUDGET_TIME, EMBED_TIME, Embedder};
+use super::{
+    cluster_spend::BUDGET_TIME,
+    embedder::{EMBED_TIME, Embedder},
+};
 
 /// How much longer a gateway waits for a worker.
 const ANSWER_MORE: Duration = Duration::from_secs(2);

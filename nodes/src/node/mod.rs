@@ -38,6 +38,7 @@ pub mod base;
 pub mod budgets;
 mod client_tools;
 mod cluster_answers;
+mod cluster_spend;
 mod copy_entity;
 mod count_tokens;
 pub mod current_models;

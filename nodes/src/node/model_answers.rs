@@ -17,19 +17,24 @@ use clawnode_guard::kill_switch::{StoppableWork, WorkStopped};
 use clawnode_proto::{
     AgentName, ErrorBody, ErrorCode, ToolName,
     kill_switch::KillSwitch,
-    llm::{ModelRef, Role, Sampling, Usage},
+    llm::{FailureClass, ModelRef, Role, Sampling, Usage},
     model::{ModelList, ModelTest, ModelView},
 };
-use futures_util::StreamExt as _;
+use futures_util::{StreamExt as _, stream::BoxStream};
 use serde_json::{Value, json};
 
-use super::current_models::CurrentModels;
+use super::{
+    cluster_spend::{self, MostTokens},
+    current_models::CurrentModels,
+};
 use crate::config::{agents::DEFAULT_AGENT, nearest};
 
 /// Tokens of a test's reply: enough for a model that reasons first.
 const TEST_TOKENS: u32 = 2_048;
 /// How long a test may take: a local server may load a large model first.
 const TEST_TIME: Duration = Duration::from_mins(2);
+/// The tokens of a test at most: its texts have fewer than 400 bytes, and a provider adds up to 1,024 tokens for a tool.
+const TEST_MOST: MostTokens = MostTokens { input: 2_048, output: TEST_TOKENS as u64 };
 /// What a model is asked in a test.
 const TEST_PROMPT: &str =
     "Write one short sentence about the sea. Then call the tool `add` with a = 2 and b = 3.";
@@ -97,7 +102,7 @@ impl ModelAnswers<'_> {
     }
 
     /// Asks a model for a text and a call of a tool, and says what worked. It is a call like any other: the
-    /// kill switch stops it.
+    /// kill switch stops it, the limits of the cluster hold for it, and it takes a slot of its provider.
     pub(super) async fn test(&self, model: &ModelRef) -> Result<ModelTest, ErrorBody> {
         let by = self.options().into_iter().find(|agent| agent.allows(model));
         let agent = by.map_or_else(|| DEFAULT_AGENT.parse(), |agent| Ok(agent.name));
@@ -123,47 +128,21 @@ impl ModelAnswers<'_> {
     }
 
     async fn asked(&self, model: &ModelRef) -> Result<ModelTest, ErrorBody> {
-        let profile = self.profiles().of(model);
+        let tools = self.profiles().of(model).tools;
         let client = self.models.resolve_model(model);
         let client = client.map_err(|error| ErrorBody::new(ErrorCode::NotFound, error.message))?;
-        let mut result = ModelTest {
-            model: model.clone(),
-            answered: String::new(),
-            text: false,
-            tool_call: profile.tools.then_some(false),
-            streaming: false,
-            took_ms: 0,
-            usage: Usage::default(),
-            error: None,
-        };
-        let (began, mut pieces) = (Instant::now(), 0);
-        let mut events = client.stream(request(model, profile.tools)?);
-        while let Some(event) = events.next().await {
-            match event {
-                ModelEvent::Text(text) if !text.is_empty() => {
-                    (result.text, pieces) = (true, pieces + 1);
-                }
-                ModelEvent::Text(_)
-                | ModelEvent::Thought(_)
-                | ModelEvent::Item(_)
-                | ModelEvent::Arguments { .. }
-                | ModelEvent::Paced { .. } => {}
-                ModelEvent::ToolUse(call) => {
-                    let arguments: Option<Value> = serde_json::from_str(&call.arguments).ok();
-                    let is_right = arguments
-                        .is_some_and(|arguments| arguments["a"] == 2 && arguments["b"] == 3);
-                    result.tool_call = Some(call.name == TEST_TOOL && is_right);
-                }
-                ModelEvent::Usage(usage) => result.usage = usage,
-                ModelEvent::Retrying { .. } => (result.text, pieces) = (false, 0),
-                ModelEvent::Done { usage, model, .. } => {
-                    (result.usage, result.answered) = (usage, model);
-                }
-                ModelEvent::Failed(failure) => result.error = Some(failure.message),
-            }
+        let request = request(model, tools)?;
+        let paid = cluster_spend::reserved(self.agents, model, TEST_MOST).await?;
+        // Held until the reply has ended.
+        let size = self.models.max_calls(&model.provider);
+        let _slot = self.agents.slots().take(&model.provider, size).await;
+        if let Some(paid) = &paid {
+            paid.sent();
         }
-        result.streaming = pieces > 1;
-        result.took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let (result, ended) = tested(model, tools, client.stream(request)).await;
+        if let Some(paid) = &paid {
+            paid.ends(ended);
+        }
         Ok(result)
     }
 
@@ -207,6 +186,68 @@ impl ModelAnswers<'_> {
     pub(super) fn profiles(&self) -> ModelProfiles {
         self.agents.profiles()
     }
+}
+
+/// The result of a test, and what is to be settled for it.
+async fn tested(
+    model: &ModelRef,
+    tools: bool,
+    mut events: BoxStream<'static, ModelEvent>,
+) -> (ModelTest, Result<Usage, FailureClass>) {
+    let mut result = ModelTest {
+        model: model.clone(),
+        answered: String::new(),
+        text: false,
+        tool_call: tools.then_some(false),
+        streaming: false,
+        took_ms: 0,
+        usage: Usage::default(),
+        error: None,
+    };
+    let (began, mut pieces) = (Instant::now(), 0);
+    let (mut has_begun, mut refused) = (false, None);
+    while let Some(event) = events.next().await {
+        match event {
+            ModelEvent::Text(text) => {
+                let is_text = !text.is_empty();
+                (result.text, pieces) = (result.text || is_text, pieces + u32::from(is_text));
+                has_begun = true;
+            }
+            ModelEvent::Thought(_) | ModelEvent::Item(_) | ModelEvent::Arguments { .. } => {
+                has_begun = true;
+            }
+            ModelEvent::ToolUse(call) => {
+                let arguments: Option<Value> = serde_json::from_str(&call.arguments).ok();
+                let is_right =
+                    arguments.is_some_and(|arguments| arguments["a"] == 2 && arguments["b"] == 3);
+                result.tool_call = Some(call.name == TEST_TOOL && is_right);
+                has_begun = true;
+            }
+            ModelEvent::Usage(usage) => (result.usage, has_begun) = (usage, true),
+            // What is reserved pays for one try that a provider may bill.
+            ModelEvent::Retrying { failure, .. } if has_begun => {
+                result.error = Some(failure.message);
+                break;
+            }
+            ModelEvent::Paced { .. } | ModelEvent::Retrying { .. } => {}
+            ModelEvent::Done { usage, model, .. } => {
+                (result.usage, result.answered) = (usage, model);
+            }
+            ModelEvent::Failed(failure) => {
+                refused = Some(failure.class).filter(|_| !has_begun);
+                result.error = Some(failure.message);
+            }
+        }
+    }
+    result.streaming = pieces > 1;
+    result.took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let ended = match refused {
+        Some(class) => Err(class),
+        // What began to answer and broke off may be billed; how much of it is not known.
+        None if result.error.is_some() => Ok(Usage::UNREPORTED),
+        None => Ok(result.usage),
+    };
+    (result, ended)
 }
 
 /// The refusal of a message that chooses a model which its agent does not allow.

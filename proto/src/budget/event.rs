@@ -35,6 +35,10 @@ pub struct BudgetSet {
     pub source: LimitSource,
     /// The limits that this source wants from now on, if it wants any.
     pub limits: Option<Vec<BudgetLimit>>,
+    /// On which limits a person decides, also those that they took away. The configuration decides on all others; if
+    /// it changes, another event of this kind has all limits again. Absent: on all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decides: Option<Vec<LimitKey>>,
 }
 
 /// A person allows more to be granted in this window.

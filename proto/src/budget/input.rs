@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{AccountKey, BudgetLimit, LimitKey, WindowNumber};
+use super::{AccountKey, AccountVersion, BudgetLimit, LimitKey, WindowNumber};
 use crate::{id::ProcessId, timestamp::Timestamp};
 
 /// What may be sent to an account.
@@ -16,6 +16,10 @@ pub enum BudgetInput {
         source: LimitSource,
         /// All limits of the account; nothing resets what people set.
         limits: Option<Vec<BudgetLimit>>,
+        /// On which limits a person decides, also those that they take away: the configuration goes on to decide on
+        /// all others. Absent: on all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        decides: Option<Vec<LimitKey>>,
     },
     /// A process asks for slices, and reports about those that it has.
     Ask {
@@ -120,10 +124,23 @@ pub struct ProcessStanding {
     pub account: AccountKey,
     /// Where the account's journal is; an earlier standing than one that came before has no effect.
     pub version: u64,
+    /// When the account began. One that was deleted and began again counts its events from 1. Absent: its owner is of
+    /// a build that does not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begun: Option<Timestamp>,
     /// The slices that the process has.
     pub slices: Vec<GrantedSlice>,
     /// What it asked for and has not got.
     pub answers: Vec<AskAnswer>,
+}
+
+// === impl ProcessStanding ===
+
+impl ProcessStanding {
+    /// When the account said this.
+    pub const fn said_at(&self) -> AccountVersion {
+        AccountVersion { begun: self.begun, n: self.version }
+    }
 }
 
 /// A slice that a process has.

@@ -40,5 +40,5 @@ pub use texts::{
     AmountError, allow_command, amount_text, exceeded, limit_flag, raise_command, read_amount,
     reconcile_command,
 };
-pub use view::BudgetView;
+pub use view::{AccountVersion, BudgetView};
 pub use window::{WindowError, WindowLength, WindowNumber};

@@ -34,8 +34,8 @@ pub struct BudgetSetParams {
     pub account: AccountKey,
     /// Its limits from now on, whatever is configured.
     pub limits: Vec<WantedLimit>,
-    /// Whether limits that are not named stay as they are. Default: the account has only those in
-    /// `limits`.
+    /// Whether limits that are not named stay as they are: those that a person set, and beside them what the
+    /// configuration says. Default: the account has only those in `limits`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keep_others: bool,
 }
@@ -109,7 +109,7 @@ pub struct BudgetList {
 pub struct AccountView {
     /// `cluster`, `agent:NAME` or `user:CHANNEL:ACCOUNT:PEER`.
     pub account: AccountKey,
-    /// Where its limits come from.
+    /// Where its limits come from: from a person if one of them does.
     pub origin: LimitOrigin,
     /// The person who set them. Absent if no person did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -145,6 +145,9 @@ pub struct LimitView {
     pub unit: BudgetUnit,
     /// In which window.
     pub window: WindowLength,
+    /// Where this limit comes from, if a person set others of the account and left this one to the configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<LimitOrigin>,
     /// How much may be spent in a window.
     pub limit: u64,
     /// At which share a warning is recorded, in percent.

@@ -21,6 +21,7 @@ use crate::{
 
 const LIMIT: LimitKey = LimitKey { unit: BudgetUnit::Usd, window: WindowLength::Day };
 const WINDOW: WindowNumber = WindowNumber(20_783);
+const BEGUN: Option<Timestamp> = Some(Timestamp(1_795_651_200_000));
 
 fn limits() -> Vec<BudgetLimit> {
     vec![
@@ -38,9 +39,10 @@ fn ada() -> LimitSource {
 pub(crate) fn budget_events() -> Vec<BudgetEvent> {
     let (limit, window, spent, amount) = (LIMIT, WINDOW, 3_750_000, 5_000_000);
     vec![
-        BudgetSet { source: LimitSource::Configured, limits: Some(limits()) }.into(),
-        BudgetSet { source: LimitSource::BuiltIn, limits: Some(limits()) }.into(),
-        BudgetSet { source: ada(), limits: None }.into(),
+        BudgetSet { source: LimitSource::Configured, limits: Some(limits()), decides: None }.into(),
+        BudgetSet { source: LimitSource::BuiltIn, limits: Some(limits()), decides: None }.into(),
+        BudgetSet { source: ada(), limits: None, decides: None }.into(),
+        BudgetSet { source: ada(), limits: Some(limits()), decides: Some(vec![LIMIT]) }.into(),
         BudgetAllowed { by: "ada".to_owned(), limit, window }.into(),
         BudgetGranted { process: process(), number: 7, limit, window, amount: 50_000 }.into(),
         BudgetWarned { limit, window, spent, amount }.into(),
@@ -59,7 +61,8 @@ fn inputs() -> Vec<BudgetInput> {
     let wants = SliceAsk { number: 8, limit: LIMIT, call: 30_000, least: 400, waits: 90_000 };
     let process = process();
     vec![
-        BudgetInput::Set { source: ada(), limits: Some(limits()) },
+        BudgetInput::Set { source: ada(), limits: Some(limits()), decides: None },
+        BudgetInput::Set { source: ada(), limits: Some(limits()), decides: Some(vec![LIMIT]) },
         BudgetInput::Ask { process, asks: vec![wants], reports: vec![] },
         BudgetInput::Ask { process, asks: vec![wants], reports: vec![report(0)] },
         BudgetInput::Report { process, reports: vec![report(12)] },
@@ -86,6 +89,7 @@ pub(crate) fn standing() -> ProcessStanding {
     ProcessStanding {
         account: name("user:web:bot:ada"),
         version: 42,
+        begun: None,
         slices: vec![GrantedSlice {
             number: 7,
             limit: LIMIT,
@@ -97,6 +101,11 @@ pub(crate) fn standing() -> ProcessStanding {
     }
 }
 
+/// Of an owner that does not say when the account began, and of one that does.
+fn standings() -> Vec<ProcessStanding> {
+    vec![standing(), ProcessStanding { begun: BEGUN, ..standing() }]
+}
+
 fn views() -> Vec<BudgetView> {
     let view = |account, (is_default, by_person)| BudgetView {
         account: name(account),
@@ -104,17 +113,19 @@ fn views() -> Vec<BudgetView> {
         is_default,
         by_person,
         version: 42,
+        begun: None,
     };
     vec![
         view("cluster", (true, false)),
         view("agent:research", (false, false)),
         view("agent:main", (false, true)),
+        BudgetView { begun: BEGUN, ..view("agent:main", (false, true)) },
     ]
 }
 
 #[test]
 fn budgets() {
-    let golden = events(&budget_events()) + &all(&inputs()) + &all(&[standing()]) + &all(&views());
+    let golden = events(&budget_events()) + &all(&inputs()) + &all(&standings()) + &all(&views());
     insta::assert_snapshot!(golden + &all(&[MicroUsd(5_000_000)]));
 }
 

@@ -147,6 +147,7 @@ fn blocks() {
     let sampling = |effort| Sampling { reasoning: Some(effort), ..Sampling::default() };
     golden.push_str(&all(&amounts.map(sampling)));
     golden.push_str(&all(&[Usage { reasoning_tokens: 7, ..Usage::default() }]));
+    golden.push_str(&all(&[Usage { cache_write_hour_tokens: 7, ..Usage::default() }]));
     insta::assert_snapshot!(golden);
 }
 

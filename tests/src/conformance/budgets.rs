@@ -14,6 +14,7 @@ use clawnode_proto::{
     budget::{
         AccountKey, BudgetInput, BudgetLimit, BudgetUnit, LimitKey, LimitSource, WindowLength,
     },
+    subject::budget_key,
 };
 use tokio::sync::mpsc;
 
@@ -177,7 +178,8 @@ pub async fn an_ask_waits_for_an_owner(ground: &dyn Ground) -> Result {
     Ok(())
 }
 
-/// A limit that a person sets is known to every process, and to one that starts, before any call.
+/// A limit that a person sets is known to every process, and to one that starts, before any call. One of an account that
+/// is deleted is forgotten.
 pub async fn a_set_limit_is_known_everywhere(ground: &dyn Ground) -> Result {
     let storage = ground.fresh().await?;
     let first = Process::start(&storage, 1, SERVED, true).await?;
@@ -185,7 +187,7 @@ pub async fn a_set_limit_is_known_everywhere(ground: &dyn Ground) -> Result {
     let account: AccountKey = "agent:research".parse()?;
     let set = |name: &str, limits: Vec<BudgetLimit>| {
         let source = LimitSource::Person { name: "ada".to_owned() };
-        let body = BudgetInput::Set { source, limits: Some(limits) };
+        let body = BudgetInput::Set { source, limits: Some(limits), decides: None };
         Budget::input(&account, name.parse()?, Timestamp(1), &body).map_err(Into::into)
     };
     let all_know = |limits: Vec<LimitKey>| {
@@ -204,7 +206,16 @@ pub async fn a_set_limit_is_known_everywhere(ground: &dyn Ground) -> Result {
     holder::read(&late, storage.bucket.as_ref()).await?;
     let known = late.accounts().accounts.get(&account).map(|view| view.limits.clone());
     same("what a process reads at its start", known, Some(vec![USD]))?;
-    let input: Result<_> = set("two", Vec::new());
+    // An account that is deleted removes what it showed, and shows it again if it begins again.
+    let key = budget_key(account.entity());
+    if let Some(shown) = storage.bucket.get(&key).await? {
+        storage.bucket.delete(&key, shown.position).await?;
+    }
+    all_know(Vec::new()).await?;
+    let input: Result<_> = set("two", vec![limit(7)]);
+    storage.inbox.put(&input?).await?;
+    all_know(vec![USD]).await?;
+    let input: Result<_> = set("three", Vec::new());
     storage.inbox.put(&input?).await?;
     all_know(Vec::new()).await?;
     first.stop().await;

@@ -8,7 +8,7 @@ use std::{
 
 use clawnode_proto::{
     EntityId, Input, Kind, SessionKey, Timestamp,
-    budget::{AccountKey, AccountView},
+    budget::{AccountKey, AccountView, BudgetExplainView, BudgetUnit},
     feed::EventBody,
     limits::INPUT_STORED_BYTES,
     overview::FeedView,
@@ -155,10 +155,15 @@ async fn a_damaged_account_stops_its_calls_until_it_is_dropped() -> Outcome {
     let node = Node::up(home).await?;
     let client = node.client()?;
     let account: AccountKey = "agent:default".parse().unwrap();
-    let limits = json!([{ "unit": "loops", "window": "day", "amount": "100" }]);
-    let set = json!({ "account": account, "limits": limits });
-    let _: AccountView = client.call("budget.set", set.clone()).await?;
+    let set = |unit: &str, amount: &str| {
+        let limits = json!([{ "unit": unit, "window": "day", "amount": amount }]);
+        json!({ "account": account, "limits": limits })
+    };
+    let _: AccountView = client.call("budget.set", set("loops", "50")).await?;
     client.chat(&Message::new("bob", "before")).await?;
+    // Its limits are shown at a later event than any of the account that begins again.
+    let _: AccountView = client.call("budget.set", set("loops", "100")).await?;
+    client.chat(&Message::new("bob", "and again")).await?;
     node.stop().await?;
     // Of all of the data, only the journal of the account has it.
     let (file, at) = place(&home.data(), "budget_granted");
@@ -186,8 +191,25 @@ async fn a_damaged_account_stops_its_calls_until_it_is_dropped() -> Outcome {
     };
     let _: FeedView = client.call_when("events.list", json!({}), says).await?;
 
-    let begun: AccountView = client.call("budget.set", set).await?;
+    // What is set from then on holds for the next call, also if it is another limit than before.
+    let bob = Message::new("bob", "too much");
+    let needs = |unit: BudgetUnit| {
+        let own = account.clone();
+        move |view: &BudgetExplainView| {
+            let own = view.limits.iter().filter(|one| one.account == own);
+            own.map(|one| one.limit.unit).eq([unit])
+        }
+    };
+    let explain = json!({ "session": bob.session() });
+    let begun: AccountView = client.call("budget.set", set("tokens", "1")).await?;
     assert_eq!((begun.limits[0].spent, begun.changes.len()), (0, 1), "it knows nothing of before");
+    let _: BudgetExplainView =
+        client.call_when("budget.explain", explain.clone(), needs(BudgetUnit::Tokens)).await?;
+    let refused = client.chat(&bob).await.expect_err("it has one token");
+    assert_eq!(code(&refused), Some("bankrupt"), "{refused}");
+    let _: AccountView = client.call("budget.set", set("loops", "100")).await?;
+    let _: BudgetExplainView =
+        client.call_when("budget.explain", explain, needs(BudgetUnit::Loops)).await?;
     client.chat(&Message::new("bob", "after")).await?;
     let spent = |view: &AccountView| view.limits[0].spent == 1;
     let shown = json!({ "account": account });

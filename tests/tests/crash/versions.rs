@@ -162,7 +162,7 @@ mod nats {
         let storage = connect(NatsOptions { prefix, ..NatsOptions::new([url]) }).await.unwrap();
         let limit = BudgetLimit::new(BudgetUnit::Usd, WindowLength::Month, usd);
         let source = LimitSource::Person { name: "ada".to_owned() };
-        let body = BudgetInput::Set { source, limits: Some(vec![limit]) };
+        let body = BudgetInput::Set { source, limits: Some(vec![limit]), decides: None };
         let name = "newer".parse().unwrap();
         let mut input = Budget::input(&AccountKey::Cluster, name, Timestamp(1), &body).unwrap();
         (input.v, input.v_min) = (4, 4);

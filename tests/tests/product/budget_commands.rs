@@ -5,6 +5,7 @@ use clawnode_proto::{
         AccountView, BudgetExplainView, BudgetList, BudgetUnit, CallForecast, LimitOrigin,
         LimitState,
     },
+    model::ModelTest,
     view::StatusView,
 };
 use clawnode_tests::{
@@ -197,5 +198,37 @@ async fn bud_8_embeddings_count_in_the_limits_of_the_cluster() -> Outcome {
     );
     let (status, _) = embed("four").await;
     assert_eq!(status, 200, "what was refused took nothing");
+    node.stop().await
+}
+
+/// A test of a model sends a real request, so no request leaves for which too little is left.
+#[tokio::test]
+async fn bud_9_a_test_of_a_model_counts_in_the_limits_of_the_cluster() -> Outcome {
+    let (server, home) = super::scene(Script::default()).await;
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    let message = Message::new("ada", "one");
+    client.chat(&message).await?;
+    let set = |amount: &str| {
+        let limit =
+            json!({ "unit": "tokens", "window": "forever", "amount": amount, "ask_at": 100 });
+        json!({ "account": "cluster", "limits": [limit] })
+    };
+    let _set: AccountView = client.call("budget.set", set("10000")).await?;
+    let is_limited = |view: &BudgetExplainView| !view.limits.is_empty();
+    let session = json!({ "session": message.session() });
+    let _: BudgetExplainView = client.call_when("budget.explain", session, is_limited).await?;
+    let model = json!({ "model": "anthropic/claude-sonnet-4-5" });
+    let tested: ModelTest = client.call("models.test", model.clone()).await?;
+    let used = tested.usage.input_tokens + tested.usage.output_tokens;
+    assert!(tested.error.is_none() && used > 0, "{tested:?}");
+    shown(&client, "cluster", |account| account.limits[0].spent == used).await?;
+    // Less than a test may need.
+    let _set: AccountView = client.call("budget.set", set("4000")).await?;
+    let asked = server.count();
+    let refused = client.call::<Value>("models.test", model).await.expect_err("it is too much");
+    assert_eq!(refused.refusal().map(|body| body.code.as_str()), Some("bankrupt"), "{refused}");
+    assert!(refused.to_string().contains("token budget exceeded"), "{refused}");
+    assert_eq!(server.count(), asked, "no request has left");
     node.stop().await
 }

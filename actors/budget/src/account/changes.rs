@@ -49,13 +49,13 @@ mod tests {
         let limit = |amount| BudgetLimit::new(BudgetUnit::Usd, WindowLength::Day, amount);
         for amount in 0..10 {
             let limits = Some(vec![limit(amount)]);
-            let set = BudgetSet { source: source.clone(), limits };
+            let set = BudgetSet { source: source.clone(), limits, decides: None };
             state.note_change(Timestamp(amount), &set.into());
         }
         let limit = LimitKey { unit: BudgetUnit::Usd, window: WindowLength::Day };
         let allowed = BudgetAllowed { by: "bob".to_owned(), limit, window: WindowNumber(0) };
         state.note_change(Timestamp(10), &allowed.into());
-        state.note_change(Timestamp(11), &BudgetSet { source, limits: None }.into());
+        state.note_change(Timestamp(11), &BudgetSet { source, limits: None, decides: None }.into());
         assert_eq!(state.changes.len(), CHANGES_MOST);
         let kinds: Vec<_> =
             state.changes.iter().rev().map(|change| (change.at.0, &change.what)).collect();

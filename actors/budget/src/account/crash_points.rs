@@ -92,7 +92,10 @@ impl Desk {
         let state = &self.account.state;
         let (slices, answers) = (state.slices_of(process), state.answers_to(process));
         let (account, version) = (AccountKey::Cluster, state.n);
-        self.does(at, HolderInput::Told(ProcessStanding { account, version, slices, answers }))
+        self.does(
+            at,
+            HolderInput::Told(ProcessStanding { account, version, begun: None, slices, answers }),
+        )
     }
 
     fn verdict(&self, at: usize) -> Option<AskVerdict> {

@@ -81,8 +81,11 @@ impl EntityKind for Budget {
 
     fn fold(state: &mut BudgetState, head: &Head, event: &BudgetEvent) -> Result<(), Violation> {
         state.n = head.n.0;
+        let only_follows = state.only_follows(event);
         state.fold(event)?;
-        state.note_change(head.ts, event);
+        if !only_follows {
+            state.note_change(head.ts, event);
+        }
         state.note_news(head, event);
         Ok(())
     }
@@ -155,7 +158,8 @@ impl EntityKind for Budget {
         match *effect {
             BudgetEffect::Tell(process, _) => {
                 let (slices, answers) = (state.slices_of(process), state.answers_to(process));
-                let standing = ProcessStanding { account, version: state.n, slices, answers };
+                let (version, begun) = (state.n, state.begun);
+                let standing = ProcessStanding { account, version, begun, slices, answers };
                 Some(BudgetJob::Tell(process, standing))
             }
             BudgetEffect::Show(_) => Some(BudgetJob::Show(state.view(account))),

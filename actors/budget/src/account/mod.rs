@@ -21,6 +21,7 @@ mod crash_points;
 mod grant;
 mod kind;
 mod limit_book;
+mod limit_sources;
 mod news;
 #[cfg(test)]
 mod properties;

@@ -9,9 +9,9 @@ use clawnode_kernel::Violation;
 use clawnode_proto::{
     ProcessId, Timestamp,
     budget::{
-        AccountKey, AskAnswer, AskVerdict, BudgetAllowed, BudgetAsked, BudgetEvent, BudgetGranted,
-        BudgetInput, BudgetLimit, BudgetOver, BudgetSet, BudgetView, BudgetWarned, GrantedSlice,
-        LimitKey, LimitSource, SliceAsk, SliceReport, check_limits,
+        AskAnswer, AskVerdict, BudgetAllowed, BudgetAsked, BudgetEvent, BudgetGranted, BudgetInput,
+        BudgetLimit, BudgetOver, BudgetSet, BudgetWarned, GrantedSlice, LimitKey, LimitSource,
+        SliceAsk, SliceReport,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -38,16 +38,22 @@ pub struct BudgetState {
     pub now: Timestamp,
     /// The last event.
     pub n: u64,
+    /// When it began. If it is deleted and begins again, that is later, and its events count from 1 again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begun: Option<Timestamp>,
     /// What the configuration says.
-    configured: Vec<BudgetLimit>,
+    pub(super) configured: Vec<BudgetLimit>,
     /// The configuration says nothing: those are the built-in default.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    is_default: bool,
-    /// What a person set, which wins.
-    set: Option<Vec<BudgetLimit>>,
+    pub(super) is_default: bool,
+    /// All limits in force, if a person set some of them.
+    pub(super) set: Option<Vec<BudgetLimit>>,
+    /// On which of them the person decides; absent if on all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) decided: Option<DecidedLimits>,
     /// The event that set limits last. 0 before the first one.
     #[serde(default)]
-    changed: u64,
+    pub(super) changed: u64,
     /// Every limit that is in force or has slices out.
     pub books: Vec<LimitBook>,
     /// What processes asked for and have not got, oldest first.
@@ -55,13 +61,22 @@ pub struct BudgetState {
     /// When each process was heard of last, or got something.
     heard: BTreeMap<ProcessId, LatestNews>,
     /// What people and the configuration want, and is not recorded yet.
-    wanted: Vec<UnrecordedChange>,
+    pub(super) wanted: Vec<UnrecordedChange>,
     /// Who set and allowed what, the newest last: the last few changes, for people.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<clawnode_proto::budget::AccountChange>,
     /// What operators may not have heard of yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) news: Vec<BudgetNews>,
+}
+
+/// A person decides on some limits. The configuration decides on all others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct DecidedLimits {
+    /// Who set them last.
+    pub(super) by: LimitSource,
+    /// Those that they set, and those that they took away.
+    pub(super) keys: Vec<LimitKey>,
 }
 
 /// What operators hear of an event of an account.
@@ -75,7 +90,7 @@ pub(super) struct BudgetNews {
 /// What is to be recorded of an input.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum UnrecordedChange {
+pub(super) enum UnrecordedChange {
     Set(BudgetSet),
     Allowed(BudgetAllowed),
 }
@@ -90,16 +105,6 @@ struct LatestNews {
 // === impl BudgetState ===
 
 impl BudgetState {
-    /// The limits in force.
-    pub fn limits(&self) -> &[BudgetLimit] {
-        self.set.as_ref().unwrap_or(&self.configured)
-    }
-
-    /// Whether a person set them.
-    pub const fn is_set_by_person(&self) -> bool {
-        self.set.is_some()
-    }
-
     /// One of its limits.
     pub fn book(&self, key: LimitKey) -> Option<&LimitBook> {
         self.books.iter().find(|book| book.key == key)
@@ -116,8 +121,12 @@ impl BudgetState {
     pub(crate) fn accept(&mut self, n: u64, ts: Timestamp, input: BudgetInput) {
         self.n = n;
         self.now = self.now.max(ts);
+        // A snapshot of an earlier build does not have it. What is taken then is later than what was said before.
+        self.begun = self.begun.or(Some(self.now));
         match input {
-            BudgetInput::Set { source, limits } => self.wants_limits(source, limits),
+            BudgetInput::Set { source, limits, decides } => {
+                self.wants_limits(BudgetSet { source, limits, decides });
+            }
             BudgetInput::Ask { process, asks, reports } => {
                 self.reported(process, &reports);
                 for wants in asks {
@@ -150,24 +159,6 @@ impl BudgetState {
             BudgetInput::TimerFired { .. } => {}
         }
         self.forget();
-    }
-
-    /// Nothing of it is taken if it cannot be, or changes nothing.
-    fn wants_limits(&mut self, source: LimitSource, limits: Option<Vec<BudgetLimit>>) {
-        let now = match source {
-            LimitSource::Configured => Some(&self.configured).filter(|_| !self.is_default),
-            LimitSource::BuiltIn => Some(&self.configured).filter(|_| self.is_default),
-            LimitSource::Person { .. } => self.set.as_ref(),
-        };
-        let sorted = limits.map(|mut limits| {
-            limits.sort_by_key(|limit| limit.key);
-            limits
-        });
-        // What is not recorded yet may change it before.
-        let is_new = !self.wanted.is_empty() || now != sorted.as_ref();
-        if is_new && check_limits(sorted.as_deref().unwrap_or_default()).is_ok() {
-            self.wanted.push(UnrecordedChange::Set(BudgetSet { source, limits: sorted }));
-        }
     }
 
     fn reported(&mut self, process: ProcessId, reports: &[SliceReport]) {
@@ -247,7 +238,7 @@ impl BudgetState {
     }
 
     /// Something new is to be said to every process.
-    fn touch_all(&mut self) {
+    pub(super) fn touch_all(&mut self) {
         let heard: Vec<ProcessId> = self.heard.keys().copied().collect();
         for process in heard {
             self.touch(process);
@@ -310,36 +301,10 @@ impl BudgetState {
     }
 
     /// What was wanted is recorded.
-    fn recorded(&mut self, is_it: impl Fn(&UnrecordedChange) -> bool) {
+    pub(super) fn recorded(&mut self, is_it: impl Fn(&UnrecordedChange) -> bool) {
         if let Some(at) = self.wanted.iter().position(is_it) {
             self.wanted.remove(at);
         }
-    }
-
-    fn is_set(&mut self, set: &BudgetSet) {
-        self.recorded(|one| matches!(one, UnrecordedChange::Set(wanted) if wanted == set));
-        let BudgetSet { source, limits } = set;
-        match source {
-            LimitSource::Configured | LimitSource::BuiltIn => {
-                self.configured = limits.clone().unwrap_or_default();
-                self.is_default = *source == LimitSource::BuiltIn;
-            }
-            LimitSource::Person { .. } => self.set.clone_from(limits),
-        }
-        self.changed = self.n;
-        let limits = self.limits().to_vec();
-        for book in &mut self.books {
-            book.set(limits.iter().find(|limit| limit.key == book.key).copied());
-        }
-        for limit in limits {
-            if self.book(limit.key).is_none() {
-                self.books.push(LimitBook::new(limit, self.now));
-            }
-        }
-        self.books.retain(|book| !book.is_over());
-        self.books.sort_by_key(|book| book.key);
-        // Who has a slice of a limit that is gone may give it back.
-        self.touch_all();
     }
 
     fn is_granted(&mut self, granted: &BudgetGranted) -> Result<(), Violation> {
@@ -365,6 +330,9 @@ impl BudgetState {
                 UnrecordedChange::Set(set) => set.into(),
                 UnrecordedChange::Allowed(allowed) => allowed.into(),
             });
+        }
+        if let Some(set) = self.follows_configuration() {
+            return Some(set.into());
         }
         let ends = self.books.iter().find_map(|book| book.ends(self.now));
         let ends = ends.map(BudgetEvent::from);
@@ -415,13 +383,6 @@ impl BudgetState {
     /// The event that set limits last, if any did.
     pub(crate) fn changed(&self) -> Option<u64> {
         (self.changed > 0).then_some(self.changed)
-    }
-
-    /// Its limits, for all processes.
-    pub(crate) fn view(&self, account: AccountKey) -> BudgetView {
-        let (by_person, limits) = (self.set.is_some(), self.limits().to_vec());
-        let is_default = self.is_default && !by_person;
-        BudgetView { account, limits, is_default, by_person, version: self.changed }
     }
 
     /// Which processes the account tells how things stand, and since which event there is something

@@ -78,7 +78,7 @@ impl Account {
     pub(super) fn set(&mut self, limits: &[BudgetLimit]) -> Vec<BudgetEvent> {
         self.limits = limits.iter().map(|limit| (limit.key, limit.amount)).collect();
         let source = LimitSource::Person { name: "ada".to_owned() };
-        self.send(BudgetInput::Set { source, limits: Some(limits.to_vec()) })
+        self.send(BudgetInput::Set { source, limits: Some(limits.to_vec()), decides: None })
     }
 
     pub(super) fn ask(&mut self, by: u128, wants: SliceAsk) -> Vec<BudgetEvent> {
@@ -350,6 +350,7 @@ fn what_people_set_wins_until_it_is_reset_and_nothing_is_half_set() {
     let configured = |limits: &[BudgetLimit]| BudgetInput::Set {
         source: LimitSource::Configured,
         limits: Some(limits.to_vec()),
+        decides: None,
     };
     let file = limit(USD, 1_000);
     assert_eq!(account.send(configured(&[file])).len(), 1);
@@ -360,7 +361,7 @@ fn what_people_set_wins_until_it_is_reset_and_nothing_is_half_set() {
     assert_eq!(account.set(&[file, limit(LOOPS, 1), file]), [], "it is refused whole");
     assert_eq!(account.state.limits(), [limit(USD, 5)]);
     let source = LimitSource::Person { name: "bob".to_owned() };
-    account.send(BudgetInput::Set { source, limits: None });
+    account.send(BudgetInput::Set { source, limits: None, decides: None });
     assert_eq!(account.state.limits(), [limit(USD, 2_000)]);
 }
 
@@ -379,7 +380,11 @@ fn every_change_of_the_limits_is_shown_and_a_default_is_named_until_it_is_none()
     let mut account = Account::default();
     Budget::born(&mut account.state, "cluster").unwrap();
     assert_eq!(Budget::decide(&account.state), [], "it has nothing to show");
-    let set = |source, amount| BudgetInput::Set { source, limits: Some(vec![limit(USD, amount)]) };
+    let set = |source, amount| BudgetInput::Set {
+        source,
+        limits: Some(vec![limit(USD, amount)]),
+        decides: None,
+    };
     assert_eq!(account.send(set(LimitSource::BuiltIn, 5)).len(), 1);
     assert_eq!(account.send(set(LimitSource::BuiltIn, 5)), [], "every node says it at its start");
     let first = shown(&account);
@@ -392,7 +397,7 @@ fn every_change_of_the_limits_is_shown_and_a_default_is_named_until_it_is_none()
     let second = shown(&account);
     assert!(!second.is_default && second.version > first.version);
     let source = LimitSource::Person { name: "bob".to_owned() };
-    account.send(BudgetInput::Set { source, limits: None });
+    account.send(BudgetInput::Set { source, limits: None, decides: None });
     assert!(shown(&account).is_default, "reset, it is the default again");
     // The same limits in the configuration are a limit that a person wants.
     assert_eq!(account.send(set(LimitSource::Configured, 5)).len(), 1);

@@ -160,9 +160,10 @@ impl HolderTasks {
             tokio::select! {
                 change = changes.next() => match change {
                     Some(change) => {
-                        // What is gone was not taken away: an account without limits says so.
-                        if let Some(entry) = &change.entry {
-                            heard(&self.holder, &change.key, entry);
+                        // Only an account that is deleted removes them: one without limits says so.
+                        match &change.entry {
+                            Some(entry) => heard(&self.holder, &change.key, entry),
+                            None => self.holder.forgets(&change.key),
                         }
                     }
                     None => return,

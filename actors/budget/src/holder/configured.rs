@@ -42,6 +42,6 @@ impl ConfiguredBudgets {
     pub fn input_for(&self, account: &AccountKey) -> BudgetInput {
         let is_default = self.is_default_of(account) && !self.limits_of(account).is_empty();
         let source = if is_default { LimitSource::BuiltIn } else { LimitSource::Configured };
-        BudgetInput::Set { source, limits: Some(self.limits_of(account).to_vec()) }
+        BudgetInput::Set { source, limits: Some(self.limits_of(account).to_vec()), decides: None }
     }
 }

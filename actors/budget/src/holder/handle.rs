@@ -379,6 +379,14 @@ impl HolderHandle {
         }
     }
 
+    /// The limits under this key of the bucket are gone with their account.
+    pub(super) fn forgets(&self, key: &str) {
+        let mut known = self.known();
+        if known.forget(key) {
+            self.shows(&known);
+        }
+    }
+
     fn shows(&self, known: &KnownAccounts) {
         let view = Arc::new(known.view(&self.configured()));
         *self.shared.accounts.write().unwrap_or_else(PoisonError::into_inner) = view;
@@ -537,6 +545,7 @@ mod tests {
         handle.hears(HolderInput::Told(ProcessStanding {
             account: AccountKey::Cluster,
             version: 1,
+            begun: None,
             slices: vec![slice],
             answers: Vec::new(),
         }));

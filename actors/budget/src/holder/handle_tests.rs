@@ -3,10 +3,10 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use clawnode_proto::{
-    ProcessId,
+    ProcessId, Timestamp,
     budget::{
-        AccountKey, BudgetInput, BudgetLimit, BudgetView, GrantedSlice, LimitKey, LimitSource,
-        ProcessStanding, WindowNumber,
+        AccountKey, AskAnswer, AskVerdict, BudgetInput, BudgetLimit, BudgetView, GrantedSlice,
+        LimitKey, LimitSource, ProcessStanding, WindowNumber,
     },
 };
 use tokio::{sync::mpsc, time::advance};
@@ -96,10 +96,18 @@ async fn an_account_is_made_before_its_first_ask_and_when_it_is_silent() {
     let accounts = BTreeMap::from([(cluster(), vec![limit])]);
     let configured = ConfiguredBudgets { accounts, is_default: true, ..Default::default() };
     handle.configure(configured, HolderOptions::default());
-    let birth = BudgetInput::Set { source: LimitSource::BuiltIn, limits: Some(vec![limit]) };
+    let birth =
+        BudgetInput::Set { source: LimitSource::BuiltIn, limits: Some(vec![limit]), decides: None };
     assert_eq!(handle.birth_of(&cluster()), Some(birth.clone()));
     let (limits, is_default, by_person) = (vec![limit], true, false);
-    handle.knows(BudgetView { account: cluster(), limits, is_default, by_person, version: 7 });
+    handle.knows(BudgetView {
+        account: cluster(),
+        limits,
+        is_default,
+        by_person,
+        version: 7,
+        begun: None,
+    });
     assert_eq!(handle.birth_of(&cluster()), None, "it is there");
     for _ in 0..2 {
         for number in numbers(&handle) {
@@ -112,8 +120,30 @@ async fn an_account_is_made_before_its_first_ask_and_when_it_is_silent() {
     }
     assert_eq!(handle.birth_of(&cluster()), Some(birth), "it may be gone");
     let (slices, answers) = (Vec::new(), Vec::new());
-    handle.tells(ProcessStanding { account: cluster(), version: 8, slices, answers });
+    handle.tells(ProcessStanding { account: cluster(), version: 8, begun: None, slices, answers });
     assert_eq!(handle.birth_of(&cluster()), None, "it answers");
+}
+
+/// The process has run since before the account was deleted, and heard it at a later event than any of the new one.
+#[test]
+fn an_account_that_began_again_is_heard_from_its_first_event_on() {
+    let (handle, mut refused) = waiting();
+    let Some((_, number, BudgetInput::Ask { asks, .. })) = handle.outbox().pop() else {
+        panic!("no ask")
+    };
+    handle.sent(&cluster(), number, true);
+    let spent_out = AskVerdict::SpentOut { spent: 100, limit: 100 };
+    let says = |begun, version, verdict| {
+        let (number, limit) = (asks[0].number, USD);
+        let answers = vec![AskAnswer { number, limit, verdict, holder: None }];
+        let (account, begun, slices) = (cluster(), Some(Timestamp(begun)), Vec::new());
+        handle.tells(ProcessStanding { account, version, begun, slices, answers });
+    };
+    says(1, 90, AskVerdict::Waits);
+    says(1, 80, spent_out);
+    refused.try_recv().unwrap_err();
+    says(2, 3, spent_out);
+    assert!(matches!(refused.try_recv(), Ok(Refusal::Bankrupt { used: 100, .. })));
 }
 
 #[tokio::test(start_paused = true)]
@@ -127,7 +157,7 @@ async fn who_leaves_gives_back_what_no_call_uses() {
     let slice = GrantedSlice { number: asks[0].number, limit, window, amount, recalled: false };
     let (slices, answers) = (vec![slice], Vec::new());
     // The call is granted, and is gone at once.
-    handle.tells(ProcessStanding { account: cluster(), version: 1, slices, answers });
+    handle.tells(ProcessStanding { account: cluster(), version: 1, begun: None, slices, answers });
     let leaving = tokio::spawn({
         let handle = handle.clone();
         async move { handle.leave().await }

@@ -2,8 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clawnode_proto::budget::{
-    AccountKey, BudgetLimit, BudgetUnit, BudgetView, LimitKey, WindowLength,
+use clawnode_proto::{
+    budget::{
+        AccountKey, AccountVersion, BudgetLimit, BudgetUnit, BudgetView, LimitKey, WindowLength,
+    },
+    subject::budget_key,
 };
 
 use super::{AccountLimits, AccountsView, ConfiguredBudgets};
@@ -15,7 +18,7 @@ pub(super) struct KnownAccounts(BTreeMap<AccountKey, KnownAccount>);
 /// One of them.
 #[derive(Clone, Debug)]
 struct KnownAccount {
-    version: u64,
+    version: AccountVersion,
     /// Its limits; nothing if they cannot be read.
     limits: Option<Vec<BudgetLimit>>,
     is_default: bool,
@@ -27,8 +30,10 @@ struct KnownAccount {
 impl KnownAccounts {
     /// Takes the limits of an account, unless it has later ones; whether that is news.
     pub(super) fn take(&mut self, view: BudgetView) -> bool {
-        let BudgetView { account, limits, is_default, by_person, version } = view;
-        let is_news = |known: &KnownAccount| known.version < version || known.limits.is_none();
+        let version = view.said_at();
+        let BudgetView { account, limits, is_default, by_person, .. } = view;
+        let is_news =
+            |known: &KnownAccount| known.version.is_before(version) || known.limits.is_none();
         if !self.0.get(&account).is_none_or(is_news) {
             return false;
         }
@@ -42,9 +47,17 @@ impl KnownAccounts {
     pub(super) fn take_unreadable(&mut self, account: AccountKey) -> bool {
         let is_news = !self.0.contains_key(&account);
         let (limits, is_default, by_person) = (None, false, false);
-        let unknown = KnownAccount { version: 0, limits, is_default, by_person };
+        let version = AccountVersion::default();
+        let unknown = KnownAccount { version, limits, is_default, by_person };
         self.0.entry(account).or_insert(unknown);
         is_news
+    }
+
+    /// The limits under this key of the bucket were removed with their account, which was deleted: it has what the
+    /// configuration says, until it begins again. Whether that is news.
+    pub(super) fn forget(&mut self, key: &str) -> bool {
+        let gone = self.0.keys().find(|account| budget_key(account.entity()) == key).cloned();
+        gone.and_then(|account| self.0.remove(&account)).is_some()
     }
 
     /// The limits of this account, if a person set them.
@@ -122,6 +135,7 @@ fn any_limit() -> Vec<LimitKey> {
 #[cfg(test)]
 mod tests {
     use clawnode_proto::{
+        Timestamp,
         budget::{BudgetInput, CountedLanes},
         lane::Lane,
     };
@@ -133,7 +147,7 @@ mod tests {
 
     fn view(account: &str, limits: &[BudgetLimit], version: u64) -> BudgetView {
         let (account, limits) = (account.parse().unwrap(), limits.to_vec());
-        BudgetView { account, limits, is_default: false, by_person: false, version }
+        BudgetView { account, limits, is_default: false, by_person: false, version, begun: None }
     }
 
     fn configured() -> ConfiguredBudgets {
@@ -194,6 +208,30 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_of_an_account_that_began_again_is_known_however_often_the_old_one_was_set() {
+        let mut known = KnownAccounts::default();
+        let at = |begun, limits: &[BudgetLimit], version| BudgetView {
+            begun: Some(Timestamp(begun)),
+            ..view("cluster", limits, version)
+        };
+        assert!(known.take(at(1, &[DAILY], 90)));
+        // It is not even heard that the old one is gone.
+        assert!(known.take(at(2, &[LOOPS], 2)));
+        let keys = |known: &KnownAccounts| {
+            let view = known.view(&ConfiguredBudgets::default());
+            view.accounts.get(&AccountKey::Cluster).map(|limits| limits.limits.clone())
+        };
+        assert_eq!(keys(&known), Some(vec![LOOPS.key]));
+        assert!(!known.take(at(1, &[DAILY], 91)), "its last owner comes late");
+        // Until it begins again it has what the configuration says.
+        assert!(!known.forget(&budget_key("agent:a".parse::<AccountKey>().unwrap().entity())));
+        assert!(known.forget(&budget_key(AccountKey::Cluster.entity())));
+        assert_eq!(keys(&known), None);
+        assert!(known.view(&configured()).accounts[&AccountKey::Cluster].is_default);
+        assert!(known.take(view("cluster", &[DAILY], 1)), "from an owner of any build");
+    }
+
+    #[test]
     fn what_cannot_be_read_is_never_taken_as_no_limit() {
         let (mut known, none) = (KnownAccounts::default(), ConfiguredBudgets::default());
         assert!(known.take_unreadable(AccountKey::Cluster));
@@ -235,7 +273,7 @@ mod tests {
             known.hearers(&configured()).iter().map(ToString::to_string).collect();
         assert_eq!(all, ["cluster", "agent:old", "user:web:bot:bob"]);
         let input_of = |key: &str| match configured().input_for(&key.parse().unwrap()) {
-            BudgetInput::Set { source, limits } => (format!("{source:?}"), limits.unwrap()),
+            BudgetInput::Set { source, limits, .. } => (format!("{source:?}"), limits.unwrap()),
             other => panic!("{other:?}"),
         };
         assert_eq!(input_of("cluster"), ("BuiltIn".to_owned(), vec![DAILY]));

@@ -187,10 +187,11 @@ impl Holder {
     // === what accounts say ===
 
     fn told(&mut self, standing: ProcessStanding) {
-        let ProcessStanding { account, version, slices, answers } = standing;
+        let version = standing.said_at();
+        let ProcessStanding { account, slices, answers, .. } = standing;
         touch(&mut self.touched, &account);
         let at_hand = self.accounts.entry(account.clone()).or_default();
-        if version < at_hand.version {
+        if version.is_before(at_hand.version) {
             return;
         }
         at_hand.version = version;

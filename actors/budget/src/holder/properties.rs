@@ -112,7 +112,7 @@ impl World {
         };
         let source = LimitSource::Configured;
         let set = limits.iter().map(limit).collect();
-        self.account_takes(account, BudgetInput::Set { source, limits: Some(set) });
+        self.account_takes(account, BudgetInput::Set { source, limits: Some(set), decides: None });
         for (key, amount) in limits {
             let most = self.limits.entry((account.clone(), *key)).or_default();
             *most = (*most).max(*amount);
@@ -188,7 +188,10 @@ impl World {
             if told.insert(process, n) != Some(n) {
                 let (slices, answers) = (state.slices_of(process), state.answers_to(process));
                 let (account, version) = (key.clone(), state.n);
-                standings.push((process, ProcessStanding { account, version, slices, answers }));
+                standings.push((
+                    process,
+                    ProcessStanding { account, version, begun: None, slices, answers },
+                ));
             }
         }
         for (process, standing) in standings {

@@ -7,7 +7,7 @@ use std::{
 
 use clawnode_proto::{
     ProcessId, Timestamp,
-    budget::{BudgetInput, LimitKey, SliceAsk, SliceReport, WindowNumber},
+    budget::{AccountVersion, BudgetInput, LimitKey, SliceAsk, SliceReport, WindowNumber},
 };
 
 use super::pool::{HeldSlice, PoolWants, SlicePool};
@@ -33,7 +33,7 @@ const FORGOTTEN: Duration = Duration::from_mins(10);
 pub(super) struct AccountAtHand {
     pub(super) pools: BTreeMap<LimitKey, SlicePool>,
     /// The last standing.
-    pub(super) version: u64,
+    pub(super) version: AccountVersion,
     /// When the last message of the account came.
     pub(super) heard: Timestamp,
     /// What was sent is not known to be stored.
@@ -216,7 +216,7 @@ mod tests {
         let slice = GrantedSlice { number: 1, limit: USD, window, amount: 100, recalled: false };
         let told = |version, answers| {
             let (account, slices) = (AccountKey::Cluster, vec![slice]);
-            HolderInput::Told(ProcessStanding { account, version, slices, answers })
+            HolderInput::Told(ProcessStanding { account, version, begun: None, slices, answers })
         };
         let stored = || HolderInput::Stored(AccountKey::Cluster, true);
         let mut at = |now, input| sent(holder.handle(Timestamp(now), input));

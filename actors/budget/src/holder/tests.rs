@@ -83,6 +83,7 @@ impl One {
         self.does(HolderInput::Told(ProcessStanding {
             account: cluster(),
             version: self.version,
+            begun: None,
             slices: slices.iter().map(slice).collect(),
             answers: answers.iter().map(answer).collect(),
         }))
@@ -390,6 +391,7 @@ fn a_call_behind_a_dead_process_says_so_and_does_not_wait_until_the_window_ends(
         one.does(HolderInput::Told(ProcessStanding {
             account: cluster(),
             version: one.version,
+            begun: None,
             slices: Vec::new(),
             answers: vec![AskAnswer { number: 1, limit, verdict, holder: Some(other) }],
         }))
@@ -444,7 +446,7 @@ fn agent_says(one: &mut One, recalled: bool) -> Vec<HolderOutput> {
     let (number, amount, window) = (1, 60, WindowNumber(7));
     let slices = vec![GrantedSlice { number, limit: USD, window, amount, recalled }];
     let (account, version, answers) = (agent(), one.version, Vec::new());
-    one.does(HolderInput::Told(ProcessStanding { account, version, slices, answers }))
+    one.does(HolderInput::Told(ProcessStanding { account, version, begun: None, slices, answers }))
 }
 
 /// A process may have accounts of thousands of users: a call looks at its own.

@@ -64,7 +64,7 @@ impl Simulated for Budget {
     fn clients(plan: &SeedPlan, _: u64) -> Vec<SimClient> {
         let set = |(account, limits): (AccountKey, Vec<BudgetLimit>)| {
             let (source, limits) = (LimitSource::Configured, Some(limits));
-            let body = BudgetInput::Set { source, limits };
+            let body = BudgetInput::Set { source, limits, decides: None };
             let name = "set".parse().ok()?;
             let input = Self::input(&account, name, Timestamp(0), &body).ok()?;
             Some(SimClient { after: 0, input, answered: false })

@@ -4,7 +4,7 @@ use clawnode_proto::llm::Usage;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::llm::counts::{TokenCount, reported};
+use crate::llm::counts::{CacheWrites, TokenCount, reported, with_cached};
 
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -121,18 +121,16 @@ pub(super) struct AnthropicCounts {
     pub(super) cache_write: TokenCount,
     #[serde(default, rename = "cache_read_input_tokens")]
     pub(super) cache_read: TokenCount,
+    /// The parts of `cache_write`.
+    #[serde(default, rename = "cache_creation")]
+    pub(super) cache_writes: Option<CacheWrites>,
 }
 
 // === impl AnthropicCounts ===
 
 impl AnthropicCounts {
     pub(super) fn usage(&self) -> Usage {
-        let cache_read_tokens = self.cache_read.tokens();
-        let cache_write_tokens = self.cache_write.tokens();
         let reported = reported(self.input, self.output);
-        // The wire counts cached tokens apart; `Usage` counts them in.
-        let cached = cache_read_tokens.saturating_add(cache_write_tokens);
-        let input_tokens = reported.input_tokens.saturating_add(cached);
-        Usage { input_tokens, cache_read_tokens, cache_write_tokens, ..reported }
+        with_cached(reported, self.cache_read, self.cache_write, self.cache_writes)
     }
 }

@@ -333,6 +333,7 @@ impl AnthropicReader {
                 output: new.output.or(self.counts.output),
                 cache_write: new.cache_write.or(self.counts.cache_write),
                 cache_read: new.cache_read.or(self.counts.cache_read),
+                cache_writes: new.cache_writes.or(self.counts.cache_writes),
             };
             pieces.push(ReplyPiece::Usage(self.counts.usage()));
         }

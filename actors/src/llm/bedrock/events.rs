@@ -4,7 +4,7 @@ use clawnode_proto::llm::Usage;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::llm::counts::{TokenCount, reported};
+use crate::llm::counts::{CacheWrites, TokenCount, reported, with_cached};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -130,7 +130,6 @@ pub(super) struct WholeReasoning {
 /// Token counts.
 #[derive(Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[expect(clippy::struct_field_names, reason = "as the wire has it")]
 pub(super) struct BedrockCounts {
     #[serde(default)]
     input_tokens: TokenCount,
@@ -140,18 +139,17 @@ pub(super) struct BedrockCounts {
     cache_read_input_tokens: TokenCount,
     #[serde(default)]
     cache_write_input_tokens: TokenCount,
+    /// The parts of the tokens that were written.
+    #[serde(default)]
+    cache_details: Option<CacheWrites>,
 }
 
 // === impl BedrockCounts ===
 
 impl BedrockCounts {
     pub(super) fn usage(&self) -> Usage {
-        let cache_read_tokens = self.cache_read_input_tokens.tokens();
-        let cache_write_tokens = self.cache_write_input_tokens.tokens();
         let reported = reported(self.input_tokens, self.output_tokens);
-        // The wire counts cached tokens apart; `Usage` counts them in.
-        let cached = cache_read_tokens.saturating_add(cache_write_tokens);
-        let input_tokens = reported.input_tokens.saturating_add(cached);
-        Usage { input_tokens, cache_read_tokens, cache_write_tokens, ..reported }
+        let (read, written) = (self.cache_read_input_tokens, self.cache_write_input_tokens);
+        with_cached(reported, read, written, self.cache_details)
     }
 }

@@ -10,7 +10,7 @@ use clawnode_proto::{
     frame::Notice,
     lane::Lane,
     limits::INLINE_BYTES,
-    llm::{FailureClass, ModelFailure, StopReason, Usage},
+    llm::{FailureClass, ModelFailure, StopReason},
     provider::ProviderKind,
     tool::ToolUse,
 };
@@ -100,8 +100,6 @@ struct RunningCall<'a> {
     has_other: bool,
     /// Clients are shown nothing of it.
     is_silent: bool,
-    /// Tokens that its request can have at most, if it has reserved what they cost.
-    paid_input: Option<u64>,
     /// Its provider may bill it.
     is_sent: bool,
     /// Shown before the text, and no part of it.
@@ -243,17 +241,12 @@ impl<'a> RunningCall<'a> {
             key,
             trace,
             text: String::new(),
-            tokens: CallTokens::new(
-                job.request.model.clone(),
-                job.paid.as_ref().map_or_else(|| job.request.estimate(), |paid| paid.input),
-                job.request.sampling.max_tokens,
-            ),
+            tokens: CallTokens::of(job),
             tool_uses: Vec::new(),
             blocks: ReplyBlocks::default(),
             has_thought: false,
             has_other: job.has_other,
             is_silent: job.is_silent,
-            paid_input: job.paid.as_ref().map(|paid| paid.input),
             is_sent: false,
             seam: job.seam,
             yielding,
@@ -376,13 +369,6 @@ impl<'a> RunningCall<'a> {
         hold.settle(settles(paid, &self.tokens.spent(), failure));
     }
 
-    /// Whether what was reserved is not enough to send the request once more: a try that broke off has read it.
-    fn is_paid_once(&self) -> bool {
-        let Usage { input_tokens: read, output_tokens: written, .. } = self.tokens.spent();
-        let twice = read.saturating_mul(2).saturating_add(written);
-        self.paid_input.is_some_and(|most| read > 0 && twice > most)
-    }
-
     fn piece(&mut self, piece: ModelEvent) -> Option<CallStreamEnd> {
         self.tokens.take(&piece, Instant::now());
         match piece {
@@ -427,7 +413,7 @@ impl<'a> RunningCall<'a> {
                 None
             }
             ModelEvent::Retrying { retry, wait, mut failure }
-                if self.is_paid_once()
+                if self.tokens.is_paid_once()
                     || (self.has_other && !is_worth_a_retry(retry, wait, &failure)) =>
             {
                 self.tokens.given_up();

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::run::{ResolveModel, RunnerParts, SessionRunner};
 use crate::{
-    agent::{AgentOptions, Agents, Grant},
+    agent::{AgentOptions, Agents, CallBill, Grant},
     hook::Hooks,
     llm::{
         EmbedReply, EmbedRequest, Model, ModelEvent, ModelRequest,
@@ -132,9 +132,8 @@ fn begun(run: &mut PlayedActivation) -> CallJob {
     }
 }
 
-/// What a call that goes so has spent of its account, once it has ended; and what its request costs with two
-/// tokens of a reply.
-async fn spent(pieces: Vec<ModelEvent>, is_cancelled: bool) -> (u64, u64) {
+/// What a call that goes so has spent of its account, once it has ended, and what it had reserved.
+async fn spent(pieces: Vec<ModelEvent>, is_cancelled: bool) -> (u64, CallBill) {
     let cancelled = CancellationToken::new();
     if is_cancelled {
         cancelled.cancel();
@@ -142,11 +141,7 @@ async fn spent(pieces: Vec<ModelEvent>, is_cancelled: bool) -> (u64, u64) {
     let model = Scripted { pieces, cancelled: cancelled.clone() };
     let (_dir, runner, mut run) = runner(model).await;
     let job = begun(&mut run);
-    let estimated = {
-        let paid = job.paid.as_ref().unwrap();
-        let used = Usage { input_tokens: paid.input, output_tokens: 2, ..Usage::default() };
-        paid.price.cost(&used).0
-    };
+    let paid = job.paid.clone().unwrap();
     runner.call(key().entity(), None, job, cancelled).await.unwrap();
     tokio::time::pause();
     let budgets = run.budgets.as_mut().unwrap();
@@ -159,7 +154,7 @@ async fn spent(pieces: Vec<ModelEvent>, is_cancelled: bool) -> (u64, u64) {
     tokio::time::resume();
     let (spent, held) = last.unwrap();
     assert_eq!(held, 0, "what was reserved has ended (BUD-2)");
-    (spent, estimated)
+    (spent, paid)
 }
 
 fn done(usage: Usage) -> ModelEvent {
@@ -189,9 +184,18 @@ async fn a_call_without_usage_settles_at_an_estimate() {
         // Cancelled while it runs.
         vec![text()],
     ] {
-        let (spent, estimated) = spent(pieces, false).await;
-        assert_eq!(spent, estimated);
+        let (spent, paid) = spent(pieces, false).await;
+        assert_eq!(spent, paid.price.most(paid.input, 2).0, "all of it may be new in the cache");
     }
+}
+
+#[tokio::test]
+async fn a_report_that_cannot_be_true_settles_all_that_was_reserved() {
+    let absurd = Usage { input_tokens: 1_000, output_tokens: u64::MAX, ..Usage::default() };
+    let (spent, paid) = spent(vec![text(), done(absurd)], false).await;
+    let held: u64 = paid.hold.as_ref().unwrap().holds.iter().map(|hold| hold.amount).sum();
+    // Input and output of a reservation are rounded up on their own.
+    assert!((held - 1..=held).contains(&spent), "{spent} of {held}");
 }
 
 #[tokio::test]
@@ -213,4 +217,9 @@ async fn a_try_that_broke_off_is_not_repeated_within_what_is_reserved() {
     let small = Usage { input_tokens: 10, ..read };
     let (spent_twice, _) = spent(pieces(small), false).await;
     assert_eq!(spent_twice, 4_530);
+    // A few tokens that cost as much as the request.
+    let written = Usage { output_tokens: 500, ..small };
+    let (spent_once, paid) = spent(pieces(written), false).await;
+    assert!(paid.input > 520, "as tokens, a second try would fit");
+    assert_eq!(spent_once, 7_530, "the second try was not made");
 }

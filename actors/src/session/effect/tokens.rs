@@ -2,14 +2,24 @@
 //!
 //! A call may make several tries. A provider bills each of them that it began to answer, so each is counted,
 //! also one that broke off. A try that was refused or not sent counts nothing.
+//!
+//! An estimate is never less than what may be billed: where no provider has counted the request, all its
+//! tokens are of the sort that costs the most.
 
 use std::time::Duration;
 
-use clawnode_proto::llm::{FailureClass, ModelFailure, ModelRef, Usage};
+use clawnode_proto::{
+    llm::{FailureClass, ModelFailure, ModelRef, Usage},
+    model::ModelPrice,
+    reasoning::Reasoning,
+};
 use tokio::time::Instant;
 use tracing::warn;
 
-use crate::llm::{Item, ModelEvent, circuit::is_not_sent};
+use crate::{
+    llm::{Item, ModelEvent, circuit::is_not_sent},
+    session::turn::prepare::CallJob,
+};
 
 /// Bytes of text that count as one token: few texts have more tokens.
 const BYTES_OF_TOKEN: usize = 3;
@@ -25,10 +35,12 @@ const REPLY_MOST: u64 = 10_000_000;
 #[derive(Debug)]
 pub(super) struct CallTokens {
     model: ModelRef,
-    /// Of the request, as estimated.
+    /// Of the request, as estimated; what was reserved for it, if a limit holds.
     input: u64,
-    /// The cap on the reply, if it has one.
+    /// The cap on what the model writes, thoughts included, if it has one.
     cap: Option<u64>,
+    /// What its tokens cost, if a limit holds.
+    price: Option<ModelPrice>,
     /// Of tries that ended.
     spent: Usage,
     open: OpenTry,
@@ -54,10 +66,24 @@ struct OpenTry {
 // === impl CallTokens ===
 
 impl CallTokens {
+    /// A call that is about to be made.
+    pub(super) fn of(job: &CallJob) -> Self {
+        let request = &job.request;
+        let model = request.model.clone();
+        if let Some(paid) = &job.paid {
+            let (cap, price) = (Some(paid.max_output), Some(paid.price));
+            return Self { price, ..Self::new(model, paid.input, cap) };
+        }
+        // Some wires count thoughts beside the cap.
+        let thoughts = request.sampling.reasoning.map_or(0, Reasoning::budget);
+        let cap = request.sampling.max_tokens.map(|cap| u64::from(cap) + u64::from(thoughts));
+        Self::new(model, request.estimate(), cap)
+    }
+
     /// A call of `model` whose request seems to have `input` tokens.
-    pub(super) fn new(model: ModelRef, input: u64, cap: Option<u32>) -> Self {
-        let cap = cap.map(u64::from);
-        Self { model, input, cap, spent: Usage::default(), open: OpenTry::default() }
+    fn new(model: ModelRef, input: u64, cap: Option<u64>) -> Self {
+        let (spent, open) = (Usage::default(), OpenTry::default());
+        Self { model, input, cap, price: None, spent, open }
     }
 
     /// The request goes out.
@@ -113,6 +139,16 @@ impl CallTokens {
         self.spent
     }
 
+    /// Whether what was reserved does not pay for one more try: those that broke off have read the request, and
+    /// what they wrote costs more than what they read. The next one reads it again, and may write up to the cap.
+    pub(super) fn is_paid_once(&self) -> bool {
+        let Some(price) = &self.price else { return false };
+        let Usage { input_tokens: read, output_tokens: written, .. } = self.spent;
+        let tokens = read.saturating_mul(2).saturating_add(written);
+        let usd = price.cost(&self.spent).0.saturating_add(price.most(read, 0).0);
+        read > 0 && (tokens > self.input || usd > price.most(self.input, 0).0)
+    }
+
     /// A reply that came to its end.
     fn whole(&self, open: &OpenTry, reported: Usage) -> Usage {
         if !self.is_believed(&reported) {
@@ -138,12 +174,15 @@ impl CallTokens {
     }
 
     fn filled(&self, open: &OpenTry, reported: Usage) -> Usage {
-        let input_tokens = match reported.input_tokens {
-            0 => self.input.max(1),
-            tokens => tokens,
-        };
+        let read = if reported.input_tokens > 0 { reported } else { self.request() };
         let output_tokens = reported.output_tokens.max(open.tokens());
-        Usage { input_tokens, output_tokens, estimated: true, ..reported }
+        let reasoning_tokens = reported.reasoning_tokens;
+        Usage { output_tokens, reasoning_tokens, estimated: true, ..read }
+    }
+
+    /// The request where no provider has counted it.
+    fn request(&self) -> Usage {
+        self.price.unwrap_or(ModelPrice::FREE).dearest_usage(self.input.max(1))
     }
 
     /// All that was asked for: what counts where a report cannot be true.
@@ -154,7 +193,7 @@ impl CallTokens {
             "the provider reports tokens that cannot be true; all that was asked for is counted"
         );
         let output_tokens = self.cap.unwrap_or_default().max(open.tokens());
-        Usage { input_tokens: self.input.max(1), output_tokens, ..Usage::UNREPORTED }
+        Usage { output_tokens, estimated: true, ..self.request() }
     }
 
     fn is_believed(&self, reported: &Usage) -> bool {
@@ -204,7 +243,15 @@ mod tests {
 
     use super::*;
 
-    fn call(input: u64, cap: Option<u32>) -> CallTokens {
+    /// Reading costs less than writing to the cache, and that less than a reply.
+    const PRICE: ModelPrice = ModelPrice {
+        input: 3_000_000,
+        output: 15_000_000,
+        cache_read: 300_000,
+        cache_write: 3_750_000,
+    };
+
+    fn call(input: u64, cap: Option<u64>) -> CallTokens {
         let mut tokens = CallTokens::new("p/m".parse().unwrap(), input, cap);
         tokens.sent(Instant::now());
         tokens
@@ -272,6 +319,38 @@ mod tests {
         let long = text(&"x".repeat(600));
         let usage = used(call(100, Some(50)), &[long, done(reported(1, u64::MAX))]);
         assert_eq!(usage, estimated(100, 200), "more came than was asked for");
+    }
+
+    #[test]
+    fn under_a_limit_an_estimate_costs_no_less_than_what_may_be_billed() {
+        let paid = |cap| CallTokens { price: Some(PRICE), ..call(1_000, Some(cap)) };
+        for absurd in [reported(u64::MAX, 1), reported(10, u64::MAX)] {
+            let counts = used(paid(3_048), &[text("abc"), done(absurd)]);
+            assert_eq!(PRICE.cost(&counts), PRICE.most(1_000, 3_048), "all of it is settled");
+            assert_eq!((counts.input_tokens, counts.output_tokens), (1_000, 3_048));
+        }
+        let broken = ModelEvent::Failed(failing(FailureClass::BrokenStream));
+        let counts = used(paid(50), &[text("abc"), broken.clone()]);
+        assert_eq!(PRICE.cost(&counts), PRICE.most(1_000, 1), "it may all be new in the cache");
+        // What the provider has counted counts at its price.
+        let cached = Usage { cache_read_tokens: 900, ..reported(1_000, 1) };
+        let counts = used(paid(50), &[ModelEvent::Usage(cached), text("abc"), broken]);
+        assert_eq!(counts, Usage { estimated: true, ..cached });
+    }
+
+    #[test]
+    fn one_more_try_is_paid_only_if_its_cost_fits_beside_that_of_those_before() {
+        let paid_once = |read, written| {
+            let mut tokens = CallTokens { price: Some(PRICE), ..call(1_000, Some(50)) };
+            tokens.take(&ModelEvent::Usage(reported(read, written)), Instant::now());
+            tokens.failed(&failing(FailureClass::BrokenStream), Instant::now());
+            tokens.is_paid_once()
+        };
+        // For the request 3,750 micro-dollars are reserved.
+        assert!(!paid_once(100, 200), "300 + 3,000 and 375 more");
+        assert!(paid_once(100, 210), "410 tokens, and 3,825 micro-dollars");
+        assert!(paid_once(501, 0), "1,002 tokens");
+        assert!(!call(1_000, None).is_paid_once(), "nothing limits it");
     }
 
     #[test]

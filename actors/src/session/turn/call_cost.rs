@@ -222,7 +222,8 @@ pub(super) fn held(terms: &CallTerms, grant: &Grant) -> BudgetHeld {
 
 /// What a call that is granted so has to settle.
 pub(super) fn bill(held: &BudgetHeld, grant: &Grant) -> CallBill {
-    CallBill { hold: grant.hold.clone(), price: held.price, input: held.input }
+    let BudgetHeld { price, input, max_output, .. } = *held;
+    CallBill { hold: grant.hold.clone(), price, input, max_output }
 }
 
 /// A request with the cap on output that was paid for.

@@ -440,6 +440,7 @@ proptest! {
             output_tokens: part(output, thousandths[2]),
             cache_read_tokens: read,
             cache_write_tokens: part(input_tokens - read, thousandths[3]),
+            cache_write_hour_tokens: 0,
             reasoning_tokens: 0,
             estimated: false,
         };

@@ -63,6 +63,7 @@ pub(super) const USAGE: Usage = Usage {
     output_tokens: 2,
     cache_read_tokens: 1,
     cache_write_tokens: 0,
+    cache_write_hour_tokens: 0,
     reasoning_tokens: 0,
     estimated: false,
 };

@@ -153,15 +153,24 @@ impl BudgetAnswers {
 
     /// Answers `budget.set`.
     pub(in crate::node) async fn set(&self, params: BudgetSetParams) -> HandlerResult<AccountView> {
-        let BudgetSetParams { account: key, limits, keep_others } = params;
+        let BudgetSetParams { account: key, limits: wanted, keep_others } = params;
         let account = self.load(&key).await?;
-        if account.is_none() {
+        let begins = account.is_none();
+        if begins {
             self.may_begin(&key)?;
         }
-        let current = account.as_ref().map(|account| account.state.limits()).unwrap_or_default();
-        let limits = wanted::limits(current, &limits, keep_others)?;
-        let input = BudgetInput::Set { source: self.person(), limits: Some(limits) };
-        self.change(key, &[input]).await
+        let configured = self.agents.budgets().configured();
+        let state = account.map(|account| account.state).unwrap_or_default();
+        let current = if begins { configured.limits_of(&key) } else { state.limits() };
+        let limits = Some(wanted::limits(current, &wanted, keep_others)?);
+        // The configuration goes on to decide on what no person has named.
+        let named = wanted.iter().map(|one| LimitKey { unit: one.unit, window: one.window });
+        let decides = keep_others.then(|| state.decides_also(named)).flatten();
+        let own = BudgetInput::Set { source: self.person(), limits, decides };
+        let has_limits = begins && !configured.limits_of(&key).is_empty();
+        let first = has_limits.then(|| configured.input_for(&key));
+        let inputs: Vec<BudgetInput> = first.into_iter().chain([own]).collect();
+        self.change(key, &inputs).await
     }
 
     /// Answers `budget.reset`.
@@ -170,7 +179,8 @@ impl BudgetAnswers {
         if !account.state.is_set_by_person() {
             return self.view(key, &account.state).await;
         }
-        self.change(key, &[BudgetInput::Set { source: self.person(), limits: None }]).await
+        let input = BudgetInput::Set { source: self.person(), limits: None, decides: None };
+        self.change(key, &[input]).await
     }
 
     /// Answers `budget.allow`.

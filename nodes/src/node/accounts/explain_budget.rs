@@ -136,6 +136,7 @@ mod tests {
         LimitView {
             unit: BudgetUnit::Usd,
             window: WindowLength::Day,
+            origin: None,
             limit: 1_000,
             warn_at: 75,
             ask_at: 90,

@@ -49,7 +49,14 @@ impl TestAccount {
 
     pub(super) fn set(&mut self, limits: Option<&[BudgetLimit]>) {
         let source = LimitSource::Person { name: "ada".to_owned() };
-        self.send(&BudgetInput::Set { source, limits: limits.map(<[_]>::to_vec) });
+        self.send(&BudgetInput::Set { source, limits: limits.map(<[_]>::to_vec), decides: None });
+    }
+
+    /// The person sets these limits, and leaves all but those with these keys to the configuration.
+    pub(super) fn set_beside(&mut self, limits: &[BudgetLimit], keys: &[LimitKey]) {
+        let source = LimitSource::Person { name: "ada".to_owned() };
+        let (limits, decides) = (Some(limits.to_vec()), Some(keys.to_vec()));
+        self.send(&BudgetInput::Set { source, limits, decides });
     }
 
     pub(super) fn reset(&mut self) {
@@ -58,7 +65,7 @@ impl TestAccount {
 
     pub(super) fn configured(&mut self, limits: &[BudgetLimit]) {
         let source = LimitSource::Configured;
-        self.send(&BudgetInput::Set { source, limits: Some(limits.to_vec()) });
+        self.send(&BudgetInput::Set { source, limits: Some(limits.to_vec()), decides: None });
     }
 
     /// A process asks for one call of this size.

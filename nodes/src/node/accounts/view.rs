@@ -73,11 +73,16 @@ fn limit(
     let holders = holders(window, peers);
     let stranded =
         holders.iter().filter(|holder| holder.dead).fold(0_u64, |sum, holder| sum + holder.held);
+    let is_others = state.is_set_by_person() && !state.is_decided_by_person(key);
+    let by_file = || {
+        if state.is_built_in() { LimitOrigin::Default } else { LimitOrigin::Configured }
+    };
     let waits = state.asks.iter().filter(|ask| ask.wants.limit == key && ask.is_open(now));
     let waiting = waits.map(|ask| ask.process).collect::<BTreeSet<_>>().len();
     Some(LimitView {
         unit: key.unit,
         window: key.window,
+        origin: is_others.then(by_file),
         limit: amount,
         warn_at,
         ask_at,
@@ -203,6 +208,20 @@ mod tests {
         assert_eq!(seen(&account, NOW).limits[0].excess, 7);
         account.allow(WindowNumber(0));
         assert_eq!(state(&account), LimitState::Spent);
+    }
+
+    #[test]
+    fn a_limit_that_a_person_left_to_the_configuration_says_so() {
+        let tokens = BudgetLimit::new(BudgetUnit::Tokens, USD.window, 1_000);
+        let mut account = TestAccount::with(&[usd(1_000)]);
+        account.reset();
+        account.configured(&[usd(5)]);
+        account.set_beside(&[usd(5), tokens], &[tokens.key]);
+        let view = seen(&account, NOW);
+        assert_eq!((view.origin, view.set_by.as_deref()), (LimitOrigin::Person, Some("ada")));
+        let origins: Vec<_> = view.limits.iter().map(|limit| (limit.unit, limit.origin)).collect();
+        let configured = Some(LimitOrigin::Configured);
+        assert_eq!(origins, [(BudgetUnit::Usd, configured), (BudgetUnit::Tokens, None)]);
     }
 
     #[test]
