@@ -72,10 +72,10 @@ impl BudgetState {
             let keys: BTreeSet<LimitKey> = keys.into_iter().collect();
             keys.into_iter().collect::<Vec<_>>()
         });
-        let decided = self.decided.as_ref().filter(|_| may_decide).map(|decided| &decided.keys);
+        let earlier = self.decided.as_ref().filter(|_| may_decide).map(|decided| &decided.keys);
         // What is not recorded yet may change it before.
         let is_new =
-            !self.wanted.is_empty() || now != sorted.as_ref() || decided != decides.as_ref();
+            !self.wanted.is_empty() || now != sorted.as_ref() || earlier != decides.as_ref();
         if is_new && check_limits(sorted.as_deref().unwrap_or_default()).is_ok() {
             self.wanted.push(UnrecordedChange::Set(BudgetSet { source, limits: sorted, decides }));
         }

@@ -153,7 +153,7 @@ impl HolderHandle {
         for one in said {
             match one {
                 HolderAnswer::Reserved(_, hold) if hold.reservation == reservation => {
-                    at_once = Some(hold)
+                    at_once = Some(hold);
                 }
                 other => other.say(),
             }

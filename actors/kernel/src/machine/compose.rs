@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use clawnode_proto::{
-    InputId, Timestamp,
+    Input, InputId, Timestamp,
     kernel::{Accepted, Deleted, KernelEvent},
     limits::{APPEND_BYTES, APPEND_EVENTS},
 };
