@@ -9,6 +9,8 @@
 #![warn(missing_docs)]
 #![warn(clippy::wildcard_enum_match_arm)]
 
+pub mod agent_profile;
+pub mod agent_work;
 pub mod agents;
 pub mod api;
 pub mod archive;

@@ -373,7 +373,12 @@ limits! {
         /// Names in those rows. With an eighth more of both, and 380 bytes a row, a day is at most about
         /// 480 KiB and fits into one value of the key-value store.
         USAGE_BYTES: usize = 128 << 10, "bytes";
-        /// Days of usage that are kept.
+        /// Days of usage, and of what agents did, that are kept.
         USAGE_DAYS: u64 = 100, "days";
+        /// Agents of one day whose work is counted. What further ones do has no profile.
+        PROFILE_AGENTS: usize = 128, "agents";
+        /// Tools and skills that one day names, of all agents. Further ones of an agent count together. So a day is at
+        /// most about 400 KiB and fits into one value of the key-value store.
+        PROFILE_ROWS: usize = 1_000, "rows";
     }
 }

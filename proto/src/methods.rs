@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 pub mod types {
     pub use super::Nothing;
     pub use crate::{
+        agent_profile::{AgentProfile, AgentProfileParams},
         agents::{AgentDetail, AgentList, AgentView},
         api::{
             AgentParams, ApprovalDecide, ApprovalParams, ChatCancel, ChatContinue, ChatSend,
@@ -189,6 +190,9 @@ macro_rules! methods {
             /// One agent.
             AgentsShow agents_show = "agents.show": AgentParams => AgentDetail
                 [Get "/v1/agents/{agent}"];
+            /// What an agent has done so far: its turns, tools, skills, feedback, times and costs, counted from journals.
+            AgentsProfile agents_profile = "agents.profile": AgentProfileParams => AgentProfile
+                [Get "/v1/agents/{agent}/profile".asked(&[("since", Text)])];
             /// Pauses an agent: it starts no new turns on any node.
             AgentsPause agents_pause = "agents.pause": AgentParams => AgentView
                 [Post "/v1/agents/{agent}/pause"];

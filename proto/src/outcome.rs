@@ -141,6 +141,43 @@ impl TurnOutcome {
         }
     }
 
+    /// Whether its agent did what it was asked: it replied, and the reply fits. Absent if the end says nothing about
+    /// the agent, because a person, a hook or a limit of spending ended it, or no model could be asked. A provider that
+    /// cannot serve counts as a failure: the models are the agent's.
+    pub const fn is_success(&self) -> Option<bool> {
+        match self {
+            Self::Completed { .. } => Some(true),
+            Self::Looped { .. }
+            | Self::BadCalls { .. }
+            | Self::SchemaFailed { .. }
+            | Self::StepLimit { .. }
+            | Self::TimedOut { .. }
+            | Self::StepFailed { .. } => Some(false),
+            Self::Cancelled
+            | Self::Stopped { .. }
+            | Self::Blocked { .. }
+            | Self::Bankrupt { .. } => None,
+            Self::Failed { failure } => match failure.class {
+                FailureClass::Cancelled
+                | FailureClass::NoAgent
+                | FailureClass::BudgetNotAllowed
+                | FailureClass::BudgetUnavailable
+                | FailureClass::Stopped
+                | FailureClass::Preempted => None,
+                FailureClass::Unreachable
+                | FailureClass::Timeout
+                | FailureClass::RateLimited
+                | FailureClass::Overloaded
+                | FailureClass::Unauthorized
+                | FailureClass::Rejected
+                | FailureClass::BrokenStream
+                | FailureClass::Lost
+                | FailureClass::GlobalTime
+                | FailureClass::StepTime => Some(false),
+            },
+        }
+    }
+
     /// The error that a person sees of a turn that ended without a proper reply, and was not
     /// cancelled.
     pub fn error(&self) -> Option<ErrorBody> {

@@ -14,9 +14,10 @@ use clawnode_proto::{
 use futures_util::future::BoxFuture;
 
 use super::{
+    days::key,
     history::{self, JournalRead},
     show::{of_store, wait_until_counted},
-    state::{counted_to, key, stored},
+    state::{counted_to, stored},
     stopped::{CountingStopped, HEAD},
 };
 
@@ -66,7 +67,7 @@ impl CountedDay {
     async fn read(storage: &Storage, day: Day) -> Result<Self, CountingStopped> {
         let mut before = stored::<Followed>(storage, HEAD).await?;
         for _ in 0..LOOKS {
-            let (day, _) = stored::<UsageDay>(storage, &key(day)).await?;
+            let (day, _) = stored::<UsageDay>(storage, &key::<UsageDay>(day)).await?;
             let after = stored::<Followed>(storage, HEAD).await?;
             if before.1 == after.1 {
                 // A process that ended after it saved the day has not saved how far that is.

@@ -17,7 +17,11 @@ use clawnode_proto::{
     usage::{CallEnd, Calls, Day, UsageDay},
 };
 
-use super::{CallPlace, audit, calls, meter::Meter, tests::World};
+use super::{
+    CallPlace, audit, calls,
+    meter::{CountedEvent, Meter},
+    tests::World,
+};
 use crate::session::{Sessions, played::PlayedActivation};
 
 const PRICE: ModelPrice = ModelPrice {
@@ -185,7 +189,8 @@ fn the_price_of_an_attempt_is_found_before_a_snapshot() {
     let mut meter = Meter::default();
     let take = |meter: &mut Meter, record: &Record| {
         let events = decode_record(&record.bytes).unwrap();
-        events.iter().flat_map(|sealed| meter.take(sealed).unwrap()).collect::<Vec<_>>()
+        let counted = events.iter().flat_map(|sealed| meter.take(sealed).unwrap());
+        counted.filter_map(CountedEvent::call).collect::<Vec<_>>()
     };
     for record in &journal {
         take(&mut meter, record);

@@ -16,7 +16,7 @@ use clawnode_proto::{
 use tracing::warn;
 
 use super::{
-    meter::{CountedCall, Meter, gone_on},
+    meter::{CountedCall, CountedEvent, Meter, gone_on},
     stopped::CountingStopped,
 };
 
@@ -73,21 +73,26 @@ pub(super) async fn whole(
         let archived = archived(storage, snapshot, *at, Position(0)).await?;
         // It was there a moment ago: the session is being deleted.
         let Some(archived) = archived else { return Ok(JournalRead::Partly) };
-        let Some((further, calls)) = gone_on(meter, &archived) else {
+        let Some((further, counted)) = gone_on(meter, &archived) else {
             return Ok(JournalRead::Unreadable);
         };
         meter = further;
-        for (position, call) in calls {
+        hand_on(counted, &mut take);
+    }
+    let Some((_, counted)) = gone_on(meter, &loaded.records) else {
+        return Ok(JournalRead::Unreadable);
+    };
+    hand_on(counted, &mut take);
+    Ok(if is_whole { JournalRead::Whole } else { JournalRead::Partly })
+}
+
+/// Hands on the attempts among what is counted.
+fn hand_on(counted: Vec<(Position, CountedEvent)>, mut take: impl FnMut(Position, CountedCall)) {
+    for (position, counted) in counted {
+        if let Some(call) = counted.call() {
             take(position, call);
         }
     }
-    let Some((_, calls)) = gone_on(meter, &loaded.records) else {
-        return Ok(JournalRead::Unreadable);
-    };
-    for (position, call) in calls {
-        take(position, call);
-    }
-    Ok(if is_whole { JournalRead::Whole } else { JournalRead::Partly })
 }
 
 /// The snapshots whose archives are kept, the newest first, each with where it is; and the oldest record that

@@ -1,9 +1,12 @@
-//! What the model calls of one session used: a fold over its events that keeps only what that takes.
+//! What the model calls of one session used, and what its agent did: a fold over its events that keeps only what that
+//! takes.
 
 use clawnode_cluster::Record;
 use clawnode_kernel::{Entity, FoldError, LoadedJournal};
 use clawnode_proto::{
-    Attempt, CallId, CodecError, EntityId, Kind, Position, Sealed, SessionKey, Timestamp, TurnId,
+    AgentName, Attempt, CallId, CodecError, EntityId, Kind, Position, Sealed, SessionKey,
+    Timestamp, TurnId,
+    agent_work::AgentWork,
     api::CONVERSATION,
     event::decode_record,
     kernel::KernelEvent,
@@ -14,13 +17,15 @@ use clawnode_proto::{
 };
 use tracing::warn;
 
-use super::cost::AttemptPrice;
+use super::{cost::AttemptPrice, work::WorkMeter};
 use crate::session::Session;
 
 /// Events of a session that are read here; all others are passed over unread.
-const READ: [&str; 11] = [
+const READ: [&str; 21] = [
     "born",
+    ACCEPTED,
     "configured",
+    "skills_activated",
     "budget_held",
     "compaction_begun",
     "compacted",
@@ -29,10 +34,20 @@ const READ: [&str; 11] = [
     "model_done",
     "model_failed",
     "model_gave_way",
+    "step_limit_reached",
+    "step_planned",
+    "approval_asked",
+    "approval_given",
+    "tool_asked",
+    "tool_done",
+    "tool_uncertain",
     "turn_done",
+    "feedback_given",
 ];
+/// An input, which may bring the result of a tool call.
+const ACCEPTED: &str = "accepted";
 
-/// Where a journal is, as far as its usage goes.
+/// Where a journal is, as far as its usage and the work of its agent go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Meter {
     /// The number of the last event that was taken.
@@ -44,6 +59,7 @@ pub(super) struct Meter {
     held: Option<AttemptPrice>,
     /// The attempt under way.
     open: Option<OpenCall>,
+    pub(super) work: WorkMeter,
 }
 
 /// Whose journal it is.
@@ -74,6 +90,21 @@ struct OpenCall {
     held: Option<AttemptPrice>,
 }
 
+/// What is to be counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum CountedEvent {
+    Call(CountedCall),
+    Work(CountedWork),
+}
+
+/// What an agent did, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct CountedWork {
+    pub(super) at: Timestamp,
+    pub(super) agent: AgentName,
+    pub(super) work: AgentWork,
+}
+
 /// An attempt that is to be counted, and when it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CountedCall {
@@ -87,6 +118,17 @@ pub(super) struct CountedCall {
     pub(super) usage: Usage,
     /// Absent if its price is not journaled.
     pub(super) cost: Option<MicroUsd>,
+}
+
+// === impl CountedEvent ===
+
+impl CountedEvent {
+    pub(super) fn call(self) -> Option<CountedCall> {
+        match self {
+            Self::Call(call) => Some(call),
+            Self::Work(_) => None,
+        }
+    }
 }
 
 // === impl CountedCall ===
@@ -114,6 +156,7 @@ impl Meter {
         let snapshot = begin.records.first().and_then(|record| decode_record(&record.bytes).ok());
         let n = snapshot.and_then(|events| Some(events.first()?.head.n.0));
         let state = entity.state;
+        let work = WorkMeter::of(&state);
         let model = state.profile.map(|profile| profile.model);
         let running = state.open.front();
         let step = running.and_then(|turn| Some((turn.id, turn.steps.last()?)));
@@ -140,12 +183,13 @@ impl Meter {
             open,
             held: None,
             model,
+            work,
         })
     }
 
     /// An entity of another kind.
-    pub(super) const fn other(n: u64) -> Self {
-        Self { n, of: Of::Other, model: None, held: None, open: None }
+    pub(super) fn other(n: u64) -> Self {
+        Self { n, of: Of::Other, ..Self::default() }
     }
 
     /// Whether the price of the attempt under way may be in records before these.
@@ -180,18 +224,31 @@ impl Meter {
     }
 
     /// Takes one event, and says what is to be counted by it.
-    pub(super) fn take(&mut self, sealed: &Sealed) -> Result<Vec<CountedCall>, CodecError> {
+    pub(super) fn take(&mut self, sealed: &Sealed) -> Result<Vec<CountedEvent>, CodecError> {
         self.n = sealed.head.n.0;
-        if matches!(self.of, Of::Other) || !READ.contains(&sealed.head.kind.as_str()) {
+        let kind = sealed.head.kind.as_str();
+        let is_passed_over = kind == ACCEPTED && !self.work.awaits_result();
+        if is_passed_over || matches!(self.of, Of::Other) || !READ.contains(&kind) {
             return Ok(Vec::new());
         }
-        if let Some(KernelEvent::Born(born)) = sealed.event()? {
-            let key = Some(born.key).filter(|_| born.kind == Kind::SESSION);
-            self.of = key.and_then(|key| key.parse().ok()).map_or(Of::Other, Of::Session);
-            return Ok(Vec::new());
+        match sealed.event()? {
+            Some(KernelEvent::Born(born)) => {
+                let key = Some(born.key).filter(|_| born.kind == Kind::SESSION);
+                self.of = key.and_then(|key| key.parse().ok()).map_or(Of::Other, Of::Session);
+                return Ok(Vec::new());
+            }
+            Some(KernelEvent::Accepted(accepted)) => {
+                self.work.accepted(&accepted.input)?;
+                return Ok(Vec::new());
+            }
+            _ => {}
         }
         let Some(event) = sealed.event::<SessionEvent>()? else { return Ok(Vec::new()) };
-        Ok(self.judge(sealed.head.ts, event))
+        let at = sealed.head.ts;
+        let work = self.work.take(&sealed.head, &event).zip(self.agent());
+        let work = work.map(|(work, agent)| CountedEvent::Work(CountedWork { at, agent, work }));
+        let calls = self.judge(at, event).into_iter().map(CountedEvent::Call);
+        Ok(calls.chain(work).collect())
     }
 
     fn judge(&mut self, at: Timestamp, event: SessionEvent) -> Vec<CountedCall> {
@@ -275,6 +332,11 @@ impl Meter {
         Some(CountedCall { at, key, turn, call, attempt, end, usage, cost })
     }
 
+    fn agent(&self) -> Option<AgentName> {
+        let Of::Session(key) = &self.of else { return None };
+        Some(key.agent.clone())
+    }
+
     fn key(&self, model: ModelRef, answered: String) -> Option<UsageKey> {
         let Of::Session(key) = &self.of else { return None };
         Some(UsageKey { agent: key.agent.clone(), user: user_of(key), model, answered })
@@ -285,7 +347,7 @@ impl Meter {
 pub(super) fn gone_on(
     mut meter: Meter,
     records: &[Record],
-) -> Option<(Meter, Vec<(Position, CountedCall)>)> {
+) -> Option<(Meter, Vec<(Position, CountedEvent)>)> {
     let mut all = Vec::new();
     for record in records {
         for sealed in decode_record(&record.bytes).ok()? {
@@ -303,7 +365,7 @@ pub(super) fn gone_on(
 }
 
 fn skip(failure: &CodecError) {
-    warn!(%failure, "the usage of a call is not counted: a newer build wrote it");
+    warn!(%failure, "an event is not counted: a newer build wrote it");
 }
 
 /// Who speaks in a session. All conversations of a person are one user's.
@@ -333,7 +395,8 @@ mod tests {
         let mut meter = Meter::default();
         let events = run.journal.iter().flat_map(|record| decode_record(&record.bytes).unwrap());
         let counted = events.flat_map(|sealed| meter.take(&sealed).unwrap());
-        let models: Vec<String> = counted.map(|counted| counted.key.model.to_string()).collect();
+        let calls = counted.filter_map(CountedEvent::call);
+        let models: Vec<String> = calls.map(|call| call.key.model.to_string()).collect();
         assert_eq!(models, ["sim/model", "sim/other"]);
     }
 

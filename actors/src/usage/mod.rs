@@ -1,7 +1,8 @@
-//! Usage: what model calls used, by day, agent, user and model, for people and bills.
+//! Usage: what model calls used, by day, agent, user and model, for people and bills; and what agents did, for their
+//! profiles.
 //!
 //! A projection of the feed of journals ([`clawnode_cluster::Journal::follow`]): one worker, the first
-//! of partition 0, follows it and keeps a value for each day in the bucket, with the position up to
+//! of partition 0, follows it and keeps two values for each day in the bucket (`days`), each with the position up to
 //! which it counts. Nothing waits for it and no decision depends on it. Journals stay the truth.
 //!
 //! Messages come from: no sender; it looks for new records every second. On crash: what was not
@@ -11,6 +12,8 @@
 //! counts a day again and compares.
 //!
 //! `cost` has what a call cost: it is decided once, when the call is counted, by the price in its journal.
+//!
+//! `meter` reads model calls from the journal of a session, and `work` what its agent did. `profile` shows that.
 //!
 //! It is a loop without a mailbox, so there is no handle: `actor` has the loop, `state` the count.
 //!
@@ -24,8 +27,10 @@ mod calls;
 mod cost;
 #[cfg(test)]
 mod cost_tests;
+mod days;
 mod history;
 mod meter;
+mod profile;
 mod show;
 mod state;
 mod stopped;
@@ -33,8 +38,12 @@ mod stopped;
 mod summary_tests;
 #[cfg(test)]
 mod tests;
+mod work;
+#[cfg(test)]
+mod work_tests;
 
 pub use actor::run;
 pub use audit::audit;
 pub use calls::{CallPlace, calls};
+pub use profile::profile;
 pub use show::{behind, show};

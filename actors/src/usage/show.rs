@@ -12,8 +12,9 @@ use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
 use super::{
-    state::{counted_to, decoded, stored},
-    stopped::{CountingStopped, DAYS, HEAD},
+    days::each_day,
+    state::{counted_to, stored},
+    stopped::{CountingStopped, HEAD},
 };
 
 /// How long an answer waits for calls that are not counted yet, and how often it looks. They are counted
@@ -56,7 +57,7 @@ pub fn behind(storage: &Storage, now: Timestamp) -> BoxFuture<'_, Result<u64, St
     })
 }
 
-async fn behind_since(
+pub(super) async fn behind_since(
     storage: &Storage,
     now: Timestamp,
     followed: &Followed,
@@ -84,18 +85,13 @@ async fn summed(
     let mut sums: BTreeMap<String, Calls> = BTreeMap::new();
     // Before the days: what is counted meanwhile is shown as counted, or as still to be counted.
     let (followed, _) = stored::<Followed>(storage, HEAD).await?;
-    let first = since.map(|day| format!("{DAYS}{day}"));
-    for (key, entry) in storage.bucket.list(DAYS).await? {
-        if first.as_ref().is_some_and(|first| key < *first) {
-            continue;
-        }
-        let stored: UsageDay = decoded(&key, &entry.value)?;
+    each_day(storage, since, |day, stored: UsageDay| {
         for (row, calls) in stored.rows {
-            let name = name(by, &key, row);
-            let sum = sums.entry(name).or_default();
+            let sum = sums.entry(name(by, day, row)).or_default();
             *sum = sum.plus(calls);
         }
-    }
+    })
+    .await?;
     let behind_ms = behind_since(storage, now, &followed).await?;
     Ok(UsageView {
         by,
@@ -105,9 +101,9 @@ async fn summed(
     })
 }
 
-fn name(by: UsageBy, key: &str, row: UsageKey) -> String {
+fn name(by: UsageBy, day: &str, row: UsageKey) -> String {
     match by {
-        UsageBy::Day => key.strip_prefix(DAYS).unwrap_or(key).to_owned(),
+        UsageBy::Day => day.to_owned(),
         UsageBy::Agent => row.agent.to_string(),
         UsageBy::User => row.user,
         UsageBy::Model => row.model.to_string(),

@@ -1,12 +1,13 @@
-//! What is counted so far: in memory, and as saved.
+//! What is counted so far, and how far.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use clawnode_cluster::{Record, Storage};
 use clawnode_proto::{
-    EntityId, Position, Timestamp, codec,
-    limits::USAGE_DAYS,
+    EntityId, Position, Timestamp,
+    agent_work::{WorkBounds, WorkDay},
+    codec,
     usage::{Day, DayBounds, Followed, UsageDay},
 };
 use serde::de::DeserializeOwned;
@@ -15,9 +16,10 @@ use tracing::{debug, warn};
 use clawnode_kernel::recent::RecentEntities;
 
 use super::{
+    days::Days,
     history,
-    meter::{CountedCall, Meter, gone_on},
-    stopped::{CountingStopped, DAYS, HEAD},
+    meter::{CountedEvent, CountedWork, Meter, gone_on},
+    stopped::{CountingStopped, HEAD},
 };
 
 /// Records that are read at once.
@@ -33,19 +35,13 @@ pub(super) struct Books {
     upto: Position,
     /// Up to here they are saved, and where the bucket has that.
     saved: (Position, Position),
-    days: BTreeMap<Day, OpenDay>,
+    /// What model calls used.
+    usage: Days<UsageDay>,
+    /// What agents did.
+    work: Days<WorkDay>,
     meters: RecentEntities<Meter>,
     /// Up to which day old ones were removed.
     pruned: Option<Day>,
-}
-
-/// A day, as it is counted.
-#[derive(Debug, Default)]
-struct OpenDay {
-    day: UsageDay,
-    /// Where the bucket has it; 0 if it does not.
-    position: Position,
-    is_changed: bool,
 }
 
 // === impl Books ===
@@ -60,8 +56,8 @@ impl Books {
             warn!(counted = %upto, stored = %end, "the counts of model calls are newer than the journals");
         }
         let meters = RecentEntities::new(METERS);
-        let days = BTreeMap::new();
-        Ok(Self { storage, upto, saved: (upto, position), days, meters, pruned: None })
+        let (usage, work) = (Days::default(), Days::default());
+        Ok(Self { storage, upto, saved: (upto, position), usage, work, meters, pruned: None })
     }
 
     pub(super) fn is_changed(&self) -> bool {
@@ -91,7 +87,7 @@ impl Books {
         id: EntityId,
         records: &[Record],
         upto: Position,
-    ) -> Result<Vec<(Position, CountedCall)>, CountingStopped> {
+    ) -> Result<Vec<(Position, CountedEvent)>, CountingStopped> {
         let meter = self.meters.take(id).unwrap_or_default();
         if let Some((meter, counted)) = gone_on(meter, records) {
             self.meters.put(id, meter);
@@ -106,7 +102,7 @@ impl Books {
         let within: Vec<Record> =
             records.into_iter().take_while(|record| record.position <= upto).collect();
         let Some((meter, counted)) = gone_on(meter, &within) else {
-            debug!(%id, "the model calls of a damaged journal are not counted");
+            debug!(%id, "a damaged journal is not counted");
             return Ok(Vec::new());
         };
         self.meters.put(id, meter);
@@ -117,19 +113,21 @@ impl Books {
     async fn add(
         &mut self,
         position: Position,
-        counted: CountedCall,
+        counted: CountedEvent,
     ) -> Result<(), CountingStopped> {
-        let day = Day::of(counted.at);
-        if !self.days.contains_key(&day) {
-            let (saved, position) = stored(&self.storage, &key(day)).await?;
-            self.days.insert(day, OpenDay { day: saved, position, is_changed: false });
-        }
-        let open = self.days.entry(day).or_default();
-        // A process that ended between saving the day and saving how far it was has counted it.
-        if position > counted_to(&open.day.upto) {
-            let calls = counted.calls();
-            open.day.add(counted.key, calls, DayBounds::MOST);
-            open.is_changed = true;
+        let storage = &self.storage;
+        match counted {
+            CountedEvent::Call(call) => {
+                let day = self.usage.uncounted(storage, Day::of(call.at), position).await?;
+                let Some(day) = day else { return Ok(()) };
+                let calls = call.calls();
+                day.add(call.key, calls, DayBounds::MOST);
+            }
+            CountedEvent::Work(CountedWork { at, agent, work }) => {
+                let day = self.work.uncounted(storage, Day::of(at), position).await?;
+                let Some(day) = day else { return Ok(()) };
+                day.add(&agent, &work, WorkBounds::MOST);
+            }
         }
         Ok(())
     }
@@ -137,54 +135,24 @@ impl Books {
     /// Saves the days, and then how far they count.
     pub(super) async fn save(&mut self, now: Timestamp) -> Result<(), CountingStopped> {
         let upto = Followed(vec![self.upto]);
-        for (day, open) in &mut self.days {
-            if !open.is_changed {
-                continue;
-            }
-            open.day.upto.clone_from(&upto);
-            let bytes = encoded(&open.day)?;
-            let key = key(*day);
-            let put = self.storage.bucket.put(&key, open.position, bytes, None);
-            (open.position, open.is_changed) = (put.await?, false);
-        }
+        self.usage.save(&self.storage, &upto).await?;
+        self.work.save(&self.storage, &upto).await?;
         let position = self.saved.1;
         let position = self.storage.bucket.put(HEAD, position, encoded(&upto)?, None).await?;
         self.saved = (self.upto, position);
-        // The last two are those that still change.
-        while self.days.len() > 2 {
-            self.days.pop_first();
-        }
-        self.prune(now).await
+        self.usage.keep_newest();
+        self.work.keep_newest();
+        self.prune(Day::of(now)).await
     }
 
-    /// Removes days that are too old, once a day. A clock that is far ahead removes none: the newest day
-    /// in which something was counted counts, if it is older.
-    async fn prune(&mut self, now: Timestamp) -> Result<(), CountingStopped> {
-        let today = Day::of(now);
+    /// Removes days that are too old, once a day.
+    async fn prune(&mut self, today: Day) -> Result<(), CountingStopped> {
         if self.pruned.replace(today) == Some(today) {
             return Ok(());
         }
-        let stored = self.storage.bucket.list(DAYS).await?;
-        for (name, entry) in &stored {
-            decoded::<UsageDay>(name, &entry.value)?;
-        }
-        // Names are in the order of days.
-        let newest = stored.last().map(|(name, _)| name.clone()).unwrap_or_default();
-        let is_newest = |ago: &u64| key(Day(today.0.saturating_sub(*ago))) <= newest;
-        let ago = (0..=today.0).find(is_newest).unwrap_or_default();
-        let oldest = Day(today.0.saturating_sub(ago).saturating_sub(USAGE_DAYS - 1));
-        for (name, entry) in stored {
-            if name < key(oldest) {
-                self.storage.bucket.delete(&name, entry.position).await?;
-            }
-        }
-        self.days.retain(|day, _| *day >= oldest);
-        Ok(())
+        self.usage.prune(&self.storage, today).await?;
+        self.work.prune(&self.storage, today).await
     }
-}
-
-pub(super) fn key(day: Day) -> String {
-    format!("{DAYS}{day}")
 }
 
 pub(super) fn counted_to(followed: &Followed) -> Position {
@@ -220,6 +188,6 @@ pub(super) async fn forget(storage: &Storage, key: &str) -> Result<(), CountingS
     Ok(())
 }
 
-fn encoded(value: &impl serde::Serialize) -> Result<Bytes, CountingStopped> {
+pub(super) fn encoded(value: &impl serde::Serialize) -> Result<Bytes, CountingStopped> {
     codec::encode(value).map(Bytes::from).map_err(CountingStopped::Unwritable)
 }

@@ -3,11 +3,14 @@
 use clawnode_cluster::{BucketError, StoreError};
 use clawnode_proto::CodecError;
 
-/// Where the value is kept that says how far the feed is counted.
-pub(super) const HEAD: &str = "usage.head";
-/// What the keys of days begin with; `2026-11-25` follows. Both begin with
+/// Where the value is kept that says how far the feed is counted. Builds that counted no work of agents have another one
+/// (`usage.head`): what they followed is followed again for it, and their days of usage count nothing twice.
+pub(super) const HEAD: &str = "usage.followed";
+/// What the keys of days of usage begin with; `2026-11-25` follows. All begin with
 /// [`clawnode_proto::subject::USAGE_KEYS`].
 pub(super) const DAYS: &str = "usage.day.";
+/// What the keys of days of work begin with.
+pub(super) const WORK: &str = "usage.work.";
 
 /// Why counting cannot go on from what is in memory; what is saved is read again.
 #[derive(Debug, thiserror::Error)]

@@ -276,7 +276,7 @@ async fn of_two_who_count_one_is_refused_and_nothing_is_counted_twice() {
 
 #[tokio::test]
 async fn a_count_that_cannot_be_read_is_made_again() {
-    for key in [HEAD, "usage.day.1970-01-01"] {
+    for key in [HEAD, "usage.day.1970-01-01", "usage.work.1970-01-01"] {
         let mut world = World::new(6);
         for turn in 0..5 {
             world.turn(&format!("m{turn}"), 10).await;
@@ -301,12 +301,15 @@ async fn a_count_that_cannot_be_read_is_made_again() {
         read(&mut world).await.unwrap();
         world.save().await;
         assert_eq!(tokens(&world.shown().await), (6, 51, 0), "{key}");
+        assert_eq!(world.profile().await.turns.succeeded, 6, "{key}");
     }
 }
 
 #[derive(Clone, Debug)]
 enum Step {
     Turn(u64),
+    /// A turn calls a tool elsewhere, which goes on running; or its result comes, and the turn ends.
+    Tool,
     Count,
     Save,
     /// The days are saved, and how far they count is not; then the process ends.
@@ -318,6 +321,7 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (1_u64..100).prop_map(Step::Turn),
+        3 => Just(Step::Tool),
         2 => Just(Step::Count),
         2 => Just(Step::Save),
         1 => Just(Step::TearSave),
@@ -328,7 +332,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// USE-1, with snapshots that replace records that were not followed yet.
+    /// USE-1, with snapshots that replace records that were not followed yet; and what the agent did counts once, too.
     #[test]
     fn every_call_is_counted_once(
         steps in prop::collection::vec(step(), 1..40),
@@ -342,30 +346,58 @@ proptest! {
 
 async fn played(steps: Vec<Step>, snapshot_every: u64) -> (UsageView, (u64, u64, u64)) {
     let mut world = World::new(snapshot_every);
-    let (mut turns, mut used) = (0, 0);
-    for step in steps {
-        match step {
-            Step::Turn(tokens) => {
-                (turns, used) = (turns + 1, used + tokens);
+    let (mut calls, mut used) = (0, 0);
+    let (mut turns, mut tools, mut running) = (0, 0, None);
+    for step in steps.into_iter().chain([Step::Tool, Step::Turn(1)]) {
+        match (step, running.take()) {
+            (Step::Tool, None) => {
+                (calls, turns) = (calls + 1, turns + 1);
+                running = Some(world.begins_tool(&format!("m{turns}")).await);
+            }
+            (Step::Turn(tokens), None) => {
+                (calls, turns, used) = (calls + 1, turns + 1, used + tokens);
                 world.turn(&format!("m{turns}"), tokens).await;
             }
-            Step::Count => world.count().await,
-            Step::Save => world.save().await,
-            Step::TearSave => {
-                world.count().await;
-                world.torn.1.store(true, Ordering::SeqCst);
-                let torn = world.books().await.unwrap().save(Timestamp(1)).await;
-                assert!(matches!(torn, Err(CountingStopped::Store(_))));
-                world.torn.1.store(false, Ordering::SeqCst);
-                world.books = None;
+            (Step::Tool | Step::Turn(_), Some(tool)) => {
+                (calls, tools) = (calls + 1, tools + 1);
+                world.ends_tool(tool).await;
             }
-            Step::Restart => world.books = None,
+            (step, tool) => {
+                running = tool;
+                world.counts(step).await;
+            }
         }
     }
     world.count().await;
     world.save().await;
     let audited = audit(&world.storage, Timestamp(1), Day(0)).await.unwrap();
     assert!(audited.differences.is_empty() && audited.unproven.is_empty(), "{audited:?}");
-    assert_eq!((audited.journaled.done, audited.unreadable), (turns, 0));
-    (world.shown().await, (turns, used, 0))
+    assert_eq!((audited.journaled.done, audited.unreadable), (calls, 0));
+    let profile = world.profile().await;
+    let ended = turns - u64::from(running.is_some());
+    assert_eq!((profile.turns.succeeded, profile.turns.total()), (ended, ended));
+    assert_eq!(profile.time.map_or(0, |time| time.turns), ended);
+    let done: Vec<_> = profile.tools.iter().map(|row| (&*row.name, row.ends.done)).collect();
+    let expected = [("far", tools)];
+    assert_eq!(done, expected[usize::from(tools == 0)..]);
+    (world.shown().await, (calls, used, 0))
+}
+
+impl World {
+    async fn counts(&mut self, step: Step) {
+        match step {
+            Step::Turn(_) | Step::Tool => {}
+            Step::Count => self.count().await,
+            Step::Save => self.save().await,
+            Step::TearSave => {
+                self.count().await;
+                self.torn.1.store(true, Ordering::SeqCst);
+                let torn = self.books().await.unwrap().save(Timestamp(1)).await;
+                assert!(matches!(torn, Err(CountingStopped::Store(_))));
+                self.torn.1.store(false, Ordering::SeqCst);
+                self.books = None;
+            }
+            Step::Restart => self.books = None,
+        }
+    }
 }

@@ -120,7 +120,7 @@ pub(super) enum Command {
     Quarantine(quarantine::QuarantineCommand),
     /// List inputs that were set aside because no node can process them
     Parked(parked::ParkedArgs),
-    /// List, show, pause and resume agents
+    /// List, show, pause and resume agents, and show what they have done
     #[command(subcommand)]
     Agents(agents::AgentsCommand),
     /// List and show what is known of models, and test one with a real call

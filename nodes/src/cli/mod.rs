@@ -5,6 +5,7 @@
 //! to a running node through [`crate::client`]; where none runs, those that only read open the data
 //! directory ([`crate::node::offline`]).
 
+mod agent_profile;
 mod agents;
 mod approvals;
 mod args;

@@ -73,7 +73,7 @@ enum UsageCommand {
 }
 
 /// What the columns are called after the first one.
-const COLUMNS: [&str; 9] =
+pub(super) const COLUMNS: [&str; 9] =
     ["calls", "failed", "gave way", "lost", "input", "cached", "output", "wasted", "cost"];
 /// What rows for spreadsheets have beside these.
 const CSV_COLUMNS: [&str; 2] = ["unpriced", "estimated"];
@@ -145,7 +145,7 @@ fn table(out: Output, view: &UsageView) -> String {
     format!("{}{}{}", out.table(&head, rows.chain(total)), unpriced(&view.total), behind(view))
 }
 
-fn cells(name: String, calls: &Calls) -> Vec<String> {
+pub(super) fn cells(name: String, calls: &Calls) -> Vec<String> {
     let Calls { done, failed, lost, usage, wasted, gave_way, .. } = calls;
     let [input, cached, output] = tokens(usage);
     let in_vain = wasted.input_tokens.saturating_add(wasted.output_tokens);
@@ -175,7 +175,7 @@ fn cost(calls: &Calls) -> String {
     }
 }
 
-fn unpriced(total: &Calls) -> String {
+pub(super) fn unpriced(total: &Calls) -> String {
     match total.unpriced {
         0 => String::new(),
         calls => format!(

@@ -1,19 +1,27 @@
 //! Agents, as clients see them and as operators pause them.
 
-use clawnode_actors::session::turn::count;
+use clawnode_actors::{session::turn::count, usage};
 use clawnode_gateway::HandlerResult;
 use clawnode_proto::{
     AgentName, ErrorBody, ErrorChain, ErrorCode,
+    agent_profile::{AgentProfile, AgentProfileParams},
     agents::{AgentDetail, AgentView},
+    usage::Day,
 };
 
-use super::{backend::NodeBackend, health, mcp::missing_view};
+use super::{
+    backend::{NodeBackend, store},
+    health,
+    mcp::missing_view,
+    session_filter,
+};
+use crate::config::nearest;
 
 impl NodeBackend {
     /// What is known of one agent.
     pub(super) async fn agent_detail(&self, agent: AgentName) -> HandlerResult<AgentDetail> {
         let view = self.agent_view(&agent).await?;
-        let profile = self.agents.profile(&agent).map_err(|_unknown| unknown_agent(&agent))?;
+        let profile = self.agents.profile(&agent).map_err(|_unknown| self.unknown_agent(&agent))?;
         let alive = self.overview.alive();
         let missing = self.agents.missing_tools(&agent).into_iter();
         let warnings = count::warning(&profile).into_iter().collect();
@@ -35,9 +43,25 @@ impl NodeBackend {
         })
     }
 
+    /// What an agent has done. One that is not configured any more has done what it did.
+    pub(super) async fn agent_profile(
+        &self,
+        params: AgentProfileParams,
+    ) -> HandlerResult<AgentProfile> {
+        let AgentProfileParams { agent, since } = params;
+        let (storage, now) = (self.sessions.storage(), self.sessions.now());
+        let since = since.map(|text| session_filter::parse_since(&text, now)).transpose()?;
+        let shown = usage::profile(storage, now, &agent, since.map(Day::of)).await;
+        let profile = shown.map_err(store)?;
+        if profile.is_empty() && !self.agents.names().contains(&agent) {
+            return Err(self.unknown_agent(&agent));
+        }
+        Ok(profile)
+    }
+
     async fn agent_view(&self, agent: &AgentName) -> HandlerResult<AgentView> {
         let views = self.agents.views().await;
-        views.into_iter().find(|view| view.agent == *agent).ok_or_else(|| unknown_agent(agent))
+        views.into_iter().find(|view| view.agent == *agent).ok_or_else(|| self.unknown_agent(agent))
     }
 
     /// Pauses or resumes an agent on every node; returns it as it is then.
@@ -56,9 +80,12 @@ impl NodeBackend {
         }
         self.agent_view(agent).await
     }
-}
 
-fn unknown_agent(agent: &AgentName) -> ErrorBody {
-    ErrorBody::new(ErrorCode::NotFound, format!("no agent is named `{agent}`"))
-        .hint("`clawnode agents list` shows the agents there are")
+    fn unknown_agent(&self, agent: &AgentName) -> ErrorBody {
+        let names = self.agents.names();
+        let near = nearest(agent.as_str(), names.iter().map(AgentName::as_str));
+        let meant = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
+        ErrorBody::new(ErrorCode::NotFound, format!("no agent is named `{agent}`"))
+            .hint(format!("{meant}`clawnode agents list` shows the agents there are"))
+    }
 }

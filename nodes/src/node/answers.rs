@@ -11,19 +11,19 @@ use clawnode_proto::{
     api::Method,
     limits::MORE_STEPS,
     methods::types::{
-        AccountView, AgentDetail, AgentList, AgentView, Approval, ApprovalList, ArchiveStats,
-        BudgetAllowParams, BudgetExplainView, BudgetList, BudgetParams, BudgetReconcileParams,
-        BudgetSetParams, CleanView, ContextView, ContinuedView, DiagnoseParams, DiagnoseView,
-        DoneView, EventList, EventsParams, ExecutionView, FeedView, FeedbackView, HistoryView,
-        JobList, JobView, LedgerView, LogView, McpList, McpServerView, MemoryForgetParams,
-        MemoryForgetView, MemoryList, MemoryParams, MemoryPoints, MemoryPutParams, MemoryPutView,
-        MemoryReindexParams, MemorySearchParams, MemorySearchView, MemoryShowParams, MemoryStats,
-        MemoryStoreView, ModelList, ModelParams, ModelTest, ModelView, NodeList, NodeParams,
-        NodeView, NodesDrain, Nothing, PanicClear, PanicParams, PanicView, ParkedDrop, ParkedList,
-        PartitionList, PolicyCheck, PolicyView, ProvidersView, QuarantineDone, QuarantineList,
-        QuarantineView, ReconcileView, RouteView, SessionList, SessionsList, StatusView,
-        SwitchList, TreeParams, TreeView, UsageAudit, UsageCalls, UsageCallsParams, UsageParams,
-        UsageView, VerifyView,
+        AccountView, AgentDetail, AgentList, AgentProfile, AgentProfileParams, AgentView, Approval,
+        ApprovalList, ArchiveStats, BudgetAllowParams, BudgetExplainView, BudgetList, BudgetParams,
+        BudgetReconcileParams, BudgetSetParams, CleanView, ContextView, ContinuedView,
+        DiagnoseParams, DiagnoseView, DoneView, EventList, EventsParams, ExecutionView, FeedView,
+        FeedbackView, HistoryView, JobList, JobView, LedgerView, LogView, McpList, McpServerView,
+        MemoryForgetParams, MemoryForgetView, MemoryList, MemoryParams, MemoryPoints,
+        MemoryPutParams, MemoryPutView, MemoryReindexParams, MemorySearchParams, MemorySearchView,
+        MemoryShowParams, MemoryStats, MemoryStoreView, ModelList, ModelParams, ModelTest,
+        ModelView, NodeList, NodeParams, NodeView, NodesDrain, Nothing, PanicClear, PanicParams,
+        PanicView, ParkedDrop, ParkedList, PartitionList, PolicyCheck, PolicyView, ProvidersView,
+        QuarantineDone, QuarantineList, QuarantineView, ReconcileView, RouteView, SessionList,
+        SessionsList, StatusView, SwitchList, TreeParams, TreeView, UsageAudit, UsageCalls,
+        UsageCallsParams, UsageParams, UsageView, VerifyView,
     },
     policy::Decision,
     usage::Day,
@@ -268,6 +268,14 @@ impl Answers for NodeBackend {
 
     async fn agents_show(&self, _: &Caller, agent: AgentName) -> HandlerResult<AgentDetail> {
         self.agent_detail(agent).await
+    }
+
+    async fn agents_profile(
+        &self,
+        _: &Caller,
+        params: AgentProfileParams,
+    ) -> HandlerResult<AgentProfile> {
+        self.agent_profile(params).await
     }
 
     async fn agents_pause(&self, _: &Caller, agent: AgentName) -> HandlerResult<AgentView> {

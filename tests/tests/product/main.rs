@@ -25,6 +25,7 @@ mod memory_meaning;
 mod memory_tools;
 mod openapi;
 mod panic;
+mod profile;
 mod providers;
 mod real_model;
 mod real_providers;

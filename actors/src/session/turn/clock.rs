@@ -18,7 +18,10 @@ use clawnode_proto::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::state::{SessionState, Step, Turn};
+use super::{
+    state::{SessionState, Step, Turn},
+    tools::ToolCall,
+};
 
 /// How much later than the time itself its timer is: a run ends by its own limit, and what it has
 /// said until then is kept. The timer is for what does not end.
@@ -46,7 +49,7 @@ pub struct TurnClock {
 
 impl TurnClock {
     /// An event at this time, after which a person is waited for, or is not.
-    pub(in crate::session) fn see(&mut self, now: Timestamp, waits: bool) {
+    pub(crate) fn see(&mut self, now: Timestamp, waits: bool) {
         if self.begun.is_none() {
             return;
         }
@@ -62,7 +65,7 @@ impl TurnClock {
     }
 
     /// A model call is begun.
-    pub(in crate::session) fn begin(&mut self, now: Timestamp) {
+    pub(crate) fn begin(&mut self, now: Timestamp) {
         if self.begun.is_none() {
             self.begun = Some(now);
             self.seen = now;
@@ -80,7 +83,7 @@ impl TurnClock {
     }
 
     /// What the turn has had by the last event, in milliseconds.
-    pub(in crate::session) fn spent_ms(&self) -> u64 {
+    pub(crate) fn spent_ms(&self) -> u64 {
         let Some(begun) = self.begun else { return 0 };
         let until = self.waits.unwrap_or(self.seen);
         until.0.saturating_sub(begun.0).saturating_sub(self.waited_ms)
@@ -93,17 +96,29 @@ impl TurnClock {
     }
 }
 
+// === impl ToolCall ===
+
+impl ToolCall {
+    /// Whether a person or its client is waited for.
+    pub(crate) fn is_with_others(&self) -> bool {
+        self.is_asked_about() || self.is_with_client()
+    }
+}
+
 // === impl Turn ===
 
 impl Turn {
     /// Whether a person, its client or a provider is waited for.
     fn waits_for_others(&self) -> bool {
-        let is_asked =
-            |tool: &super::tools::ToolCall| tool.is_asked_about() || tool.is_with_client();
+        let mut tools = self.steps.iter().flat_map(|step| &step.tools);
+        self.is_held_up() || tools.any(ToolCall::is_with_others)
+    }
+
+    /// Whether its next call waits: for a provider, after a more urgent call, or for a person to allow more steps.
+    pub(crate) fn is_held_up(&self) -> bool {
         self.waits_for_provider().is_some()
             || self.steps.last().is_some_and(Step::waits_after_yielding)
             || self.limit_reached.is_some_and(|reached| !reached.overdue)
-            || self.steps.iter().flat_map(|step| &step.tools).any(is_asked)
     }
 
     /// An event at this time; what follows is judged by it.
@@ -195,9 +210,8 @@ impl SessionState {
         let Some(step) = self.open.front_mut().and_then(|turn| turn.steps.last_mut()) else {
             return;
         };
-        let ends = |tool: &&mut super::tools::ToolCall| {
-            tool.is_open() && tool.late.is_none() && !tool.is_of_client()
-        };
+        let ends =
+            |tool: &&mut ToolCall| tool.is_open() && tool.late.is_none() && !tool.is_of_client();
         for tool in step.tools.iter_mut().filter(ends) {
             tool.overdue = true;
             tool.late = Some(over.clone());

@@ -16,10 +16,12 @@ use tokio_util::sync::CancellationToken;
 use super::harness::{Gateway, TOKEN, http_client, message, patiently};
 
 /// Every route, and some that are none: verb, path, body, status with the token.
-const ROUTES: [(&str, &str, &str, u16); 79] = [
+const ROUTES: [(&str, &str, &str, u16); 81] = [
     ("GET", "/metrics", "", 200),
     ("GET", "/v1/status", "", 200),
     ("GET", "/v1/agents", "", 200),
+    ("GET", "/v1/agents/default/profile?since=7d", "", 200),
+    ("GET", "/v1/agents/no%20name/profile", "", 400),
     ("POST", "/v1/panic", "", 200),
     ("POST", "/v1/panic", r#"{"scope":"egress","why":"x"}"#, 200),
     ("POST", "/v1/panic?_=1", "null", 200),
