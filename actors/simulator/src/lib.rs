@@ -106,7 +106,7 @@ use self::{
 pub use self::{
     budgets::{CrashPoints, RefusedCalls},
     failure::RunFailure,
-    recall::judge::RecallTally,
+    recall::{feedback_judge::FeedbackTally, judge::RecallTally},
     violation::JudgeViolation,
 };
 
@@ -269,7 +269,7 @@ pub fn run(options: &SimOptions) -> Result<RunReport, Box<RunFailure>> {
             let budget_calls = sim.bills.made();
             let session_holds = sim.session_holds.granted();
             let recall = sim.recall.as_ref();
-            let recalls = recall.map(|recall| recall.judge.tally()).unwrap_or_default();
+            let recalls = recall.map(RecallWorld::tally).unwrap_or_default();
             Ok(RunReport {
                 hash,
                 steps,
@@ -373,7 +373,8 @@ impl Sim {
     }
 
     fn recall_world(plan: &SeedPlan) -> Option<RecallWorld> {
-        let judge = RecallJudge::new(plan.sessions, clients::session_key);
+        let keeps_turns = plan.kept_turns.is_none();
+        let judge = RecallJudge::new(plan.sessions, clients::session_key, keeps_turns);
         plan.recalls.then(|| RecallWorld::new(judge, !plan.seed.is_multiple_of(2)).ok()).flatten()
     }
 
