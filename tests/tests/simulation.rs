@@ -470,22 +470,26 @@ fn sim_memories_soak() {
     assert_eq!(remembered(REMEMBERED..REMEMBERED_SOAK, KernelBug::None), None);
 }
 
-/// People say facts of themselves, and turns recall from a store that lags, lies and vanishes (MEM-1 to MEM-4).
+/// People say facts of themselves, and turns recall from a store that lags, lies and vanishes (MEM-1 to MEM-4). People give
+/// feedback on these turns (C23).
 #[test]
 fn sim_recalls_soak() {
-    let (mut reminded, mut taught) = (0, 0);
+    let (mut reminded, mut taught, mut late) = (0, 0, 0);
     for seed in 0..RECALLED_SOAK {
         let options = SimOptions { seed, recalls: true, ..SimOptions::default() };
         let recalls = traced(&options).recalls;
         reminded += recalls.reminded;
         taught += recalls.taught;
+        late += recalls.feedback.late;
     }
+    assert!(late > 0, "no feedback came while its session was out of service");
     println!("{reminded} turns were reminded of something, {taught} points were learned");
 }
 
 #[test]
 fn finds_what_memories_do_wrong() {
     assert_eq!(remembered(0..50, KernelBug::PointsDoubled), Some("MEM-3"));
+    assert_eq!(remembered(0..50, KernelBug::RatingsDoubled), Some("C23"));
     assert_eq!(remembered(0..100, KernelBug::PurgeKeepsArchive), Some("C27"));
 }
 

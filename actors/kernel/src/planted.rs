@@ -165,6 +165,14 @@ pub enum KernelBug {
     ConfirmsUntaught,
     /// Each owner gives the facts of a turn sources of its own.
     LessonsByOwner,
+    /// An owner that sends memories feedback again gives it an id of its own.
+    FeedbackByOwner,
+    /// Memories are sent feedback before the journal of its session has it.
+    RatesUnjournaled,
+    /// Feedback moves what another turn was shown.
+    RatesUnrecalled,
+    /// A memory counts feedback again when it comes again.
+    RatingsDoubled,
 }
 
 thread_local! {

@@ -8,7 +8,7 @@ use clawnode_actors::{
 };
 use clawnode_kernel::{KernelBug, MachineInput};
 use clawnode_proto::{
-    Attempt, CallId, EntityId, Incarnation, ProcessId, TurnId,
+    Attempt, CallId, EntityId, Incarnation, ProcessId,
     context::{ContextMode, ContextRules, ContextSettings},
     job::Job,
     llm::{FailureClass, ModelFailure, StopReason, Text, Usage},
@@ -19,6 +19,7 @@ use rand::Rng;
 use super::{
     JudgeViolation, Sim,
     any_machine::ActivationPlace,
+    book::Checked,
     budgets::priced,
     judge::ShownCall,
     known::TURN_TIME,
@@ -28,7 +29,7 @@ use super::{
     process::PlannedNote,
     recall::stores::agent_memory,
     schemas,
-    settle::TurnEnding,
+    settle::PostTurnWork,
     summaries,
     thoughts::thoughts,
     tools::specs,
@@ -134,18 +135,11 @@ impl Sim {
                 self.ledger.emitting(entity, turn, &job.outcome)?;
                 self.judge.ends(entity, turn, &job.outcome)?;
                 self.circuits.ends(turn, &job.outcome)?;
-                self.runs(to, entity, counter, key, None);
-                let after = if self.world.chance(self.plan.emit_fails) {
-                    self.world.rng.random_range(100..6_000)
-                } else {
-                    self.world.rng.random_range(1..20)
-                };
-                let (jobs, lessons) = (job.jobs.clone(), self.lessons(at, job));
-                let ending = TurnEnding { entity, counter, turn, jobs, lessons };
-                self.world.later(to, after, PlannedNote::Closes(Box::new(ending)));
+                self.reads_end(entity, turn);
+                let (jobs, for_memories) = (job.jobs.clone(), self.lessons(at, job));
+                self.follows_turn(PostTurnWork { at, effect: key, jobs, for_memories });
             }
-            // Turns recall nothing here, so no feedback moves a point.
-            SessionJob::Rate(_) => self.feed(to, entity, counter, MachineInput::Confirmed(key))?,
+            SessionJob::Rate(ratings) => self.rates(at, key, ratings)?,
         }
         Ok(())
     }
@@ -337,20 +331,33 @@ impl Sim {
         self.feed(to, entity, counter, MachineInput::Ended(key, outcome))
     }
 
-    pub(super) fn emit_ends(
-        &mut self,
-        to: ProcessId,
-        entity: EntityId,
-        counter: u64,
-        turn: TurnId,
-    ) -> Result<(), JudgeViolation> {
-        let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
-        if process.actor(entity, counter).is_none() {
+    /// A post-turn effect begins; some have to be tried again.
+    pub(super) fn follows_turn(&mut self, work: PostTurnWork) {
+        let ActivationPlace { process: to, entity, counter } = work.at;
+        self.runs(to, entity, counter, work.effect, None);
+        let after = if self.world.chance(self.plan.emit_fails) {
+            self.world.rng.random_range(100..6_000)
+        } else {
+            self.world.rng.random_range(1..20)
+        };
+        self.world.later(to, after, PlannedNote::Closes(Box::new(work)));
+    }
+
+    /// All of a post-turn effect has happened.
+    pub(super) fn post_turn_ends(&mut self, at: ActivationPlace, effect: Effect) -> Checked {
+        let process = self.processes.get_mut(&at.process);
+        if process.and_then(|process| process.actor(at.entity, at.counter)).is_none() {
             return Ok(());
         }
-        self.ledger.emitted(entity, turn);
-        self.judge.told(self.world.now().0, turn);
-        self.feed(to, entity, counter, MachineInput::Confirmed(Effect::Emit { turn }))
+        match effect {
+            Effect::Emit { turn } => {
+                self.ledger.emitted(at.entity, turn);
+                self.judge.told(self.world.now().0, turn);
+            }
+            Effect::Rate { feedback } => self.ledger.sent(at.entity, feedback),
+            _ => {}
+        }
+        self.feed_as::<Session>(at, MachineInput::Confirmed(effect))
     }
 
     /// A planted bug: what ran for the entity before is made again, whatever the journal says.

@@ -197,6 +197,11 @@ impl Ledger {
         self.book(entity).own.turns.entry(turn).or_default().emitted = true;
     }
 
+    /// Memories were sent what feedback moves.
+    pub(super) fn sent(&mut self, entity: EntityId, feedback: InputId) {
+        self.book(entity).own.sent_feedback.insert(TurnId::from(feedback));
+    }
+
     /// After a power cut: what was answered is still there.
     pub(super) fn durable(
         &self,

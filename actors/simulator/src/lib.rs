@@ -109,7 +109,7 @@ use self::{
 pub use self::{
     budgets::{CrashPoints, LimitChanges, RefusedCalls},
     failure::RunFailure,
-    recall::judge::RecallTally,
+    recall::{feedback_judge::FeedbackTally, judge::RecallTally},
     slots::SlotTally,
     violation::JudgeViolation,
 };
@@ -284,7 +284,7 @@ pub fn run(options: &SimOptions) -> Result<RunReport, Box<RunFailure>> {
             let budget_calls = sim.bills.made();
             let session_holds = sim.session_holds.granted();
             let recall = sim.recall.as_ref();
-            let recalls = recall.map(|recall| recall.judge.tally()).unwrap_or_default();
+            let recalls = recall.map(RecallWorld::tally).unwrap_or_default();
             Ok(RunReport {
                 hash,
                 steps,
@@ -391,7 +391,8 @@ impl Sim {
     }
 
     fn recall_world(plan: &SeedPlan) -> Option<RecallWorld> {
-        let judge = RecallJudge::new(plan.sessions, clients::session_key);
+        let keeps_turns = plan.kept_turns.is_none();
+        let judge = RecallJudge::new(plan.sessions, clients::session_key, keeps_turns);
         plan.recalls.then(|| RecallWorld::new(judge, !plan.seed.is_multiple_of(2)).ok()).flatten()
     }
 

@@ -1,7 +1,8 @@
 //! Memories: what their clients send, how their effects happen in this world, and what must hold of them.
 //!
 //! Clients tell the same sources again, under other names, and forget some of them. What was forgotten is purged, at
-//! once or by a timer that fires early. What was added and forgotten is counted from events alone.
+//! once or by a timer that fires early. Feedback on them comes several times, under other names. What was added, forgotten
+//! and moved is counted from events alone.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +18,9 @@ use clawnode_memory::{
 use clawnode_proto::{
     EntityId, Head, IdempotencyKey, Input, InputId, MemoryPointId, Timestamp, TurnId,
     memory::{MemoryKey, MemoryLayer, MemorySource, MemoryTrust},
-    memory_point::{LearnedPoint, MemoryEvent, MemoryInput, PointContent},
+    memory_point::{
+        LearnedPoint, MemoryEvent, MemoryInput, PointContent, PointsRated, PointsRating,
+    },
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -45,10 +48,21 @@ const FIRES_MOST: u64 = 20_000;
 /// What happened to a memory.
 #[derive(Debug, Default)]
 pub(super) struct MemoryHistory {
-    added: BTreeSet<MemoryPointId>,
+    added: BTreeMap<MemoryPointId, PointImportance>,
     masked: BTreeSet<MemoryPointId>,
+    /// Feedback that has moved points.
+    rated: BTreeSet<InputId>,
     /// A point that was shown after it was masked.
     shown: Option<MemoryPointId>,
+}
+
+/// How much a point matters.
+#[derive(Debug)]
+struct PointImportance {
+    given: i64,
+    is_of_operator: bool,
+    /// By how much feedback has moved it.
+    sum: i64,
 }
 
 fn key(memory: usize) -> Option<MemoryKey> {
@@ -72,6 +86,34 @@ fn learned(event: u64) -> LearnedPoint {
 
 fn source(event: u64) -> MemorySource {
     MemorySource { entity: EntityId::from_u128(7), event, part: 0, at: Timestamp(0) }
+}
+
+/// What sessions send: feedback, each twice under other names, as if the inbox had forgotten the first.
+fn raters(plan: &SeedPlan) -> Vec<SimClient> {
+    let mut rng = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x0fee_dbac);
+    let mut clients = Vec::new();
+    for (key, number) in (0..plan.memories)
+        .filter_map(key)
+        .flat_map(|key| (0..plan.inputs).map(move |number| (key.clone(), number)))
+    {
+        let rating = PointsRating {
+            feedback: InputId::from_u128(rng.random()),
+            session: EntityId::from_u128(7),
+            turn: TurnId::from_u128(rng.random()),
+            step: [1, -1, 2, -2].get(rng.random_range(0..4)).copied().unwrap_or(1),
+            points: (0..3).map(|_| source(rng.random_range(0..SOURCES)).point()).collect(),
+        };
+        for again in 0..2 {
+            let after = rng.random_range(0..plan.busy);
+            let name = format!("rated{number}.{again}").parse::<IdempotencyKey>();
+            let input = name.ok().and_then(|name| {
+                let body = MemoryInput::Rate(rating.clone());
+                Memory::input(&key, name, Timestamp(0), &body).ok()
+            });
+            clients.extend(input.map(|input| SimClient { after, input, answered: false }));
+        }
+    }
+    clients
 }
 
 impl Simulated for Memory {
@@ -101,6 +143,7 @@ impl Simulated for Memory {
             let Ok(input) = Self::input(&key, name, Timestamp(0), &body) else { continue };
             clients.push(SimClient { after, input, answered: false });
         }
+        clients.extend(raters(plan));
         clients
     }
 
@@ -154,20 +197,24 @@ impl Booked for Memory {
     fn note(own: &mut MemoryHistory, _: &Head, event: MemoryEvent) -> Checked {
         match event {
             MemoryEvent::Added(added) => {
-                let point = added.point.id();
-                if !own.added.insert(point) {
+                let (point, content) = (added.point.id(), &added.point.content);
+                let importance = PointImportance {
+                    given: i64::from(content.importance),
+                    is_of_operator: content.trust == MemoryTrust::Operator,
+                    sum: 0,
+                };
+                if own.added.insert(point, importance).is_some() {
                     let text = format!("the source of `{point}` gave a second point");
                     return Err(JudgeViolation::new("MEM-3", text));
                 }
             }
             MemoryEvent::Masked(masked) => {
-                own.masked
-                    .extend(masked.points.into_iter().filter(|point| own.added.contains(point)));
+                own.masked.extend(
+                    masked.points.into_iter().filter(|point| own.added.contains_key(point)),
+                );
             }
-            MemoryEvent::Refused(_)
-            | MemoryEvent::Consolidated(_)
-            // No client gives feedback.
-            | MemoryEvent::Rated(_) => {}
+            MemoryEvent::Rated(rated) => own.moves(&rated)?,
+            MemoryEvent::Refused(_) | MemoryEvent::Consolidated(_) => {}
         }
         Ok(())
     }
@@ -184,10 +231,11 @@ impl Booked for Memory {
 
     fn forget(_: &mut MemoryHistory) {}
 
-    /// A memory that begins again knows no source, and may learn again what was forgotten.
+    /// A memory that begins again knows no source and no feedback, and may learn again what was forgotten.
     fn is_deleted(own: &mut MemoryHistory) {
         own.added.clear();
         own.masked.clear();
+        own.rated.clear();
     }
 
     fn told_by_deletion(_: &mut MemoryHistory) {}
@@ -230,11 +278,40 @@ impl Booked for Memory {
         });
         let sources = puts.flatten().filter_map(|put| put.source.as_ref());
         for point in sources.map(MemorySource::point) {
-            if !book.own.added.contains(&point) {
+            if !book.own.added.contains_key(&point) {
                 let text = format!("`{id}` has no `{point}`, which was accepted");
                 return Err(JudgeViolation::new("MEM-3", text));
             }
         }
         Ok(())
+    }
+}
+
+impl MemoryHistory {
+    /// C23: feedback counts once, and moves points within their bounds: what an operator wrote is not lowered.
+    fn moves(&mut self, rated: &PointsRated) -> Checked {
+        let wrong = |text: String| Err(JudgeViolation::new("C23", text));
+        if !self.rated.insert(rated.feedback) {
+            return wrong(format!("the feedback `{}` counts twice", rated.feedback));
+        }
+        for moved in &rated.points {
+            let Some(importance) = self.added.get_mut(&moved.point) else {
+                return wrong(format!("`{}` is moved, and was not added", moved.point));
+            };
+            importance.sum += i64::from(rated.step);
+            let expected = importance.now();
+            if i64::from(moved.importance) != expected {
+                let (point, importance) = (moved.point, moved.importance);
+                return wrong(format!("`{point}` matters {importance}, and not {expected}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl PointImportance {
+    fn now(&self) -> i64 {
+        let least = if self.is_of_operator { self.given } else { 1 };
+        (self.given + self.sum).clamp(least, 10)
     }
 }

@@ -28,7 +28,7 @@ impl Sim {
             self.ledger.damaged(first);
             self.judge.damaged(first);
             if let Some(recall) = &mut self.recall {
-                recall.judge.loses(first);
+                recall.judge.damaged(first);
             }
         }
         for (entity, order, about) in self.orders() {

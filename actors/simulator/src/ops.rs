@@ -101,6 +101,7 @@ impl Sim {
             MachineOutput::LeaveProbation { .. } => self.leave_probation(to, entity),
             MachineOutput::Append { wait, expected, write } => {
                 let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+                let wait = wait.max(self.rates_first(at, &write));
                 let work = Do::Append { expected, write };
                 self.work_after(to, wait, entity, counter, work);
             }

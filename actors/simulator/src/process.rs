@@ -32,7 +32,7 @@ use super::{
     give::Giving,
     jobs::JobHands,
     recall::stores::ProcessStore,
-    settle::TurnEnding,
+    settle::PostTurnWork,
 };
 
 /// What the driver plans for a process.
@@ -74,8 +74,8 @@ pub(super) enum PlannedNote {
     SendAgain(Box<Job>, ToolEnd),
     /// A timer is set.
     SetsTimer(EntityId, u64, Effect, Box<TimeJob>),
-    /// An emission was published; the jobs of its turn are closed.
-    Closes(Box<TurnEnding>),
+    /// An emission was published; the jobs of its turn are closed, and memories are sent what is theirs.
+    Closes(Box<PostTurnWork>),
     /// Another process asks.
     Asked { by: ProcessId, number: u64, entity: EntityId, input: InputId },
     /// An owner gave an entity up for which this process had asked.
@@ -156,7 +156,7 @@ pub(super) enum PendingOp {
     JobState(JobId),
     JobSet(JobId),
     Settle(EntityId, u64, Effect, Box<SettleJob>, ToolEnd),
-    Close(Box<TurnEnding>),
+    Close(Box<PostTurnWork>),
     JobSent(Box<Job>, ToolEnd),
     HolderPut(AccountKey, Box<Input>),
     Entity(EntityId, u64, Do),

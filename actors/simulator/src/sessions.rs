@@ -20,6 +20,7 @@ use super::{
     places::WantedPlace,
     plan::SeedPlan,
     process::Actor,
+    recall::feedback,
     tools::ToolBook,
 };
 
@@ -35,6 +36,8 @@ pub(super) struct SessionHistory {
     pub(super) summaries: BTreeSet<String>,
     /// Inputs that joined a turn that has ended since.
     joined: BTreeSet<TurnId>,
+    /// Feedback that memories have, by the ids under which effects of turns are known.
+    pub(super) sent_feedback: BTreeSet<TurnId>,
     /// The turn whose call was begun last.
     last_turn: Option<TurnId>,
     /// The configuration that was journaled last.
@@ -43,7 +46,9 @@ pub(super) struct SessionHistory {
 
 impl Simulated for Session {
     fn clients(plan: &SeedPlan, _: u64) -> Vec<SimClient> {
-        SimClient::all(plan)
+        let mut clients = SimClient::all(plan);
+        clients.extend(feedback::clients(plan, &clients));
+        clients
     }
 
     fn ran(actor: &mut Actor, effect: &Effect) {
@@ -145,7 +150,7 @@ impl Booked for Session {
     }
 
     fn is_told(own: &SessionHistory, turn: TurnId) -> bool {
-        own.turns.get(&turn).is_some_and(|turn| turn.emitted)
+        own.turns.get(&turn).is_some_and(|turn| turn.emitted) || own.sent_feedback.contains(&turn)
     }
 
     fn forget(own: &mut SessionHistory) {
@@ -154,6 +159,7 @@ impl Booked for Session {
             own.begun_before.extend(not_made.map(|(attempt, by, _)| (call, *attempt, *by)));
         }
         own.summaries.clear();
+        own.sent_feedback.clear();
         own.profile = None;
         own.tools = ToolBook::default();
     }

@@ -12,8 +12,8 @@ use clawnode_actors::session::{
 };
 use clawnode_kernel::MachineInput;
 use clawnode_proto::{
-    EntityId, Input, JobId, Position, ProcessId, TurnId, hook::HookTrail, job::JobState,
-    limits::JOB_CLOSED_TTL, subject::job_key,
+    Input, JobId, Position, ProcessId, hook::HookTrail, job::JobState, limits::JOB_CLOSED_TTL,
+    subject::job_key,
 };
 use clawnode_sim::{StoreReply, StoreRequest};
 
@@ -27,15 +27,15 @@ use super::{
 /// How soon a job that a process runs is looked at again, in milliseconds.
 const SETTLES: u64 = 2_000;
 
-/// The end of a turn that is being told, and its jobs that are not closed yet.
+/// A post-turn effect under way: the end of a turn, or feedback on one. It is confirmed once nothing is left.
 #[derive(Debug)]
-pub(super) struct TurnEnding {
-    pub(super) entity: EntityId,
-    pub(super) counter: u64,
-    pub(super) turn: TurnId,
+pub(super) struct PostTurnWork {
+    pub(super) at: ActivationPlace,
+    pub(super) effect: Effect,
+    /// Jobs of the turn that are not closed yet.
     pub(super) jobs: Vec<JobId>,
-    /// What the memory of its peer does not have yet.
-    pub(super) lessons: Vec<Input>,
+    /// What memories do not have yet.
+    pub(super) for_memories: Vec<Input>,
 }
 
 /// What is written to the state key of a job, if it is still at `expected`.
@@ -100,18 +100,18 @@ impl Sim {
         Ok(())
     }
 
-    /// A turn's end is published: its jobs are closed, one after the other, and its facts are sent to a memory, before
-    /// that is confirmed.
+    /// Jobs of a turn are closed, one after the other, and memories are sent what is theirs, before the effect is
+    /// confirmed.
     pub(super) fn closes(
         &mut self,
         to: ProcessId,
-        mut ending: TurnEnding,
+        mut work: PostTurnWork,
     ) -> Result<(), JudgeViolation> {
-        while let Some(job) = ending.jobs.last().copied() {
+        while let Some(job) = work.jobs.last().copied() {
             let (expected, state) = self.state_of(job)?;
             match closing(state.as_ref()) {
                 Closing::Closed => {
-                    ending.jobs.pop();
+                    work.jobs.pop();
                 }
                 Closing::Set { cancel } => {
                     if let Some(process) = cancel {
@@ -119,34 +119,34 @@ impl Sim {
                     }
                     let (state, ttl) = (&JobState::Closed, Some(JOB_CLOSED_TTL));
                     let closed = NewJobState { job, expected, state, ttl };
-                    self.set_state(to, &closed, PendingOp::Close(Box::new(ending)));
+                    self.set_state(to, &closed, PendingOp::Close(Box::new(work)));
                     return Ok(());
                 }
             }
         }
-        if let Some(lesson) = self.teaches(to, &mut ending) {
-            let ticket = self.world.submit(to, lesson);
-            self.expect(to, ticket, PendingOp::Close(Box::new(ending)));
+        if let Some(input) = self.next_for_memory(to, &mut work) {
+            let ticket = self.world.submit(to, input);
+            self.expect(to, ticket, PendingOp::Close(Box::new(work)));
             return Ok(());
         }
-        self.emit_ends(to, ending.entity, ending.counter, ending.turn)
+        self.post_turn_ends(work.at, work.effect)
     }
 
     /// Whether a job was closed shows when it is looked at again. An inbox says that it has what it was sent.
     pub(super) fn closed(
         &mut self,
         to: ProcessId,
-        mut ending: Box<TurnEnding>,
+        mut work: Box<PostTurnWork>,
         reply: &StoreReply,
     ) {
         let wait = match reply {
             StoreReply::Changed(_) => 0,
             StoreReply::Put(_) => {
-                self.taught(&mut ending);
+                self.memory_has(&mut work);
                 0
             }
             _ => AGAIN,
         };
-        self.world.later(to, wait, PlannedNote::Closes(ending));
+        self.world.later(to, wait, PlannedNote::Closes(work));
     }
 }

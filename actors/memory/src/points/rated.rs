@@ -32,6 +32,11 @@ impl KeptPoint {
 impl MemoryState {
     /// Takes feedback, unless it is known.
     pub(super) fn rate(&mut self, rating: PointsRating) {
+        #[cfg(feature = "test-util")]
+        if clawnode_kernel::KernelBug::RatingsDoubled.is_in_folds() {
+            self.wanted.push_back(WantedChange::Rate(rating));
+            return;
+        }
         let is_live = |kept: &KeptPoint| rating.points.contains(&kept.id);
         // What left the live points never comes back, so it need not be remembered for that.
         if self.live.iter().any(is_live) && self.ratings.adds(rating.feedback) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clawnode_proto::{
-    CallId, Digest, EntityId, Input, TimerId, Timestamp, ToolName, codec,
+    CallId, Digest, TimerId, Timestamp, ToolName,
     policy::Decision,
     session::{ApprovalDecided, SessionInput},
 };
@@ -29,16 +29,14 @@ pub(super) struct Consent {
     pub(super) changing: Vec<ToolName>,
     questions: BTreeMap<CallId, AskedCall>,
     timers: BTreeMap<TimerId, CallId>,
-    /// What came for sessions that are out of service.
-    parked: BTreeMap<EntityId, Vec<Input>>,
 }
 
 // === impl Consent ===
 
 impl Consent {
     pub(super) fn new(wait: u64, changing: Vec<ToolName>) -> Self {
-        let (questions, timers, parked) = Default::default();
-        Self { wait, changing, questions, timers, parked }
+        let (questions, timers) = Default::default();
+        Self { wait, changing, questions, timers }
     }
 
     pub(super) fn asks(&mut self, at: Timestamp, call: CallId, action: Digest) {
@@ -47,35 +45,24 @@ impl Consent {
         self.questions.insert(call, AskedCall { action, until, says: None });
     }
 
-    /// Something is written down at this time.
-    pub(super) fn takes(&mut self, at: Timestamp, input: &Input) {
-        let Ok(body) = codec::decode::<SessionInput>(&input.body) else { return };
+    /// A session takes something at this time.
+    pub(super) fn takes(&mut self, at: Timestamp, body: &SessionInput) {
         match body {
             SessionInput::ApprovalDecided(ApprovalDecided { call, action, decided }) => {
-                if let Some(question) = self.questions.get_mut(&call)
-                    && question.action == action
+                if let Some(question) = self.questions.get_mut(call)
+                    && question.action == *action
                     && question.until >= at.0
                 {
                     question.says.get_or_insert(decided.decision == Decision::Approve);
                 }
             }
             SessionInput::TimerFired { timer } => {
-                let call = self.timers.get(&timer);
+                let call = self.timers.get(timer);
                 if let Some(question) = call.and_then(|call| self.questions.get_mut(call)) {
                     question.says.get_or_insert(false);
                 }
             }
             _ => {}
-        }
-    }
-
-    pub(super) fn parked(&mut self, entity: EntityId, input: Input) {
-        self.parked.entry(entity).or_default().push(input);
-    }
-
-    pub(super) fn restored(&mut self, entity: EntityId, at: Timestamp) {
-        for input in self.parked.remove(&entity).unwrap_or_default() {
-            self.takes(at, &input);
         }
     }
 
@@ -95,28 +82,23 @@ impl Consent {
 
 #[cfg(test)]
 mod tests {
-    use clawnode_proto::{Kind, policy::Decided};
+    use clawnode_proto::policy::Decided;
 
     use super::*;
 
-    fn input(body: &SessionInput) -> Input {
-        let name = "k".parse().unwrap();
-        Input::new(Kind::SESSION, "main:web:a:b", name, Timestamp(0), body).unwrap()
-    }
-
-    fn says(action: Digest, decision: Decision) -> Input {
+    fn says(action: Digest, decision: Decision) -> SessionInput {
         let decided = Decided { decision, by: "ada".to_owned(), reason: None };
         let call = CallId::from_u128(1);
-        input(&SessionInput::ApprovalDecided(ApprovalDecided { call, action, decided }))
+        SessionInput::ApprovalDecided(ApprovalDecided { call, action, decided })
     }
 
     /// Whether it may run, after it was asked about at 100 and these were written down.
-    fn may(said: &[(u64, Input)]) -> bool {
+    fn may(said: &[(u64, SessionInput)]) -> bool {
         let (call, action) = (CallId::from_u128(1), Digest::of(b"it"));
         let mut consent = Consent::new(50, Vec::new());
         consent.asks(Timestamp(100), call, action);
-        for (at, input) in said {
-            consent.takes(Timestamp(*at), input);
+        for (at, body) in said {
+            consent.takes(Timestamp(*at), body);
         }
         assert!(consent.runs(call, Some(Digest::of(b"other"))).is_err());
         consent.runs(call, Some(action)).is_ok()
@@ -128,7 +110,7 @@ mod tests {
         let no = || says(Digest::of(b"it"), Decision::Deny);
         let other = || says(Digest::of(b"other"), Decision::Approve);
         let timer = TimerId::of_approval(CallId::from_u128(1));
-        let timer = || input(&SessionInput::TimerFired { timer });
+        let timer = || SessionInput::TimerFired { timer };
         assert!(!may(&[]));
         assert!(may(&[(150, yes())]));
         assert!(!may(&[(151, yes())]));

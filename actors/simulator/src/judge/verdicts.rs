@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clawnode_budget::holder::CallUsage;
 use clawnode_proto::{
-    CallId, Digest, EntityId, Incarnation, Input, InputId, Order, ProcessId, Sealed, ToolName,
-    TurnId, codec,
+    CallId, Digest, EntityId, Incarnation, Input, InputId, Order, ProcessId, Sealed, Timestamp,
+    ToolName, TurnId, codec,
     event::decode_record,
     kernel::KernelEvent,
     session::{SessionEvent, SessionInput, ToolEnd, TurnOutcome},
@@ -42,6 +42,8 @@ pub(crate) struct OutsideJudge {
     costs: Costs,
     clients: ClientDeeds,
     replies: StructuredReplies,
+    /// What came for sessions that are out of service, in its order.
+    parked: BTreeMap<EntityId, Vec<Input>>,
     /// Sessions whose journal was damaged: what they asked for before may be asked for again.
     damaged: BTreeSet<EntityId>,
     /// When a process read an inbox as it was a while before.
@@ -66,6 +68,7 @@ impl OutsideJudge {
             costs: Costs::default(),
             clients: ClientDeeds::default(),
             replies: StructuredReplies::default(),
+            parked: BTreeMap::new(),
             damaged: BTreeSet::new(),
             misread: BTreeMap::new(),
             writers: BTreeMap::new(),
@@ -143,18 +146,15 @@ impl OutsideJudge {
         self.writers.insert(entity, head.incarnation);
         if let Ok(Some(event)) = sealed.event::<KernelEvent>() {
             match event {
-                KernelEvent::Accepted(accepted) => {
-                    self.consent.takes(head.ts, &accepted.input);
-                    match codec::decode(&accepted.input.body) {
-                        Ok(SessionInput::ToolResult(result)) => {
-                            return self.deeds.says(result.call, &result.end);
-                        }
-                        Ok(SessionInput::ClientResults(results)) => self.clients.brings(&results),
-                        _ => {}
-                    }
+                KernelEvent::Accepted(accepted) => return self.takes(head.ts, &accepted.input),
+                KernelEvent::Parked(parked) => {
+                    self.parked.entry(entity).or_default().push(parked.input);
                 }
-                KernelEvent::Parked(parked) => self.consent.parked(entity, parked.input),
-                KernelEvent::Restored(_) => self.consent.restored(entity, head.ts),
+                KernelEvent::Restored(_) => {
+                    let parked = self.parked.remove(&entity).unwrap_or_default();
+                    return parked.iter().try_for_each(|input| self.takes(head.ts, input));
+                }
+                KernelEvent::Deleted(_) => drop(self.parked.remove(&entity)),
                 _ => {}
             }
             return Ok(());
@@ -203,6 +203,20 @@ impl OutsideJudge {
             SessionEvent::ModelBegun(begun) => {
                 self.replies.begun(begun.turn, begun.call);
                 self.effort.begins(now, entity, begun.call, begun.attempt, head.incarnation)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A session takes an input at this time.
+    fn takes(&mut self, at: Timestamp, input: &Input) -> Checked {
+        let Ok(body) = codec::decode(&input.body) else { return Ok(()) };
+        self.consent.takes(at, &body);
+        match body {
+            SessionInput::ToolResult(result) => self.deeds.says(result.call, &result.end),
+            SessionInput::ClientResults(results) => {
+                self.clients.brings(&results);
+                Ok(())
             }
             _ => Ok(()),
         }
@@ -262,6 +276,7 @@ impl OutsideJudge {
 
     /// The session was deleted.
     pub(crate) fn deleted(&mut self, entity: EntityId) -> Checked {
+        self.parked.remove(&entity);
         self.heard(entity).deleted(entity)
     }
 
@@ -367,5 +382,85 @@ impl OutsideJudge {
     pub(crate) fn at_the_end(&self, serves: impl Fn(EntityId) -> bool) -> Checked {
         let mut all = self.heard.iter().filter(|(entity, _)| serves(**entity));
         all.try_for_each(|(entity, heard)| heard.at_the_end(*entity))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::{
+        Epoch, EventId, Grammar, Head, Kind, Seq,
+        client_tool::{ClientResult, ClientResults},
+        event::VERSION,
+        hook::HookTrail,
+        kernel::{Parked, Restored},
+        llm::Sampling,
+        session::{ToolAsked, ToolDone},
+    };
+
+    use super::*;
+
+    const SESSION: EntityId = EntityId::from_u128(1);
+    const TURN: TurnId = TurnId::from_u128(2);
+    const CALL: CallId = CallId::from_u128(3);
+
+    fn writes(judge: &mut OutsideJudge, event: &impl Grammar) -> Checked {
+        let incarnation = Incarnation { process: ProcessId::from_u128(4), counter: 1 };
+        let n = Seq(1);
+        let head = Head {
+            entity: SESSION,
+            n,
+            v: VERSION,
+            eid: EventId::derive(SESSION, incarnation, n),
+            epoch: Epoch(1),
+            incarnation,
+            ts: Timestamp(5),
+            kind: event.kind().to_owned(),
+            required: event.required(),
+            progress: event.progress(),
+        };
+        judge.written(0, SESSION, &Sealed::seal(head, event, Digest::ZERO).unwrap())
+    }
+
+    fn results() -> Input {
+        let results = ClientResults {
+            turn: TURN,
+            results: vec![ClientResult::done(CALL, "seen")],
+            system: None,
+            sampling: Sampling::default(),
+            tools: Vec::new(),
+            metadata: BTreeMap::new(),
+        };
+        let (name, body) = ("k".parse().unwrap(), SessionInput::ClientResults(results));
+        Input::new(Kind::SESSION, "main:web:a:b", name, Timestamp(0), &body).unwrap()
+    }
+
+    /// What a client brings a session that is out of service is brought when that is back, and not if it is deleted.
+    #[test]
+    fn client_1_parked_results_are_brought_when_their_session_is_restored() {
+        let restored = || {
+            let order =
+                Input::order(Kind::SESSION, SESSION, Digest::ZERO, Timestamp(0), Order::Restore);
+            KernelEvent::from(Restored { input: order })
+        };
+        let ends = |is_deleted: bool, is_restored: bool| {
+            let mut judge = OutsideJudge::new(0, Vec::new(), &[]);
+            let tool = "mine".parse().unwrap();
+            let asked = ToolAsked { turn: TURN, call: CALL, tool, by_client: true };
+            writes(&mut judge, &SessionEvent::from(asked)).unwrap();
+            writes(&mut judge, &KernelEvent::from(Parked { input: results() })).unwrap();
+            if is_deleted {
+                judge.heard(SESSION).ordered(Order::Bury);
+                judge.deleted(SESSION).unwrap();
+            }
+            if is_restored {
+                writes(&mut judge, &restored()).unwrap();
+            }
+            let done =
+                ToolDone { turn: TURN, call: CALL, outcome: None, hooks: HookTrail::default() };
+            writes(&mut judge, &SessionEvent::from(done)).err().map(|violation| violation.name)
+        };
+        assert_eq!(ends(false, true), None);
+        assert_eq!(ends(false, false), Some("CLIENT-1"));
+        assert_eq!(ends(true, true), Some("CLIENT-1"));
     }
 }

@@ -24,13 +24,11 @@ use clawnode_proto::{
 use clawnode_sim::StoreChange;
 
 use super::{
+    feedback_judge::{FeedbackJudge, FeedbackTally, PointPlace},
     shown::{all_points, journaled_lines, shown_lines},
     told::{READ, memories, of_peer, token_in},
 };
 use crate::{JudgeViolation, book::Checked};
-
-/// A point in a memory, known by its memory and its id there.
-type PointPlace = (EntityId, MemoryPointId);
 
 /// What was learned and recalled in a world.
 #[derive(Debug, Default)]
@@ -51,6 +49,7 @@ pub(crate) struct RecallJudge {
     /// Turns that were shown something.
     reminded: BTreeSet<TurnId>,
     passages: usize,
+    feedback: FeedbackJudge,
 }
 
 /// How much was recalled and learned.
@@ -62,6 +61,8 @@ pub struct RecallTally {
     pub passages: usize,
     /// Points that sessions taught memories.
     pub taught: usize,
+    /// What was said of turns.
+    pub feedback: FeedbackTally,
 }
 
 #[derive(Debug)]
@@ -111,8 +112,12 @@ fn broken(name: &'static str, text: String) -> Checked {
 // === impl RecallJudge ===
 
 impl RecallJudge {
-    /// Of a world with so many sessions, of which this is the key.
-    pub(crate) fn new(count: usize, key: impl Fn(usize) -> Option<SessionKey>) -> Self {
+    /// Of a world with so many sessions, of which this is the key, and which keep all their turns or not.
+    pub(crate) fn new(
+        count: usize,
+        key: impl Fn(usize) -> Option<SessionKey>,
+        keeps_turns: bool,
+    ) -> Self {
         let entity = |text: &str| text.parse().ok().map(|key: MemoryKey| key.entity());
         let session = |number| {
             let (key, peer) = (key(number)?, entity(&of_peer(number))?);
@@ -120,8 +125,11 @@ impl RecallJudge {
             Some((key.entity(), JudgedSession { key, reads, peer }))
         };
         let memories = memories(count).into_iter().map(|key| (key.entity(), key));
+        let sessions: BTreeMap<EntityId, JudgedSession> = (0..count).filter_map(session).collect();
+        let reads = sessions.iter().map(|(entity, known)| (*entity, known.reads.clone()));
         Self {
-            sessions: (0..count).filter_map(session).collect(),
+            feedback: FeedbackJudge::new(reads.collect(), keeps_turns),
+            sessions,
             memories: memories.collect(),
             ..Self::default()
         }
@@ -133,6 +141,11 @@ impl RecallJudge {
     pub(crate) fn change(&mut self, change: &StoreChange) -> Checked {
         let StoreChange::Appended { entity, record, .. } = change else { return Ok(()) };
         for sealed in decode_record(&record.bytes).unwrap_or_default() {
+            let points = &self.points;
+            let is_live = |point: MemoryPointId| {
+                points.get(&(*entity, point)).is_some_and(|known| !known.is_gone)
+            };
+            self.feedback.says(*entity, &sealed, is_live)?;
             if sealed.head.kind == DELETED {
                 self.loses(*entity);
             } else if sealed.head.kind == RESTORED {
@@ -154,6 +167,13 @@ impl RecallJudge {
         points.for_each(|(_, point)| point.is_gone = true);
         let said = self.messages.values_mut().filter(|message| message.session == entity);
         said.for_each(|message| message.is_deleted = true);
+        self.feedback.loses(entity);
+    }
+
+    /// The journal of a session was damaged.
+    pub(crate) fn damaged(&mut self, session: EntityId) {
+        self.loses(session);
+        self.feedback.damaged(session);
     }
 
     fn memory_says(&mut self, memory: EntityId, sealed: &Sealed) -> Checked {
@@ -356,7 +376,8 @@ impl RecallJudge {
             self.sessions.contains_key(&source.entity)
         });
         let (reminded, passages) = (self.reminded.len(), self.passages);
-        RecallTally { reminded, passages, taught: taught.count() }
+        let feedback = self.feedback.tally();
+        RecallTally { reminded, passages, taught: taught.count(), feedback }
     }
 
     // === the end ===
@@ -397,7 +418,9 @@ impl RecallJudge {
                 (_, None) => {}
             }
         }
-        self.comes_from_somewhere()
+        self.comes_from_somewhere()?;
+        let knows = |memory| serves(memory) && !self.lost.contains(&memory);
+        self.feedback.at_the_end(&serves, knows)
     }
 
     /// What has a session as its source says what a message there said.

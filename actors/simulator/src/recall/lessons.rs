@@ -1,6 +1,6 @@
 //! C23: what a turn teaches is with the memory of its peer before the turn's end is confirmed.
 
-use clawnode_actors::session::turn::prepare::EmitJob;
+use clawnode_actors::session::{Effect, turn::prepare::EmitJob};
 use clawnode_kernel::KernelBug;
 use clawnode_memory::Memory;
 use clawnode_proto::{IdempotencyKey, Input, ProcessId, codec, memory_point::MemoryInput};
@@ -8,7 +8,7 @@ use clawnode_sim::StoreRequest;
 use rand::Rng;
 
 use super::stores::agent_memory;
-use crate::{Sim, any_machine::ActivationPlace, process::PlannedNote, settle::TurnEnding};
+use crate::{Sim, any_machine::ActivationPlace, process::PlannedNote, settle::PostTurnWork};
 
 /// How much later than its turn a memory hears of it at most, with a planted bug, in milliseconds.
 const LATE_MOST: u64 = 8_000;
@@ -28,14 +28,15 @@ impl Sim {
         lessons.map(|lesson| if by_owner { of_owner(at.process, lesson) } else { lesson }).collect()
     }
 
-    /// Sends the memory the next lesson of this turn; nothing if it has all of them.
-    pub(crate) fn teaches(
+    /// What memories are sent next; nothing if they have all.
+    pub(crate) fn next_for_memory(
         &mut self,
         to: ProcessId,
-        ending: &mut TurnEnding,
+        work: &mut PostTurnWork,
     ) -> Option<StoreRequest> {
-        if self.planted == KernelBug::ConfirmsUntaught {
-            for lesson in std::mem::take(&mut ending.lessons) {
+        let teaches = matches!(work.effect, Effect::Emit { .. });
+        if self.planted == KernelBug::ConfirmsUntaught && teaches {
+            for lesson in std::mem::take(&mut work.for_memories) {
                 let after = self.world.rng.random_range(1..LATE_MOST);
                 let late = PlannedNote::own("teaches late".to_owned(), move |sim| {
                     sim.world.submit(to, StoreRequest::Put(lesson));
@@ -44,13 +45,13 @@ impl Sim {
                 self.world.later(to, after, late);
             }
         }
-        ending.lessons.last().cloned().map(StoreRequest::Put)
+        work.for_memories.last().cloned().map(StoreRequest::Put)
     }
 
-    /// The inbox of the memory has a lesson.
-    pub(crate) fn taught(&mut self, ending: &mut TurnEnding) {
-        if let Some(lesson) = ending.lessons.pop() {
-            self.ledger.accepted(lesson);
+    /// The inbox of a memory has what it was sent.
+    pub(crate) fn memory_has(&mut self, work: &mut PostTurnWork) {
+        if let Some(input) = work.for_memories.pop() {
+            self.ledger.accepted(input);
         }
     }
 }

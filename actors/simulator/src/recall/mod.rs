@@ -2,8 +2,10 @@
 //!
 //! The search is the one of production: the scopes of a turn, the store that is served from journals, and what is left of
 //! its answer. Only the store behind it is scripted ([`stores`]). What holds is judged from journals and requests alone
-//! ([`judge`]): MEM-1 to MEM-4.
+//! ([`judge`]): MEM-1 to MEM-4. People also say what they think of turns ([`feedback`], [`feedback_judge`]).
 
+pub(super) mod feedback;
+pub(super) mod feedback_judge;
 pub(super) mod feeding;
 pub(super) mod judge;
 mod lessons;

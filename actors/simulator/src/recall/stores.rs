@@ -17,12 +17,15 @@ use clawnode_memory::{
         MemoryStoreError, RecallAnswer, RecallQuery, StoreAway, StoreScope, score::ScoreParts,
     },
 };
-use clawnode_proto::{EntityId, memory::MemoryTrust};
+use clawnode_proto::{EntityId, InputId, ProcessId, memory::MemoryTrust};
 use clawnode_sim::WorldReads;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
-use super::judge::RecallJudge;
+use super::{
+    feedback_judge::FeedbackTally,
+    judge::{RecallJudge, RecallTally},
+};
 
 /// The name of the store in journals.
 const NAME: &str = "scripted";
@@ -78,6 +81,10 @@ pub(crate) struct RecallWorld {
     /// The one store of all processes, if they share one.
     pub(super) shared: Option<ScriptedStore>,
     pub(crate) judge: RecallJudge,
+    /// The first process that sent memories what a feedback moves.
+    pub(super) senders: BTreeMap<InputId, ProcessId>,
+    /// How often another one did.
+    pub(super) sent_again: usize,
 }
 
 /// The stores of a process: the one that its turns search, and the scripted one behind it.
@@ -97,7 +104,15 @@ pub(crate) fn agent_memory() -> AgentMemory {
 impl RecallWorld {
     pub(crate) fn new(judge: RecallJudge, is_shared: bool) -> io::Result<Self> {
         let shared = is_shared.then(ScriptedStore::default);
-        Ok(Self { reads: WorldReads::new()?, shared, judge })
+        let (reads, senders) = (WorldReads::new()?, BTreeMap::new());
+        Ok(Self { reads, shared, judge, senders, sent_again: 0 })
+    }
+
+    /// How much was recalled and learned.
+    pub(crate) fn tally(&self) -> RecallTally {
+        let tally = self.judge.tally();
+        let feedback = FeedbackTally { again: self.sent_again, ..tally.feedback };
+        RecallTally { feedback, ..tally }
     }
 }
 

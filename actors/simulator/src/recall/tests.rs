@@ -26,6 +26,14 @@ fn sim_recalls() {
     let (passages, taught) = (sum(|run| run.recalls.passages), sum(|run| run.recalls.taught));
     assert!(passages as u64 > SEEDS / 4, "{passages} passages were shown");
     assert!(taught as u64 > 3 * SEEDS, "{taught} points were learned");
+    let recorded = sum(|run| run.recalls.feedback.recorded);
+    assert!(recorded as u64 > SEEDS, "{recorded} times feedback was recorded");
+    let in_vain = sum(|run| run.recalls.feedback.in_vain);
+    assert!(in_vain > 0, "all feedback had an effect");
+    let (again, moved) =
+        (sum(|run| run.recalls.feedback.again), sum(|run| run.recalls.feedback.moved));
+    assert!(again > 0, "no process has sent feedback again");
+    assert!(moved as u64 > SEEDS, "{moved} times feedback moved a point");
 }
 
 #[test]
@@ -37,15 +45,19 @@ fn a_seed_with_recalls_is_the_same_history_twice() {
 }
 
 /// Each planted bug is found as what it breaks, and the seed that finds it is green without. What is believed of a store may
-/// also be of another memory.
+/// also be of another memory. Feedback under another id may be the first that arrives, and what comes too early may look like a
+/// repeat of what came before.
 #[test]
-fn finds_what_is_wrong_with_recalls_and_lessons() {
+fn finds_what_is_wrong_with_recalls_lessons_and_feedback() {
     for (planted, name, other) in [
         (KernelBug::ShowsUnjournaled, "MEM-2", None),
         (KernelBug::ScopesFromText, "MEM-1", None),
         (KernelBug::BelievesStore, "MEM-4", Some("MEM-1")),
         (KernelBug::ConfirmsUntaught, "MEM-3", None),
         (KernelBug::LessonsByOwner, "MEM-3", None),
+        (KernelBug::RatesUnrecalled, "MEM-1", None),
+        (KernelBug::RatesUnjournaled, "I5", Some("C23")),
+        (KernelBug::FeedbackByOwner, "C23", Some("I5")),
     ] {
         let found = (0..SEEDS).find_map(|seed| {
             let failure = remembered(seed, planted).err()?;

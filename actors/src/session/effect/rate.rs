@@ -3,8 +3,7 @@
 //! Like what a turn teaches: done again after a crash, under the same keys, until all of it is stored.
 
 use clawnode_kernel::driver::{Performing, Port};
-use clawnode_memory::Memory;
-use clawnode_proto::{EntityId, IdempotencyKey, Input, memory_point::MemoryInput};
+use clawnode_proto::{EntityId, Input};
 use tracing::warn;
 
 use super::run::SessionRunner;
@@ -31,13 +30,11 @@ impl SessionRunner {
         })
     }
 
-    /// What a memory is sent: the same input each time.
-    fn memory_input(&self, MemoryRating { memory, rating }: &MemoryRating) -> Option<Input> {
-        let name = format!("rated:{}", rating.feedback).parse::<IdempotencyKey>().ok()?;
-        let body = MemoryInput::Rate(rating.clone());
-        match Memory::input(memory, name, self.parts.clock.now(), &body) {
-            Ok(input) => Some(input),
+    fn memory_input(&self, rating: &MemoryRating) -> Option<Input> {
+        match rating.input(self.parts.clock.now()) {
+            Ok(input) => input,
             Err(error) => {
+                let memory = &rating.memory;
                 warn!(%memory, %error, "cannot tell a memory of feedback");
                 None
             }

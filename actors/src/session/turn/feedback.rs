@@ -9,12 +9,13 @@
 
 use std::collections::VecDeque;
 
+use clawnode_memory::Memory;
 use clawnode_proto::{
-    Digest, InputId, TurnId,
+    CodecError, Digest, IdempotencyKey, Input, InputId, Timestamp, TurnId,
     feedback::{FeedbackInput, RatedPoints, Thumb},
     limits::FEEDBACK_OF_TURN,
     memory::MemoryKey,
-    memory_point::PointsRating,
+    memory_point::{MemoryInput, PointsRating},
     recall::Recalled,
 };
 use serde::{Deserialize, Serialize};
@@ -140,5 +141,16 @@ impl OpenFeedback {
     /// Memories have it, if this is the id of feedback as that of a turn.
     pub(super) fn is_sent(&mut self, id: TurnId) {
         self.unsent.retain(|unsent| TurnId::from(unsent.id) != id);
+    }
+}
+
+// === impl MemoryRating ===
+
+impl MemoryRating {
+    /// What the memory is sent. Sent again, it is the same input.
+    pub fn input(&self, now: Timestamp) -> Result<Option<Input>, CodecError> {
+        let name = format!("rated:{}", self.rating.feedback).parse::<IdempotencyKey>();
+        let Ok(name) = name else { return Ok(None) };
+        Memory::input(&self.memory, name, now, &MemoryInput::Rate(self.rating.clone())).map(Some)
     }
 }

@@ -75,6 +75,12 @@ impl SessionState {
         let session = self.key.as_ref()?.entity();
         let unsent = self.feedback.unsent.iter().find(|unsent| unsent.id == feedback)?;
         let UnsentFeedback { turn, step, moves, .. } = unsent;
+        #[cfg(feature = "test-util")]
+        let shown: Vec<RatedPoints> =
+            self.closed.iter().flat_map(|turn| turn.feedback.shown.clone()).collect();
+        #[cfg(feature = "test-util")]
+        let moves =
+            if clawnode_kernel::KernelBug::RatesUnrecalled.is_in_folds() { &shown } else { moves };
         let rating = |moved: &RatedPoints| MemoryRating {
             memory: moved.memory.clone(),
             rating: PointsRating {
