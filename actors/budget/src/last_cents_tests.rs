@@ -74,7 +74,7 @@ impl LastCents {
         };
         let limit = BudgetLimit { ask_at: 100, ..BudgetLimit::new(USD.unit, USD.window, MONEY) };
         let (source, limits) = (LimitSource::Configured, Some(vec![limit]));
-        world.account_takes(BudgetInput::Set { source, limits });
+        world.account_takes(BudgetInput::Set { source, limits, decides: None });
         world
     }
 
@@ -100,7 +100,7 @@ impl LastCents {
                 let state = &self.account;
                 let (slices, answers) = (state.slices_of(process), state.answers_to(process));
                 let (account, version) = (AccountKey::Cluster, state.n);
-                let standing = ProcessStanding { account, version, slices, answers };
+                let standing = ProcessStanding { account, version, begun: None, slices, answers };
                 self.plan(TOLD_IN, Due::Told(standing));
             }
         }

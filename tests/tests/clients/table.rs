@@ -117,8 +117,8 @@ async fn what_works_works_and_what_is_refused_is_named() -> Result<(), ProcessEr
     let expected = CLIENTS.map(|client| (client, if client == "vercel" { 3 } else { 1 }));
     assert_eq!(CLIENTS.map(asked), expected, "only one does not read `x-should-retry`");
     let shows = |body: &[u8]| String::from_utf8_lossy(body).contains("iVBORw0KGgo");
-    let shown = calls.iter().filter(|call| call.last_user == "what is it?" && shows(&call.body));
-    assert_eq!(shown.count(), CLIENTS.len(), "the model got each picture");
+    let asked = calls.iter().filter(|call| call.last_user == "what is it?" && shows(&call.body));
+    assert_eq!(asked.count(), CLIENTS.len(), "the model got each picture");
     node.stop().await
 }
 

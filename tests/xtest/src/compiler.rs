@@ -114,8 +114,7 @@ fn documented(arguments: &[String]) -> Option<Vec<String>> {
             if *is_told {
                 told.extend([one.clone(), value.clone()]);
             }
-        } else if one.starts_with("--edition") || one.contains("=rustdoc::") || one.ends_with(".rs")
-        {
+        } else if one.starts_with("--edition") || one.contains("=rustdoc::") || is_source(one) {
             told.push(one.clone());
         }
     }
@@ -123,6 +122,10 @@ fn documented(arguments: &[String]) -> Option<Vec<String>> {
     let is_on = |name: &str| told.contains(&format!("feature=\"{name}\""));
     let waits = LATER.iter().any(|name| known(name) && !is_on(name));
     (is_library && !waits).then_some(told)
+}
+
+fn is_source(argument: &str) -> bool {
+    !argument.starts_with('-') && Path::new(argument).extension().is_some_and(|end| end == "rs")
 }
 
 #[cfg(test)]

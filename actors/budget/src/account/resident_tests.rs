@@ -37,7 +37,7 @@ impl Resident {
         let mut resident = Self { machine, records: Vec::new(), now: 1_000, inputs: 0 };
         resident.takes(MachineInput::Loaded(LoadedJournal::default()));
         let (source, limits) = (LimitSource::Configured, Some(vec![limit(USD, 1_000_000_000)]));
-        resident.hears(&BudgetInput::Set { source, limits });
+        resident.hears(&BudgetInput::Set { source, limits, decides: None });
         resident
     }
 

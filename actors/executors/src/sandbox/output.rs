@@ -8,7 +8,7 @@ use clawnode_proto::{
 };
 use clawnode_tool::{RunSink, append::append};
 
-use super::limits::Memory;
+use super::limits::MemorySize;
 
 /// Bytes of output that are kept (1 MB), of both streams together; what is beyond is read and
 /// dropped, so that nothing waits for it.

@@ -40,7 +40,7 @@ impl Sim {
             configured.into_iter().map(|limit| changed(limit, rng)).collect();
         let limits = Some(limits).filter(|_| !is_reset);
         let source = LimitSource::Person { name: "ada".to_owned() };
-        let body = BudgetInput::Set { source, limits };
+        let body = BudgetInput::Set { source, limits, decides: None };
         if let Some(input) = named(&account, &format!("limits:{number}"), &body) {
             self.hears(input, 1);
         }

@@ -327,15 +327,11 @@ impl FeedbackJudge {
     fn is_unknown(&self, memory: EntityId, sent: &PointsRating) -> Checked {
         let of_turn = self.given.iter().filter(|(_, given)| given.turn == sent.turn);
         let mut taken = of_turn.filter(|(id, _)| self.taken.contains_key(&(memory, **id)));
-        match taken.find(|(_, given)| given.step == sent.step) {
-            Some((id, _)) => {
-                broken("C23", format!("`{memory}` is sent `{id}` again as `{}`", sent.feedback))
-            }
-            None => {
-                let text = format!("`{memory}` is sent {sent:?}, and no journal has it");
-                broken("I5", text)
-            }
+        if let Some((id, _)) = taken.find(|(_, given)| given.step == sent.step) {
+            let text = format!("`{memory}` is sent `{id}` again as `{}`", sent.feedback);
+            return broken("C23", text);
         }
+        broken("I5", format!("`{memory}` is sent {sent:?}, and no journal has it"))
     }
 
     /// The importance of points has moved.

@@ -6,10 +6,10 @@
 use clawnode_proto::{TurnId, limits::SUMMARY_CHARS, llm::ModelRef};
 
 use super::{
+    call_cost,
     next_call::next_call,
     recall,
     state::{SessionState, Turn},
-    terms,
 };
 use crate::agent::{CallTerms, Grant};
 

@@ -20,7 +20,6 @@ mod harness;
 #[cfg(test)]
 mod http;
 #[cfg(test)]
-#[cfg(test)]
 mod methods;
 #[cfg(test)]
 mod node;
@@ -30,6 +29,7 @@ mod openai;
 mod openai_responses;
 #[cfg(test)]
 mod routes;
+#[cfg(test)]
 mod session_messages;
 #[cfg(test)]
 mod streams;
