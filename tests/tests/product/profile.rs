@@ -9,7 +9,7 @@ use clawnode_proto::{
 use clawnode_tests::{
     model::{Act, ModelServer, Script},
     nats::{NatsServer, ServerOptions},
-    process::{Client, Ground, Home, Message, Node, ProcessError},
+    process::{Client, Home, Message, Node, ProcessError, TestBackend},
 };
 use serde_json::{Value, json};
 
@@ -21,8 +21,8 @@ const SKILL: &str = "---\nname: sums\ndescription: Adds up.\nmetadata:\n  trigge
 /// A comment is personal, and no part of a profile.
 const COMMENT: &str = "Words of a person.";
 
-fn home(ground: Ground, server: &ModelServer) -> Result<Home, ProcessError> {
-    let home = Home::new(ground)?.anthropic(server);
+fn home(backend: TestBackend, server: &ModelServer) -> Result<Home, ProcessError> {
+    let home = Home::new(backend)?.anthropic(server);
     let settings = home.path().join(".config/clawnode");
     fs::create_dir_all(settings.join("skills/sums")).unwrap();
     fs::write(settings.join("config.toml"), CONFIG).unwrap();
@@ -80,10 +80,10 @@ async fn over_http(client: &Client) -> Value {
     request.bearer_auth(client.token()).send().await.unwrap().json().await.unwrap()
 }
 
-async fn all_that_was_done_is_counted_once(ground: Ground) -> Outcome {
+async fn all_that_was_done_is_counted_once(backend: TestBackend) -> Outcome {
     let script = Script::default().turn("wait", [Act::Stall]);
     let server = ModelServer::start(script).await.unwrap();
-    let home = home(ground, &server)?;
+    let home = home(backend, &server)?;
     let node = Node::up(&home).await?;
     let client = node.client()?;
     works(&client, &server).await?;
@@ -129,12 +129,12 @@ async fn all_that_was_done_is_counted_once(ground: Ground) -> Outcome {
 
 #[tokio::test]
 async fn what_an_agent_did_is_counted_over_a_kill() -> Outcome {
-    all_that_was_done_is_counted_once(Ground::Local).await
+    all_that_was_done_is_counted_once(TestBackend::Local).await
 }
 
 #[tokio::test]
 async fn what_an_agent_did_is_counted_over_a_kill_on_nats() -> Outcome {
     let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
-    let ground = Ground::Nats { url: nats.url(), prefix: "profile".to_owned() };
-    all_that_was_done_is_counted_once(ground).await
+    let backend = TestBackend::Nats { url: nats.url(), prefix: "profile".to_owned() };
+    all_that_was_done_is_counted_once(backend).await
 }

@@ -187,7 +187,7 @@ impl McpTools {
     ) -> Result<McpCallEnd, ToolOutcome> {
         let arguments = std::mem::take(&mut run.arguments);
         let refused = |stop| {
-            let why = WorkStopped::Latched(stop).to_string();
+            let why = WorkStopped::KillSwitch(stop).to_string();
             ToolOutcome::failed(ToolFailure::Refused, why)
         };
         self.count_egress(&run.agent, &arguments).map_err(refused)?;
