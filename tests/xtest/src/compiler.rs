@@ -1,9 +1,9 @@
-//! The compiler that cargo calls for the crates of the workspace in a run of CI: clippy, and rustdoc for libraries.
+//! The compiler that cargo calls for the crates of the workspace in a run of CI: rustc, then clippy, and rustdoc for
+//! libraries.
 //!
-//! `cargo clippy` and `cargo doc` check all dependencies, and then each crate, before or after cargo compiles them: that
-//! was a third of a run. Clippy is a compiler that lints, and what cargo tells a compiler is what rustdoc has to know, so
-//! that each crate is compiled once, linted on the way, and documented after it. A lint that is not kept or a broken link
-//! fails the build.
+//! `cargo clippy` and `cargo doc` check all dependencies before they look at the workspace, although cargo compiles them as
+//! well: that was a sixth of a run. What cargo tells the compiler of a crate is all that clippy and rustdoc have to know of
+//! what it depends on. A lint that is not kept or a broken link fails the build.
 
 use std::{
     env,
@@ -21,9 +21,11 @@ pub(crate) const LINTS: [&str; 2] = ["-D", "warnings"];
 /// What is passed to rustdoc. Links to private items stay: the documents are for those who change the code.
 pub(crate) const DOC_LINTS: [&str; 4] =
     ["-D", "warnings", "-A", "rustdoc::private_intra_doc_links"];
-/// The folder of the compilers, and where documents go.
+/// The folder of clippy and rustdoc, and where documents go.
 const COMPILERS: &str = "CLAWNODE_XTEST_COMPILERS";
 const DOCUMENTS: &str = "CLAWNODE_XTEST_DOCUMENTS";
+/// Where clippy may write what is not needed.
+const SCRATCH: &str = "CLAWNODE_XTEST_SCRATCH";
 /// The name of this program as a compiler.
 const NAME: &str = "clawnode-xtest-compiler";
 
@@ -44,7 +46,7 @@ pub(crate) fn clippy_arguments() -> String {
     LINTS.map(|one| format!("{one}__CLIPPY_HACKERY__")).concat()
 }
 
-/// Has this command of cargo compile with clippy and rustdoc.
+/// Has this command of cargo lint and document what it compiles.
 pub(crate) fn called_by(mut cargo: Command, workspace: &Workspace) -> Result<Command, String> {
     let clippy = tools::clippy().ok_or("there is no clippy; `rustup component add clippy`")?;
     let folder = clippy.parent().unwrap_or(Path::new("")).to_owned();
@@ -54,7 +56,8 @@ pub(crate) fn called_by(mut cargo: Command, workspace: &Workspace) -> Result<Com
         .env("RUSTC_WORKSPACE_WRAPPER", compiler)
         .env("CLIPPY_ARGS", clippy_arguments())
         .env(COMPILERS, folder)
-        .env(DOCUMENTS, workspace.root.join("target/doc"));
+        .env(DOCUMENTS, workspace.root.join("target/doc"))
+        .env(SCRATCH, &workspace.temp);
     Ok(cargo)
 }
 
@@ -73,23 +76,72 @@ fn copied(compiler: &Path) -> io::Result<()> {
 
 /// Compiles, if cargo calls this program as its compiler.
 pub(crate) fn compile() -> Option<ExitCode> {
-    let arguments: Vec<OsString> = env::args_os().skip(1).collect();
-    let is_called = arguments
-        .first()
-        .is_some_and(|first| Path::new(first).file_stem().is_some_and(|name| name == "rustc"));
+    let mut arguments = env::args_os().skip(1);
+    let rustc = arguments.next()?;
+    let is_called = Path::new(&rustc).file_stem().is_some_and(|name| name == "rustc");
     let folder = PathBuf::from(env::var_os(COMPILERS).filter(|_| is_called)?);
-    let is_good = |command: &mut Command| command.status().is_ok_and(|status| status.success());
-    let mut good = is_good(Command::new(folder.join("clippy-driver")).args(&arguments));
+    let arguments: Vec<OsString> = arguments.collect();
     let texts: Option<Vec<String>> =
-        arguments.iter().skip(1).map(|one| one.to_str().map(str::to_owned)).collect();
-    if good
-        && let Some(documented) = texts.as_deref().and_then(documented)
-        && let Some(documents) = env::var_os(DOCUMENTS)
-    {
-        let mut rustdoc = Command::new(folder.join("rustdoc"));
-        good = is_good(rustdoc.args(documented).args(DOC_LINTS).arg("-o").arg(documents));
+        arguments.iter().map(|one| one.to_str().map(str::to_owned)).collect();
+    let Some(texts) = texts.filter(|texts| is_crate(texts)) else {
+        // A question about the compiler.
+        return Some(ended(is_good(Command::new(&rustc).args(&arguments))));
+    };
+    // Clippy says what there is to say of the crate.
+    let mut compiles = Command::new(&rustc);
+    let good = is_good(compiles.args(&arguments).args(["--cap-lints", "allow"]))
+        && is_linted(&folder, &rustc, &texts)
+        && is_documented(&folder, &texts);
+    Some(ended(good))
+}
+
+fn is_good(command: &mut Command) -> bool {
+    command.status().is_ok_and(|status| status.success())
+}
+
+const fn ended(good: bool) -> ExitCode {
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Whether a crate is to be compiled with these arguments.
+fn is_crate(arguments: &[String]) -> bool {
+    arguments.iter().any(|one| one.starts_with("--emit="))
+        && !arguments.iter().any(|one| one.starts_with("--print"))
+}
+
+fn is_linted(folder: &Path, rustc: &OsString, arguments: &[String]) -> bool {
+    let Some(scratch) = env::var_os(SCRATCH) else { return false };
+    let scratch = PathBuf::from(scratch).join(format!("lints-{}", std::process::id()));
+    let mut clippy = Command::new(folder.join("clippy-driver"));
+    let good = is_good(clippy.arg(rustc).args(linted(arguments)).arg("--out-dir").arg(&scratch));
+    // It is there only if clippy has written something.
+    good && (fs::remove_dir_all(&scratch).is_ok() || !scratch.exists())
+}
+
+/// What clippy is told: the same, but that it only checks, and leaves it to rustc to tell cargo what is there.
+fn linted(arguments: &[String]) -> Vec<String> {
+    let mut told = Vec::new();
+    let mut rest = arguments.iter();
+    while let Some(one) = rest.next() {
+        if one == "--out-dir" {
+            rest.next();
+        } else if one.starts_with("--emit=") {
+            told.push("--emit=metadata".to_owned());
+        } else if one.starts_with("--json=") {
+            told.push(one.replace(",artifacts", ""));
+        } else {
+            told.push(one.clone());
+        }
     }
-    Some(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    told
+}
+
+fn is_documented(folder: &Path, arguments: &[String]) -> bool {
+    let (Some(documents), Some(told)) = (env::var_os(DOCUMENTS), documented(arguments)) else {
+        return true;
+    };
+    let mut rustdoc = Command::new(folder.join("rustdoc"));
+    is_good(rustdoc.args(told).args(DOC_LINTS).arg("-o").arg(documents))
 }
 
 /// Features that the first build leaves out. What has one of them is documented with it, in the last build: its documents
@@ -130,10 +182,24 @@ fn is_source(argument: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::documented;
+    use super::{documented, is_crate, linted};
 
     fn split(line: &str) -> Vec<String> {
         line.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn clippy_checks_what_rustc_compiles() {
+        let line = "--crate-name a a/src/lib.rs --error-format=json \
+                    --json=diagnostic-rendered-ansi,artifacts,future-incompat --crate-type lib \
+                    --emit=dep-info,metadata,link -C metadata=1 --out-dir target/deps --test";
+        let told = "--crate-name a a/src/lib.rs --error-format=json \
+                    --json=diagnostic-rendered-ansi,future-incompat --crate-type lib \
+                    --emit=metadata -C metadata=1 --test";
+        assert!(is_crate(&split(line)));
+        assert_eq!(linted(&split(line)), split(told));
+        assert!(!is_crate(&split("-vV")));
+        assert!(!is_crate(&split("- --crate-name ___ --print=file-names --emit=link")));
     }
 
     #[test]
