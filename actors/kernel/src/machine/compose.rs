@@ -370,7 +370,7 @@ impl<K: EntityKind> Machine<K> {
     /// I4: an input may be acknowledged when the journal has it and nothing depends on it as a
     /// wake-up.
     pub(super) fn may_complete(&self, input: InputId) -> bool {
-        self.core().is_some_and(|core| core.has(input)) && self.wakes_without(input)
+        self.core().is_some_and(|core| core.has_since_deletion(input)) && self.wakes_without(input)
     }
 
     /// Whether the entity is at rest, or a later-journaled input of it is still in hand.

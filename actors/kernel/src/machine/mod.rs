@@ -284,11 +284,9 @@ impl<K: EntityKind> Machine<K> {
     }
 
     /// What this owner tells another process that was given an input. The input may only be
-    /// acknowledged elsewhere if it might be acknowledged here (I4). What was journaled before a deletion counts: only
-    /// the input itself says whether it repeats that, and a process that is told to keep a repeat would take the entity
-    /// from its owner for it.
+    /// acknowledged elsewhere if it might be acknowledged here (I4).
     pub fn says(&self, input: InputId) -> OwnerSays {
-        let journaled = self.core().is_some_and(|core| core.has(input));
+        let journaled = self.core().is_some_and(|core| core.has_since_deletion(input));
         if self.held.contains(&input) {
             return OwnerSays::Held;
         }

@@ -260,6 +260,7 @@ fn what_came_for_a_deleted_session_is_heard_when_it_comes_again_for_the_next() {
     assert_eq!((bench.core().key.clone(), bench.core().has(stop.id)), (None, true));
     assert_eq!(bench.machine.says(stop.id), OwnerSays::Completed, "nothing is left to do");
     bench.feed(MachineInput::Deliver(vec![begins.clone()]));
+    assert_eq!(bench.machine.says(stop.id), OwnerSays::NotMine);
     assert!(bench.aborted.is_empty());
     // What a client sent is a repeat in each life.
     bench.feed(MachineInput::Deliver(vec![before, stop.clone()]));
