@@ -6,7 +6,7 @@
 
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeSet, VecDeque},
 };
 
 use bytes::Bytes;
@@ -70,9 +70,8 @@ pub struct Core {
     pub parked: Vec<Input>,
     /// Accepted inputs, oldest first, as many as `memory` says.
     accepted: VecDeque<Remembered>,
-    /// The event with which each of them was journaled.
     #[serde(skip)]
-    known: BTreeMap<InputId, Seq>,
+    known: BTreeSet<InputId>,
     #[serde(skip, default = "days")]
     memory: InputMemory,
 }
@@ -125,7 +124,7 @@ impl Default for Core {
             deleted_at: None,
             parked: Vec::new(),
             accepted: VecDeque::new(),
-            known: BTreeMap::new(),
+            known: BTreeSet::new(),
             memory: InputMemory::DAYS,
         }
     }
@@ -134,13 +133,7 @@ impl Default for Core {
 impl Core {
     /// Whether this input is in the journal.
     pub fn has(&self, input: InputId) -> bool {
-        self.known.contains_key(&input)
-    }
-
-    /// Whether this input is in the journal, and was not journaled before the entity was deleted and began again.
-    pub fn has_since_deletion(&self, input: InputId) -> bool {
-        let since = |n: &Seq| self.key.is_none() || self.deleted_at.is_none_or(|at| *n > at);
-        self.known.get(&input).is_some_and(since)
+        self.known.contains(&input)
     }
 
     /// The input that was journaled last: the anchor (I4).
@@ -243,15 +236,12 @@ impl Core {
     fn remember(&mut self, sealed: &Sealed, input: InputId) {
         let head = &sealed.head;
         self.accepted.push_back(Remembered { input, ts: head.ts, n: head.n });
-        self.known.insert(input, head.n);
+        self.known.insert(input);
         let InputMemory { least, age } = self.memory();
         while self.accepted.len() > least
             && self.accepted.front().is_some_and(|oldest| head.ts.since(oldest.ts) > age)
         {
-            // One that has come again since a deletion is known by its newer event.
-            if let Some(oldest) = self.accepted.pop_front()
-                && self.known.get(&oldest.input) == Some(&oldest.n)
-            {
+            if let Some(oldest) = self.accepted.pop_front() {
                 self.known.remove(&oldest.input);
             }
         }
@@ -270,7 +260,7 @@ impl Core {
     /// The same core after it was loaded from a snapshot: indexes that a snapshot leaves out are
     /// built again.
     pub(super) fn revived(self, memory: InputMemory) -> Self {
-        let known = self.accepted.iter().map(|one| (one.input, one.n)).collect();
+        let known = self.accepted.iter().map(|one| one.input).collect();
         Self { known, memory, ..self }
     }
 

@@ -34,9 +34,8 @@ pub(super) struct Book<K: Booked> {
     /// Copies of inputs that wait in the inbox.
     waiting: BTreeMap<InputId, u32>,
     journaled: BTreeMap<InputId, Option<K::Body>>,
-    /// When an input was journaled last, and after how many births.
-    at: BTreeMap<InputId, (Timestamp, u32)>,
-    births: u32,
+    /// When an input of a kind that forgets them was journaled last.
+    at: BTreeMap<InputId, Timestamp>,
     pub(super) deletions: u32,
     /// Inputs that were in a journal which was damaged and deleted.
     forgotten: BTreeSet<InputId>,
@@ -46,14 +45,6 @@ pub(super) struct Book<K: Booked> {
     archives: Vec<Digest>,
     /// What its kind adds.
     pub(super) own: K::Own,
-}
-
-/// How often an input may be journaled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Once {
-    Ever,
-    /// Once after each birth.
-    ALife,
 }
 
 /// A kind whose entities have books.
@@ -246,7 +237,6 @@ impl<K: Booked> Book<K> {
             waiting: BTreeMap::new(),
             journaled: BTreeMap::new(),
             at: BTreeMap::new(),
-            births: 0,
             deletions: 0,
             forgotten: BTreeSet::new(),
             damaged: false,
@@ -398,20 +388,15 @@ impl<K: Booked> Book<K> {
             Some(
                 KernelEvent::Accepted(Accepted { input: order @ Input { order: Some(_), .. } })
                 | KernelEvent::Restored(Restored { input: order }),
-            ) => return self.journaled(order.id, None, at, Once::Ever),
+            ) => return self.journaled(order.id, None, at),
             Some(KernelEvent::Accepted(accepted)) => {
                 let body = codec::decode(&accepted.input.body).map_err(damaged)?;
-                let once = Self::once(&accepted.input);
-                return self.journaled(accepted.input.id, Some(body), at, once);
+                return self.journaled(accepted.input.id, Some(body), at);
             }
-            Some(KernelEvent::Parked(parked)) => {
-                return self.journaled(parked.input.id, None, at, Self::once(&parked.input));
-            }
+            Some(KernelEvent::Parked(parked)) => return self.journaled(parked.input.id, None, at),
             Some(KernelEvent::Deleted(deleted)) => {
-                let mut dropped = deleted.dropped.iter();
-                return dropped.try_for_each(|one| self.journaled(*one, None, at, Once::ALife));
+                return deleted.dropped.iter().try_for_each(|one| self.journaled(*one, None, at));
             }
-            Some(KernelEvent::Born(_)) => self.births += 1,
             _ => {}
         }
         match sealed.event::<K::Event>().map_err(damaged)? {
@@ -420,31 +405,13 @@ impl<K: Booked> Book<K> {
         }
     }
 
-    /// How often an input may be journaled. What follows from what a client sent has the same id whenever the client
-    /// sends that again.
-    fn once(input: &Input) -> Once {
-        if K::begins(input) { Once::Ever } else { Once::ALife }
-    }
-
     /// D1: an input is journaled once, as long as its kind remembers it.
-    fn journaled(
-        &mut self,
-        input: InputId,
-        body: Option<K::Body>,
-        at: Timestamp,
-        once: Once,
-    ) -> Checked {
-        let before = self.at.insert(input, (at, self.births));
+    fn journaled(&mut self, input: InputId, body: Option<K::Body>, at: Timestamp) -> Checked {
+        let before = self.at.insert(input, at);
         match self.journaled.insert(input, body) {
             None => Ok(()),
             // The kind says that it knows such an input in another way: what follows from it is judged.
-            Some(_) if before.is_some_and(|(before, _)| at.since(before) > K::MEMORY.age) => Ok(()),
-            Some(_)
-                if once == Once::ALife
-                    && before.is_some_and(|(_, births)| births < self.births) =>
-            {
-                Ok(())
-            }
+            Some(_) if before.is_some_and(|before| at.since(before) > K::MEMORY.age) => Ok(()),
             Some(_) if self.forgotten.remove(&input) => {
                 K::again(&mut self.own, input);
                 Ok(())

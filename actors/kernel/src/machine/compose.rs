@@ -1,7 +1,7 @@
 //! Composing: makes one append of everything that is queued, ended and decided, and finds what follows from
 //! it.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use clawnode_proto::{
     Input, InputId, Timestamp,
@@ -97,7 +97,7 @@ impl<K: EntityKind> Machine<K> {
         let mut waiting = std::collections::VecDeque::new();
         while let Some(input) = self.queue.pop_front() {
             let Some(entity) = self.entity() else { break };
-            let known = Self::repeats(&entity.core, &input);
+            let known = entity.core.has(input.id);
             #[cfg(feature = "test-util")]
             let known = known
                 && (!self.planted(KernelBug::DedupByWindowOnly)
@@ -359,18 +359,10 @@ impl<K: EntityKind> Machine<K> {
         Err(ActivationEnd::GaveWay)
     }
 
-    /// Whether this input is a repeat, which adds nothing. What a client sends is one also if the entity was deleted
-    /// since. A result or a timer is one only if this entity, as it began last, has had it: ids follow from what a client
-    /// sent, so an entity that is asked the same again waits for them under the same ids.
-    pub(super) fn repeats(core: &Core, input: &Input) -> bool {
-        let of_any_life = K::begins(input) || input.order.is_some();
-        if of_any_life { core.has(input.id) } else { core.has_since_deletion(input.id) }
-    }
-
     /// I4: an input may be acknowledged when the journal has it and nothing depends on it as a
     /// wake-up.
     pub(super) fn may_complete(&self, input: InputId) -> bool {
-        self.core().is_some_and(|core| core.has_since_deletion(input)) && self.wakes_without(input)
+        self.core().is_some_and(|core| core.has(input)) && self.wakes_without(input)
     }
 
     /// Whether the entity is at rest, or a later-journaled input of it is still in hand.
@@ -386,10 +378,9 @@ impl<K: EntityKind> Machine<K> {
         // What is in hand leaves the queue only into the journal, or because the journal has it. The fold may have
         // forgotten it since: a kind that remembers inputs for minutes may be that busy, or be claimed with a clock
         // that is ahead.
-        let queued: BTreeMap<InputId, &Input> =
-            self.queue.iter().map(|input| (input.id, input)).collect();
-        let known = |input: &Input| self.core().is_some_and(|core| Self::repeats(core, input));
-        let journaled = |input: &InputId| queued.get(input).is_none_or(|input| known(input));
+        let queued: BTreeSet<InputId> = self.queue.iter().map(|input| input.id).collect();
+        let known = |input: &InputId| self.core().is_some_and(|core| core.has(*input));
+        let journaled = |input: &InputId| !queued.contains(input) || known(input);
         let held = self.held.iter().filter(|input| journaled(input)).copied();
         let done: Vec<_> = held.filter(|input| self.wakes_without(*input)).collect();
         for input in done {

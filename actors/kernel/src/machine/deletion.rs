@@ -31,7 +31,7 @@ impl<K: EntityKind> Machine<K> {
             return self.flush(false);
         }
         while let Some(input) = self.queue.pop_front() {
-            if self.core().is_some_and(|core| Self::repeats(core, &input)) {
+            if self.core().is_some_and(|core| core.has(input.id)) {
                 continue;
             }
             let full = self.draft_bytes + input.body.len() > APPEND_BYTES / 2;
@@ -133,7 +133,7 @@ impl<K: EntityKind> Machine<K> {
             self.claim_first(now)?;
             return self.flush(false);
         }
-        let known = |input: &Input| self.core().is_some_and(|core| Self::repeats(core, input));
+        let known = |input: &Input| self.core().is_some_and(|core| core.has(input.id));
         let dropped = self.queue.iter().filter(|one| !known(one)).cloned().collect();
         self.queue.clear();
         self.begin_erasing(now, dropped)

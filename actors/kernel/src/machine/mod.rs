@@ -286,7 +286,7 @@ impl<K: EntityKind> Machine<K> {
     /// What this owner tells another process that was given an input. The input may only be
     /// acknowledged elsewhere if it might be acknowledged here (I4).
     pub fn says(&self, input: InputId) -> OwnerSays {
-        let journaled = self.core().is_some_and(|core| core.has_since_deletion(input));
+        let journaled = self.core().is_some_and(|core| core.has(input));
         if self.held.contains(&input) {
             return OwnerSays::Held;
         }

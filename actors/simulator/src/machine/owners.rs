@@ -249,26 +249,6 @@ fn what_begins_nothing_gives_no_birth_when_it_is_restored() {
     }
 }
 
-/// Ids of results, timers and stops follow from the message. If a client sends one again that no tombstone knows, what
-/// follows from it comes under the ids of before, some of which the tombstone knows.
-#[test]
-fn what_came_for_a_deleted_session_is_heard_when_it_comes_again_for_the_next() {
-    let [mut bench, _] = unborn();
-    let (before, begins) = (message("a", 10), message("b", 10));
-    let stop = input("late", &SessionInput::Cancel { turn: TurnId::from(begins.id) });
-    bench.again_for(Activation::Fresh, vec![stop.clone()]);
-    assert_eq!((bench.core().key.clone(), bench.core().has(stop.id)), (None, true));
-    assert_eq!(bench.machine.says(stop.id), OwnerSays::Completed, "nothing is left to do");
-    bench.feed(MachineInput::Deliver(vec![begins.clone()]));
-    assert_eq!(bench.machine.says(stop.id), OwnerSays::NotMine);
-    assert!(bench.aborted.is_empty());
-    // What a client sent is a repeat in each life.
-    bench.feed(MachineInput::Deliver(vec![before, stop.clone()]));
-    assert_eq!(bench.aborted.len(), 1, "{:?}", bench.kinds(0));
-    bench.feed(MachineInput::Deliver(vec![stop.clone()]));
-    assert_eq!(bench.inputs("accepted"), [begins.id, stop.id]);
-}
-
 #[test]
 fn a_journal_that_the_store_cannot_read_can_be_buried_and_nothing_else() {
     let unreadable = || MachineInput::Unreadable {
