@@ -41,7 +41,7 @@ async fn counted(client: &Client) -> Result<AgentProfile, ProcessError> {
 async fn works(client: &Client, server: &ModelServer) -> Outcome {
     let calls = "/tool calculate {\"expression\":\"6*7\"}\n/tool calculate {\"expression\":\"6*\"}\n\
                  /tool nothing {}";
-    client.chat(&Message::new("ada", calls)).await?;
+    client.chat(&Message { key: "calls".to_owned(), ..Message::new("ada", calls) }).await?;
     client.chat(&Message::new("ada", "please add it up")).await?;
     let before = server.count();
     let waits = client.send(&Message::new("bob", "wait")).await?;

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use clawnode_proto::{
-    Input, InputId, Timestamp,
+    InputId, Timestamp,
     kernel::{Accepted, Deleted, KernelEvent},
     limits::{APPEND_BYTES, APPEND_EVENTS},
 };

@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use crate::{FATE, Sim, process::PlannedNote};
 
 /// How often the process of a call dies that has just reserved, where processes do.
-const DIES: f64 = 0.4;
+const DIES: f64 = 0.9;
 /// How soon it dies, at most, in milliseconds: an append and its answer take up to 24, unless the network is slow.
 const WITHIN: u64 = 24;
 
