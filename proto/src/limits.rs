@@ -373,7 +373,7 @@ limits! {
         /// Names in those rows. With an eighth more of both, and 380 bytes a row, a day is at most about
         /// 480 KiB and fits into one value of the key-value store.
         USAGE_BYTES: usize = 128 << 10, "bytes";
-        /// Days of usage, and of what agents did, that are kept.
+        /// Days of usage and of agents' work that are kept.
         USAGE_DAYS: u64 = 100, "days";
         /// Agents of one day whose work is counted. What further ones do has no profile.
         PROFILE_AGENTS: usize = 128, "agents";

@@ -7,10 +7,7 @@ use futures_util::future::BoxFuture;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::{debug, warn};
 
-use super::{
-    state::{self, Books},
-    stopped::CountingStopped,
-};
+use super::{state::Books, stopped::CountingStopped, stored::forget};
 use crate::session::Sessions;
 
 /// How often new records are looked for.
@@ -94,7 +91,7 @@ pub(super) async fn again(storage: &Storage, failure: CountingStopped, is_first:
             return;
         }
     };
-    if let Err(failure) = state::forget(storage, &key).await {
+    if let Err(failure) = forget(storage, &key).await {
         debug!(%failure, "model calls are counted later");
     }
 }

@@ -17,8 +17,8 @@ use super::{
     days::key,
     history::{self, JournalRead},
     show::{of_store, wait_until_counted},
-    state::{counted_to, stored},
     stopped::{CountingStopped, HEAD},
+    stored::{counted_to, stored},
 };
 
 /// Ids of journals that are asked for at once.

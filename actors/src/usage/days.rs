@@ -13,8 +13,8 @@ use clawnode_proto::{
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
-    state::{counted_to, decoded, encoded, stored},
     stopped::{CountingStopped, DAYS, WORK},
+    stored::{counted_to, decoded, encoded, stored},
 };
 
 /// Days that stay in memory once they are saved: those that still change.

@@ -34,6 +34,7 @@ mod profile;
 mod show;
 mod state;
 mod stopped;
+mod stored;
 #[cfg(test)]
 mod summary_tests;
 #[cfg(test)]

@@ -15,8 +15,8 @@ use futures_util::future::BoxFuture;
 use super::{
     days::each_day,
     show::{behind_since, of_store, wait_until_counted},
-    state::stored,
     stopped::{CountingStopped, HEAD},
+    stored::stored,
 };
 
 /// Sums what is counted of an agent, and says how far that is behind.

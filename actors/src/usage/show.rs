@@ -13,8 +13,8 @@ use tokio::time::Instant;
 
 use super::{
     days::each_day,
-    state::{counted_to, stored},
     stopped::{CountingStopped, HEAD},
+    stored::{counted_to, stored},
 };
 
 /// How long an answer waits for calls that are not counted yet, and how often it looks. They are counted

@@ -45,7 +45,7 @@ pub(super) struct NatsTimers {
 
 /// A timer as the server has it. Its input may be for newer builds only, so it is kept as it is.
 #[derive(Debug)]
-struct StoredTimer {
+struct TimerMessage {
     entity: EntityId,
     id: TimerId,
     due: Timestamp,
@@ -62,7 +62,7 @@ impl NatsTimers {
     /// Stores a timer, under these headers beside its own.
     async fn store(
         &self,
-        timer: StoredTimer,
+        timer: TimerMessage,
         mut headers: HeaderMap,
     ) -> Result<Position, RequestFailure> {
         let partition = timer.entity.partition(self.partitions);
@@ -88,7 +88,7 @@ impl Timers for NatsTimers {
             .to_bytes()
             .map_err(|error| StoreError::Refused { store: STORE, detail: error.to_string() })?;
         let (entity, input) = (timer.input.entity, input.into());
-        let stored = StoredTimer { entity, id: timer.id, due: timer.due, input };
+        let stored = TimerMessage { entity, id: timer.id, due: timer.due, input };
         self.store(stored, HeaderMap::new()).await.map(drop).map_err(store_error)
     }
 
@@ -103,7 +103,7 @@ impl Timers for NatsTimers {
         let mut from = 1;
         while let Some(message) = self.reader.next(&filter, from).await.map_err(store_error)? {
             from = message.sequence + 1;
-            if let Some(timer) = stored(&message).and_then(StoredTimer::read) {
+            if let Some(timer) = stored(&message).and_then(TimerMessage::read) {
                 timers.push(timer);
             } else {
                 warn!(subject = %message.subject, "a stored timer is not readable");
@@ -148,9 +148,9 @@ impl Timers for NatsTimers {
     }
 }
 
-// === impl StoredTimer ===
+// === impl TimerMessage ===
 
-impl StoredTimer {
+impl TimerMessage {
     /// The timer with its input, as far as this build knows it.
     fn read(self) -> Option<Timer> {
         let Self { id, due, input, .. } = self;
@@ -160,7 +160,7 @@ impl StoredTimer {
 }
 
 /// The timer that a message sets, also if its input is for newer builds only.
-fn stored(message: &StreamMessage) -> Option<StoredTimer> {
+fn stored(message: &StreamMessage) -> Option<TimerMessage> {
     let entity = entity_of(&message.subject)?;
     let id = message.subject.rsplit('.').next()?.parse().ok()?;
     let due = message.headers.get(DUE)?.as_str().parse().ok()?;
@@ -169,7 +169,7 @@ fn stored(message: &StreamMessage) -> Option<StoredTimer> {
         Err(InputError::TooNew { .. }) => {}
         Ok(_) | Err(_) => return None,
     }
-    Some(StoredTimer { entity, id, due: Timestamp(due), input: message.payload.clone() })
+    Some(TimerMessage { entity, id, due: Timestamp(due), input: message.payload.clone() })
 }
 
 fn store_error(failure: RequestFailure) -> StoreError {

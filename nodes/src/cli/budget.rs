@@ -43,9 +43,9 @@ Examples:
   clawnode budget explain default:web:site:ada
   clawnode budget reconcile cluster --node worker-2 --gone";
 
-/// What `budget show cluster` says of the part of it that no session spends.
-const WITHOUT_SESSION: &str = "embeddings and `models test` spend from it, too: they belong to no session, \
-so `clawnode usage` does not show them";
+/// What no session spends.
+const WITHOUT_SESSION: &str = "embeddings and `models test`, which spend from it, have no session: \
+`clawnode usage` does not show them";
 
 /// Every limit, as a flag names it, and an example of its amount.
 const LIMITS: [(&str, BudgetUnit, WindowLength); 12] = [
@@ -305,14 +305,9 @@ pub(super) fn detail(out: Output, account: &AccountView) -> String {
         limit.holders.iter().map(move |holder| {
             let amount = |amount| amount_text(limit.unit, amount);
             let state = if holder.dead { "dead" } else { "alive" };
-            vec![
-                limit.key().to_string(),
-                holder.node.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
-                holder.process.to_string(),
-                state.to_owned(),
-                amount(holder.held),
-                amount(holder.running),
-            ]
+            let node = holder.node.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
+            let (key, process) = (limit.key().to_string(), holder.process.to_string());
+            vec![key, node, process, state.to_owned(), amount(holder.held), amount(holder.running)]
         })
     });
     let holders: Vec<Vec<String>> = holders.collect();

@@ -58,6 +58,8 @@ const ALLOWED: &[(&[&str], usize, &str)] = &[
     ),
     (
         &[
+            "proto/src/agent_profile.rs",
+            "proto/src/agent_work.rs",
             "proto/src/api.rs",
             "proto/src/archive.rs",
             "proto/src/cursor.rs",
@@ -71,7 +73,7 @@ const ALLOWED: &[(&[&str], usize, &str)] = &[
             "proto/src/usage.rs",
             "proto/src/view.rs",
         ],
-        12,
+        14,
         "the one table of methods names what each takes and answers, with what that is made of; a page has a \
          cursor, and that names its method",
     ),

@@ -41,11 +41,11 @@ const LAYERS: &[LayerList] = &[
         "actors/simulator/src",
         &[
             "models places schemas violation",
-            // Judges of what is seen from outside.
+            // Judges of what shows outside.
             "book failure any_machine judge client_tools sizes",
             // The world, with what befalls it.
             "budgets chaos clients give jobs kinds pause plan process recall scale settle tools",
-            "circuits counters memories operator ops people probation questions runaways steps summaries \
+            "circuits counters memories operator ops people probation questions runaways slots steps summaries \
              trace",
             "effects known ledger thoughts purges hooks lanes sessions",
         ],
@@ -124,7 +124,8 @@ const LAYERS: &[LayerList] = &[
             // What a node is made of: each is one part, or decides without the others.
             "backup client_tools copy_entity current_models events expiry gateway_options load observe orders out_of_service \
              plugins remote_files runaways session_filter skills storage tree unknown_action usage views",
-            "base count_tokens embedder model_answers operate partition_follower policy probes scheduler",
+            "base cluster_spend count_tokens operate partition_follower policy probes scheduler",
+            "embedder model_answers",
             "budgets embeddings health panic status",
             "archive executions hooks mcp overview tools version_check",
             // Answers of methods, and what they share.
@@ -139,7 +140,7 @@ const LAYERS: &[LayerList] = &[
         &[
             // What all commands share.
             "flags ids kind output signals turn verify context history job_tables listing link",
-            "backup budget cluster config doctor feedback hooks import journal ledger mcp memory_forget \
+            "agent_profile backup budget cluster config doctor feedback hooks import journal ledger mcp memory_forget \
              memory_search model_route node nodes panic parked partitions providers session_context skills \
              tools usage",
             "agents approvals chat events execute jobs memory models quarantine sessions status tree",

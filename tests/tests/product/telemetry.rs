@@ -87,7 +87,7 @@ async fn a_turn_is_one_trace_and_holds_no_content() -> Outcome {
             "the job is of another trace"
         );
     }
-    assert_eq!(server.calls().len(), 2, "the model thought, and was told so");
+    assert_eq!(server.calls().len(), 2, "the model thought, and got its thought back");
     for content in CONTENT {
         assert_eq!(count(content.as_bytes()), 0, "`{content}` is captured");
     }

@@ -118,7 +118,7 @@ fn is_linted(folder: &Path, rustc: &OsString, arguments: &[String]) -> bool {
     good && (fs::remove_dir_all(&scratch).is_ok() || !scratch.exists())
 }
 
-/// What clippy is told: the same, but that it only checks, and leaves it to rustc to tell cargo what is there.
+/// The arguments for clippy: the same, but that it only checks, and leaves it to rustc to tell cargo what is there.
 fn linted(arguments: &[String]) -> Vec<String> {
     let mut told = Vec::new();
     let mut rest = arguments.iter();
@@ -148,7 +148,7 @@ fn is_documented(folder: &Path, arguments: &[String]) -> bool {
 /// name what only the feature brings.
 const LATER: [&str; 4] = ["engine", "qdrant", "ssh", "wasm"];
 
-/// What rustdoc is told of the crate that these arguments compile; nothing if that is no library, or its tests, or is
+/// The arguments for rustdoc on the crate that these compile; nothing if that is no library, or its tests, or is
 /// compiled later with more of its features.
 fn documented(arguments: &[String]) -> Option<Vec<String>> {
     let (mut told, mut is_library) = (Vec::new(), false);

@@ -195,7 +195,7 @@ impl McpTools {
         if let McpCallEnd::Answered(result) = &end
             && let Err(stop) = self.count_egress(&run.agent, result)
         {
-            // The agent is stopped by it. What the tool has done is told nevertheless.
+            // The agent is stopped by it, and its model still learns what the tool has done.
             debug!(agent = %run.agent, why = %stop.why, "an answer of an MCP server is over a limit");
         }
         Ok(end)
@@ -208,7 +208,7 @@ impl McpTools {
         }
         let mut bytes = ByteCount(0);
         if let Err(failure) = serde_json::to_writer(&mut bytes, what) {
-            debug!(%failure, "the size of what an MCP server is sent, or sends, is not known whole");
+            debug!(%failure, "the size of the traffic with an MCP server is not wholly known");
         }
         self.0.0.context.switch_gate.count(agent, AgentLimit::EgressBytesPerDay, bytes.0)
     }

@@ -10,7 +10,7 @@ use crate::{FATE, Sim, process::PlannedNote};
 
 /// Between two changes, at most, in milliseconds.
 const CHANGES_EVERY: u64 = 3_000;
-/// What limits are set to, in percent of what is configured.
+/// The amounts of changed limits, in percent of the configured ones.
 const AMOUNTS: [u64; 6] = [5, 20, 60, 100, 200, 400];
 /// The highest share from which on a person has to allow more, where one has to.
 const ASKS_AT_MOST: u8 = 95;

@@ -1,5 +1,5 @@
-//! Processes that die while calls of their sessions have reserved and are not sent: before the append of what they have
-//! reserved is stored (C5), and between that append and the call (C5b).
+//! Processes that die while calls of their sessions have reserved and are not sent: before the append of their hold is
+//! stored (C5), and between that append and the call (C5b).
 
 use clawnode_budget::holder::Reservation;
 use clawnode_proto::{ProcessId, budget::Hold, event::decode_record, session::SessionEvent};

@@ -511,15 +511,15 @@ mod tests {
         let moves = |moves: Vec<RatedPoints>| {
             gives(&mut ended(), &FeedbackGiven { moves, ..given(5, Thumb::Up, 1) })
         };
-        let of = |memory, points| RatedPoints { memory, points };
+        let rated = |memory, points| RatedPoints { memory, points };
         assert_eq!(moves(Vec::new()), "MEM-1");
-        assert_eq!(moves(vec![of(memory(), vec![POINT, OTHER])]), "MEM-1");
-        assert_eq!(moves(vec![of(memory(), vec![POINT, POINT])]), "MEM-1");
-        assert_eq!(moves(vec![of(foreign(), vec![POINT])]), "MEM-1");
+        assert_eq!(moves(vec![rated(memory(), vec![POINT, OTHER])]), "MEM-1");
+        assert_eq!(moves(vec![rated(memory(), vec![POINT, POINT])]), "MEM-1");
+        assert_eq!(moves(vec![rated(foreign(), vec![POINT])]), "MEM-1");
         // The turn was shown a point that its session may not read.
         let mut judge = ended();
         judge.recalls(SESSION, TURN, [(foreign().entity(), OTHER)].into_iter());
-        let both = vec![of(memory(), vec![POINT]), of(foreign(), vec![OTHER])];
+        let both = vec![rated(memory(), vec![POINT]), rated(foreign(), vec![OTHER])];
         assert_eq!(
             gives(&mut judge, &FeedbackGiven { moves: both, ..given(5, Thumb::Up, 1) }),
             "MEM-1"
@@ -558,7 +558,7 @@ mod tests {
         let record =
             |judge: &mut FeedbackJudge, given: &FeedbackGiven| name(judge.gives(SESSION, given));
         let up = given(5, Thumb::Up, 1);
-        assert_eq!(record(&mut ended(), &up), "C23", "nobody gave it");
+        assert_eq!(record(&mut ended(), &up), "C23", "no client gave it");
         let mut judge = ended();
         judge.hears(SESSION, up.feedback, said(Thumb::Down, TURN));
         assert_eq!(record(&mut judge, &up), "C23", "it was another one");

@@ -46,7 +46,7 @@ fn a_seed_with_recalls_is_the_same_history_twice() {
 
 /// Each planted bug is found as what it breaks, and the seed that finds it is green without. What is believed of a store may
 /// also be of another memory. Feedback under another id may be the first that arrives, and what comes too early may look like a
-/// repeat of what came before.
+/// repeat of an earlier one.
 #[test]
 fn finds_what_is_wrong_with_recalls_lessons_and_feedback() {
     for (planted, name, other) in [

@@ -219,7 +219,7 @@ async fn a_stream_that_ends_too_early_is_followed_again_without_gap_or_repeat() 
     assert_eq!(text(&frames), "one two three four five six");
     assert!(!events(&frames).contains(&"error"), "{:?}", events(&frames));
     assert_eq!(gateway.node.resumed.load(Ordering::Relaxed), 6);
-    // If nothing comes any more, they are told so, and not kept waiting.
+    // If nothing comes any more, they hear that at once.
     gateway.node.cuts.lock().unwrap().extend([1, 0, 0, 0, 0]);
     client.send(2, "bob", "hold").await;
     let turn = accepted(&mut client).await;

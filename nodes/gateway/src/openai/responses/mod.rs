@@ -13,8 +13,9 @@ mod reader;
 mod references;
 mod request;
 mod shape;
+mod stored_response;
 mod stream;
 
-pub(super) use handlers::record;
 pub(in super::super) use handlers::{QUERY, cancel, create, delete, retrieve};
 pub(super) use reader::follow;
+pub(super) use stored_response::record;

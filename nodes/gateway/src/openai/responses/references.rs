@@ -1,6 +1,6 @@
 //! References to items of earlier responses: what they name takes their place.
 //!
-//! A client that knows that responses are stored may send the id of what was said in place of its text, as Vercel's SDK
+//! A client that knows that responses are stored may send the id of a text in place of the text, as Vercel's SDK
 //! does.
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
@@ -17,7 +17,7 @@ use super::{
         request::given,
         tools::short,
     },
-    handlers::{read, record},
+    stored_response::{read, record},
 };
 
 /// The type of such an item.
