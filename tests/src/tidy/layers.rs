@@ -41,7 +41,7 @@ const LAYERS: &[LayerList] = &[
         "actors/simulator/src",
         &[
             "models places schemas violation",
-            // Judges of what shows outside.
+            // Judges that look from outside.
             "book failure any_machine judge client_tools sizes",
             // The world, with what befalls it.
             "budgets chaos clients give jobs kinds pause plan process recall scale settle tools",

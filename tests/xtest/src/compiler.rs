@@ -61,9 +61,12 @@ pub(crate) fn called_by(mut cargo: Command, workspace: &Workspace) -> Result<Com
     Ok(cargo)
 }
 
-/// Writes this program there, unless it is there. Cargo replaces the program itself in a build.
+/// This program, also when a build has put another one in its place.
+const SELF: &str = "/proc/self/exe";
+
+/// Writes this program there, unless it is there.
 fn copied(compiler: &Path) -> io::Result<()> {
-    let program = fs::read(env::current_exe()?)?;
+    let program = fs::read(SELF)?;
     if fs::read(compiler).is_ok_and(|there| there == program) {
         return Ok(());
     }
