@@ -2,8 +2,8 @@
 //! libraries.
 //!
 //! `cargo clippy` and `cargo doc` check all dependencies before they look at the workspace, although cargo compiles them as
-//! well: that was a sixth of a run. What cargo tells the compiler of a crate is all that clippy and rustdoc have to know of
-//! what it depends on. A lint that is not kept or a broken link fails the build.
+//! well: that was a sixth of a run. What cargo tells the compiler of a crate is all that clippy and rustdoc have to know
+//! about its dependencies. A lint that is not kept or a broken link fails the build.
 
 use std::{
     env,
