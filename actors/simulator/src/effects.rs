@@ -52,7 +52,7 @@ impl Sim {
         let grant = Grant { accounts: self.accounts_view(), process: to, ..grant };
         if self.world.chance(0.02) {
             // Its agent is not configured any more.
-            if !matches!(key, Effect::Compact { .. }) {
+            if !key.is_beside() {
                 self.judge.refused(entity, turn);
             }
             let (attempt, partial, usage) = (Attempt(0), Text::from(""), Usage::default());
@@ -148,6 +148,7 @@ impl Sim {
             }
             // Turns recall nothing here, so no feedback moves a point.
             SessionJob::Rate(_) => self.feed(to, entity, counter, MachineInput::Confirmed(key))?,
+            SessionJob::Teach(job) => self.sends_lessons(at, key, job)?,
         }
         Ok(())
     }
@@ -301,7 +302,12 @@ impl Sim {
         let tool_uses = self.tool_uses();
         let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
         let Some(actor) = process.actor(entity, counter) else { return Ok(()) };
-        let ends = |effect: &Effect| matches!(effect, Effect::Call { call: other, .. } | Effect::Compact { call: other, .. } if *other == call);
+        let ends = |effect: &Effect| match effect {
+            Effect::Call { call: other, .. }
+            | Effect::Compact { call: other, .. }
+            | Effect::Reflect { call: other, .. } => *other == call,
+            _ => false,
+        };
         let mut running = actor.running.iter().filter(|(_, tries)| **tries == Some(attempt));
         let Some(key) = running.find_map(|(effect, _)| ends(effect).then_some(*effect)) else {
             return Ok(());
@@ -324,6 +330,8 @@ impl Sim {
             Outcome::Failed { attempt, failure, partial: Text::from("ha"), usage }
         } else if matches!(key, Effect::Compact { .. }) {
             self.summary(call, attempt, usage)
+        } else if matches!(key, Effect::Reflect { .. }) {
+            self.reflection(call, attempt, usage)
         } else {
             let content = if self.structured.contains(&call) && tool_uses.is_empty() {
                 Text::from(schemas::reply(call, attempt))

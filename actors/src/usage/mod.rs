@@ -26,6 +26,8 @@ mod cost;
 mod cost_tests;
 mod history;
 mod meter;
+#[cfg(test)]
+mod reflection_tests;
 mod show;
 mod state;
 mod stopped;

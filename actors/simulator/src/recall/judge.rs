@@ -25,7 +25,7 @@ use clawnode_sim::StoreChange;
 
 use super::{
     shown::{all_points, journaled_lines, shown_lines},
-    told::{READ, memories, of_peer, token_in},
+    told::{LESSON, READ, memories, of_peer, token_in},
 };
 use crate::{JudgeViolation, book::Checked};
 
@@ -51,6 +51,8 @@ pub(crate) struct RecallJudge {
     /// Turns that were shown something.
     reminded: BTreeSet<TurnId>,
     passages: usize,
+    /// What models wrote that looked back, by session and event.
+    lessons: BTreeMap<(EntityId, u64), Vec<String>>,
 }
 
 /// How much was recalled and learned.
@@ -62,6 +64,8 @@ pub struct RecallTally {
     pub passages: usize,
     /// Points that sessions taught memories.
     pub taught: usize,
+    /// Of these, lessons of models that looked back.
+    pub lessons: usize,
 }
 
 #[derive(Debug)]
@@ -182,8 +186,8 @@ impl RecallJudge {
 
     /// MEM-3: no other point says what a message said once.
     fn is_new(&self, memory: EntityId, point: &MemoryPoint) -> Checked {
-        let Some(token) = token_in(&point.content.text) else { return Ok(()) };
-        let says = |known: &&JudgedPoint| token_in(&known.point.content.text) == Some(token);
+        let Some(token) = said_once(&point.content.text) else { return Ok(()) };
+        let says = |known: &&JudgedPoint| said_once(&known.point.content.text) == Some(token);
         // A journal that was damaged and deleted takes messages again, as other events.
         let is_known = |known: &JudgedPoint| !self.lost.contains(&known.point.source.entity);
         let mut others = self.points.values().filter(says).filter(|known| is_known(known));
@@ -222,6 +226,9 @@ impl RecallJudge {
                     _ => TurnEnd::Otherwise,
                 };
                 self.ended.insert(done.turn, end);
+            }
+            Ok(Some(SessionEvent::Reflected(done))) => {
+                self.lessons.insert((session, sealed.head.n.0), done.lessons);
             }
             _ => {}
         }
@@ -356,7 +363,9 @@ impl RecallJudge {
             self.sessions.contains_key(&source.entity)
         });
         let (reminded, passages) = (self.reminded.len(), self.passages);
-        RecallTally { reminded, passages, taught: taught.count() }
+        let lessons = self.points.values();
+        let lessons = lessons.filter(|known| known.point.content.text.starts_with(LESSON)).count();
+        RecallTally { reminded, passages, taught: taught.count(), lessons }
     }
 
     // === the end ===
@@ -397,7 +406,31 @@ impl RecallJudge {
                 (_, None) => {}
             }
         }
+        self.has_lessons(&serves)?;
         self.comes_from_somewhere()
+    }
+
+    /// MEM-3: each lesson is in the memory of the peer, of its own event.
+    fn has_lessons(&self, serves: &impl Fn(EntityId) -> bool) -> Checked {
+        let is_known = |entity| serves(entity) && !self.lost.contains(&entity);
+        for ((entity, event), lessons) in &self.lessons {
+            let Some(session) = self.sessions.get(entity) else { continue };
+            if !is_known(*entity) || !is_known(session.peer) {
+                continue;
+            }
+            for (part, lesson) in (0..).zip(lessons) {
+                let id = MemoryPointId::derive(*entity, *event, part);
+                let found = self.points.get(&(session.peer, id));
+                if found.is_none_or(|found| {
+                    let content = &found.point.content;
+                    content.text != *lesson || content.trust != MemoryTrust::Agent
+                }) {
+                    let text = format!("no memory has `{lesson}` of event {event} of `{entity}`");
+                    return broken("MEM-3", text);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// What has a session as its source says what a message there said.
@@ -409,7 +442,14 @@ impl RecallJudge {
             }
             let said =
                 |message: &&JudgedMessage| message.session == entity && message.event == event;
-            let token = token_in(&known.point.content.text);
+            let text = &known.point.content.text;
+            if text.starts_with(LESSON) {
+                if self.lessons.get(&(entity, event)).is_none_or(|all| !all.contains(text)) {
+                    return broken("MEM-3", format!("`{entity}` did not record `{text}`"));
+                }
+                continue;
+            }
+            let token = token_in(text);
             let is_said = self
                 .messages
                 .values()
@@ -422,6 +462,11 @@ impl RecallJudge {
         }
         Ok(())
     }
+}
+
+/// What is said once of a text: a fact, or a whole lesson.
+fn said_once(text: &str) -> Option<&str> {
+    if text.starts_with(LESSON) { Some(text) } else { token_in(text) }
 }
 
 fn point_document(point: &MemoryPoint) -> Document {

@@ -6,7 +6,7 @@
 
 pub(super) mod feeding;
 pub(super) mod judge;
-mod lessons;
+pub(super) mod lessons;
 mod search;
 mod shown;
 pub(super) mod stores;

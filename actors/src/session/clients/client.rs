@@ -19,8 +19,8 @@ use clawnode_proto::{
     TurnId,
     client_tool::{ClientResults, ClientTool},
     envelope::{
-        ATTACHMENTS, CLIENT_TOOLS, FEEDBACK, KEPT_CHOICES, LANES, METADATA, PLAIN, RESPONSE_SCHEMA,
-        VERSIONS,
+        ATTACHMENTS, CLIENT_TOOLS, FEEDBACK, KEPT_CHOICES, LANES, METADATA, PLAIN, REFLECT,
+        RESPONSE_SCHEMA, VERSIONS,
     },
     limits::{APPEND_BYTES, INLINE_BYTES, INPUT_BYTES, PENDING_INPUTS},
     llm::Text,
@@ -366,6 +366,7 @@ impl Sessions {
             | SessionInput::ApprovalDecided(_)
             | SessionInput::Continue { .. }
             | SessionInput::Feedback(_)
+            | SessionInput::Reflect(_)
             | SessionInput::TimerFired { .. }
             | SessionInput::Delete) => other,
         })
@@ -439,6 +440,7 @@ fn needs(input: &SessionInput) -> Option<(u16, &'static str)> {
     let message = match input {
         SessionInput::ClientResults(_) => return Some((CLIENT_TOOLS, "tools of clients")),
         SessionInput::Feedback(_) => return Some((FEEDBACK, "feedback")),
+        SessionInput::Reflect(_) => return Some((REFLECT, "requests for reflections")),
         SessionInput::UserMessage(message) | SessionInput::Steer(message) => message,
         _ => return None,
     };
