@@ -346,7 +346,7 @@ pub struct PanicParams {
     /// What to stop: `all` (the default), `egress`, `tool:NAME` or `agent:NAME`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<SwitchScope>,
-    /// The reason, at most [`LATCH_TEXT`](crate::limits::LATCH_TEXT) characters.
+    /// The reason, at most [`SWITCH_TEXT`](crate::limits::SWITCH_TEXT) characters.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub why: String,
     /// How long to wait for the nodes, in milliseconds (default 2,000, at most 10,000).
@@ -360,7 +360,8 @@ pub struct PanicParams {
 #[serde(deny_unknown_fields)]
 pub struct PanicClear {
     /// The id of the kill switch, as in `panic.list`.
-    pub latch: SwitchId,
+    #[serde(rename = "latch")]
+    pub switch: SwitchId,
     /// How long to wait for the nodes, in milliseconds (default 2,000, at most 10,000).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u32>,

@@ -113,7 +113,8 @@ pub enum EventBody {
         by: String,
     },
     /// An operator set a kill switch, or cleared it.
-    Latched {
+    #[serde(rename = "latched")]
+    KillSwitch {
         /// What the kill switch stops.
         scope: SwitchScope,
         /// Whether it is set now.
@@ -210,7 +211,7 @@ impl EventBody {
             Self::Fenced { .. } => "fenced",
             Self::Quarantined { .. } => "quarantined",
             Self::Discarded { .. } => "discarded",
-            Self::Latched { .. } => "latched",
+            Self::KillSwitch { .. } => "latched",
             Self::AgentPaused { .. } => "agent_paused",
             Self::AgentResumed { .. } => "agent_resumed",
             Self::BudgetWarned { .. } => "budget_warned",

@@ -198,7 +198,7 @@ opaque_id!(
     TimerId, "tmr"
 );
 opaque_id!(
-    /// One setting of a latch (a ULID).
+    /// One setting of a kill switch (a ULID).
     SwitchId, "latch"
 );
 

@@ -1,7 +1,7 @@
-//! The latch: what operators have stopped, until an operator says that it may go on.
+//! The kill switch: what operators have stopped, until an operator says that it may go on.
 //!
 //! One record for each scope, in the bucket, changed by compare-and-set alone. A record is never
-//! removed to clear a latch: it is replaced by one that says so, so that of two views the one with
+//! removed to clear a kill switch: it is replaced by one that says so, so that of two views the one with
 //! the later position is right.
 
 use std::{fmt, str::FromStr, time::Duration};
@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     id::{AgentName, NodeName, ParseIdError, ProcessId, SwitchId},
-    limits::LATCH_TEXT,
+    limits::SWITCH_TEXT,
     name::ToolName,
-    subject::LATCH_KEYS,
+    subject::SWITCH_KEYS,
     timestamp::Timestamp,
 };
 
-/// How long the record of a cleared latch stays: longer than a process is out of touch and lives.
+/// How long the record of a cleared kill switch stays: longer than a process is out of touch and lives.
 pub const CLEARED_TTL: Duration = Duration::from_hours(30 * 24);
 
 /// What a kill switch stops.
@@ -46,7 +46,7 @@ pub struct KillSwitch {
     pub by: String,
     /// When it was set, by the clock of the node that set it.
     pub at: Timestamp,
-    /// The operator's reason. A longer text is cut (`LATCH_TEXT`).
+    /// The operator's reason. A longer text is cut (`SWITCH_TEXT`).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
 }
@@ -59,12 +59,14 @@ pub enum SwitchRecord {
     /// It is on.
     Set {
         /// Since when, and why.
-        latch: KillSwitch,
+        #[serde(rename = "latch")]
+        switch: KillSwitch,
     },
     /// It is off.
     Cleared {
-        /// The latch that was on.
-        latch: KillSwitch,
+        /// The kill switch that was on.
+        #[serde(rename = "latch")]
+        switch: KillSwitch,
         /// Whose credential cleared it, and where.
         by: String,
         /// When, by that node's clock.
@@ -101,7 +103,8 @@ pub struct SwitchAck {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PanicView {
     /// The kill switch.
-    pub latch: KillSwitch,
+    #[serde(rename = "latch")]
+    pub switch: KillSwitch,
     /// Whether it is set now.
     pub on: bool,
     /// Whether the kill switch was already in this state.
@@ -117,7 +120,8 @@ pub struct PanicView {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SwitchList {
     /// The kill switches that are set.
-    pub latches: Vec<KillSwitch>,
+    #[serde(rename = "latches")]
+    pub switches: Vec<KillSwitch>,
 }
 
 // === impl SwitchScope ===
@@ -126,16 +130,16 @@ impl SwitchScope {
     /// Where the bucket has its record.
     pub fn key(&self) -> String {
         match self {
-            Self::All => format!("{LATCH_KEYS}all"),
-            Self::Egress => format!("{LATCH_KEYS}egress"),
-            Self::Tool(tool) => format!("{LATCH_KEYS}tool.{tool}"),
-            Self::Agent(agent) => format!("{LATCH_KEYS}agent.{agent}"),
+            Self::All => format!("{SWITCH_KEYS}all"),
+            Self::Egress => format!("{SWITCH_KEYS}egress"),
+            Self::Tool(tool) => format!("{SWITCH_KEYS}tool.{tool}"),
+            Self::Agent(agent) => format!("{SWITCH_KEYS}agent.{agent}"),
         }
     }
 
     /// The scope whose record is there; `None` for a key that no scope has.
     pub fn of_key(key: &str) -> Option<Self> {
-        let text = key.strip_prefix(LATCH_KEYS)?.replacen('.', ":", 1);
+        let text = key.strip_prefix(SWITCH_KEYS)?.replacen('.', ":", 1);
         text.parse().ok().filter(|scope: &Self| scope.key() == key)
     }
 
@@ -204,10 +208,10 @@ impl fmt::Display for KillSwitch {
 // === impl SwitchRecord ===
 
 impl SwitchRecord {
-    /// The latch that it is about.
-    pub const fn latch(&self) -> &KillSwitch {
+    /// The kill switch that it is about.
+    pub const fn switch(&self) -> &KillSwitch {
         match self {
-            Self::Set { latch } | Self::Cleared { latch, .. } => latch,
+            Self::Set { switch } | Self::Cleared { switch, .. } => switch,
         }
     }
 
@@ -217,10 +221,10 @@ impl SwitchRecord {
     }
 }
 
-/// An operator's words as a latch may carry them: one line, bounded.
+/// An operator's words as a kill switch may carry them: one line, bounded.
 pub fn reason(text: &str) -> String {
     let shown = |c: char| if c.is_control() { ' ' } else { c };
-    text.trim().chars().take(LATCH_TEXT).map(shown).collect()
+    text.trim().chars().take(SWITCH_TEXT).map(shown).collect()
 }
 
 #[cfg(test)]
@@ -248,6 +252,6 @@ mod tests {
     #[test]
     fn a_reason_is_one_bounded_line() {
         assert_eq!(reason(" it\nruns away\u{1b} "), "it runs away ");
-        assert_eq!(reason(&"x".repeat(10_000)).len(), LATCH_TEXT);
+        assert_eq!(reason(&"x".repeat(10_000)).len(), SWITCH_TEXT);
     }
 }

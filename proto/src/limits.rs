@@ -313,9 +313,9 @@ limits! {
         /// The text about a failed step in the end of its turn.
         STEP_FAILURE_CHARS: usize = 500, "characters";
         /// An operator's reason for a kill switch.
-        LATCH_TEXT: usize = 500, "characters";
+        SWITCH_TEXT: usize = 500, "characters";
         /// Kill switches that are set or were cleared recently. Another one is refused.
-        LATCHES_MAX: usize = 256, "kill switches";
+        SWITCHES_MAX: usize = 256, "kill switches";
     }
     "Jobs" {
         /// How long a session waits until a node takes a tool call. This is less than `JOB_AGE_MAX`, even if

@@ -262,7 +262,7 @@ pub enum NodeRequest {
         /// The job whose run is to end, if it runs there.
         job: JobId,
     },
-    /// An operator has set or cleared a kill switch: the process reads its record now. Answered `Latched`.
+    /// An operator has set or cleared a kill switch: the process reads its record now. Answered `KillSwitch`.
     #[serde(rename = "latch")]
     KillSwitch {
         /// The scope of the kill switch.
@@ -330,7 +330,8 @@ pub enum NodeReply {
     },
     /// To `KillSwitch`: the process applies the record. If the switch is set, it begins no more work in
     /// its scope, and has cancelled what ran.
-    Latched {
+    #[serde(rename = "latched")]
+    KillSwitch {
         /// The position of the record.
         position: Position,
         /// How many calls in its scope still run.

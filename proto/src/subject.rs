@@ -35,7 +35,7 @@ pub const ARCHIVE_KEYS: &str = "archive.";
 /// Keys of the bucket with uploaded files begin with this.
 pub const FILE_KEYS: &str = "file.";
 /// Keys of the bucket with what operators have stopped begin with this.
-pub const LATCH_KEYS: &str = "latch.";
+pub const SWITCH_KEYS: &str = "latch.";
 /// Keys of the bucket with the tools of MCP servers begin with this.
 pub const MCP_KEYS: &str = "mcp.";
 /// Keys of the bucket with the keys of SSH hosts begin with this.

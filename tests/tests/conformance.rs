@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use clawnode_cluster::{Storage, SystemClock};
 use clawnode_local::{LocalControl, LocalOptions, open};
 use clawnode_proto::subject::Prefix;
-use clawnode_tests::conformance::{Ground, Result};
+use clawnode_tests::conformance::{BackendFixture, Result};
 use tempfile::TempDir;
 
 /// The local substrate in a directory of its own.
@@ -31,7 +31,7 @@ impl Local {
 }
 
 #[async_trait]
-impl Ground for Local {
+impl BackendFixture for Local {
     async fn fresh(&self) -> Result<Storage> {
         self.open()
     }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use clawnode_cluster::Storage;
 use clawnode_nats::{NatsOptions, Replicas, connect};
 use clawnode_tests::{
-    conformance::{Ground, Result},
+    conformance::{BackendFixture, Result},
     nats::{NatsCluster, NatsServer, ServerOptions},
 };
 use tokio::sync::Mutex;
@@ -43,7 +43,7 @@ async fn open(urls: Vec<String>, replicas: Replicas) -> Result<Storage> {
 }
 
 #[async_trait]
-impl Ground for One {
+impl BackendFixture for One {
     async fn fresh(&self) -> Result<Storage> {
         open(vec![self.0.lock().await.url()], Replicas::One).await
     }
@@ -57,7 +57,7 @@ impl Ground for One {
 }
 
 #[async_trait]
-impl Ground for Three {
+impl BackendFixture for Three {
     async fn fresh(&self) -> Result<Storage> {
         open(self.0.lock().await.urls(), Replicas::Three).await
     }

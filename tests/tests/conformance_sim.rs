@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use clawnode_cluster::{Clock, Storage};
 use clawnode_proto::Timestamp;
 use clawnode_sim::storage::{SimStorageOptions, SimStores};
-use clawnode_tests::conformance::{Ground, Result};
+use clawnode_tests::conformance::{BackendFixture, Result};
 
 /// A world of its own for each case; a restart is another process in the same world.
 struct Sim(SimStores);
@@ -16,7 +16,7 @@ impl Sim {
 }
 
 #[async_trait]
-impl Ground for Sim {
+impl BackendFixture for Sim {
     async fn fresh(&self) -> Result<Storage> {
         Ok(self.0.open())
     }

@@ -107,13 +107,13 @@ async fn next(consumer: &mut Box<dyn Consumer>) -> Result<clawnode_cluster::Deli
 }
 
 /// Appends as a caller must: the same again until the answer is conclusive.
-async fn settled(ground: &Storage, expected: Position, text: &'static str) -> Result<Position> {
+async fn settled(storage: &Storage, expected: Position, text: &'static str) -> Result<Position> {
     tokio::time::timeout(PATIENCE, async {
         loop {
-            match ground.journal.append(entity(), expected, write(text)).await {
+            match storage.journal.append(entity(), expected, write(text)).await {
                 AppendAnswer::Stored(position) => return Ok(position),
                 // An earlier try was stored, if the record there is ours.
-                AppendAnswer::Refused => match ground.journal.read(entity(), expected).await {
+                AppendAnswer::Refused => match storage.journal.read(entity(), expected).await {
                     Ok(records) => match records.first() {
                         Some(record) if record.bytes == text => return Ok(record.position),
                         Some(_) => return Err("fenced".into()),
@@ -221,13 +221,13 @@ async fn servers_that_have_no_quorum_yet_are_waited_for() -> Result {
     for late in [1, 2] {
         cluster.server(late)?.restart().await?;
     }
-    let ground = connecting.await?;
-    settled(&ground, NONE, "a").await.map(drop)
+    let storage = connecting.await?;
+    settled(&storage, NONE, "a").await.map(drop)
 }
 
 #[tokio::test]
 async fn a_changed_or_lost_stream_is_named_and_not_made_again() -> Result {
-    let (server, _ground) = storage().await?;
+    let (server, _storage) = storage().await?;
     let info = api(&server, "STREAM.INFO.CN_JOURNAL", &json!({})).await?;
     let mut config = info["config"].clone();
     config["allow_direct"] = json!(true);
@@ -246,11 +246,11 @@ async fn a_changed_or_lost_stream_is_named_and_not_made_again() -> Result {
 
 #[tokio::test]
 async fn a_removed_consumer_is_made_again_and_delivers_what_waits() -> Result {
-    let (server, ground) = storage().await?;
-    let sent = ground.inbox.put(&input(1)?).await?;
-    let Partition(partition) = entity().partition(ground.partitions);
+    let (server, storage) = storage().await?;
+    let sent = storage.inbox.put(&input(1)?).await?;
+    let Partition(partition) = entity().partition(storage.partitions);
     api(&server, &format!("CONSUMER.DELETE.CN_INBOX.p{partition}"), &json!({})).await?;
-    let mut consumer = ground.inbox.consume(Partition(partition), 0).await?;
+    let mut consumer = storage.inbox.consume(Partition(partition), 0).await?;
     assert_eq!(next(&mut consumer).await?.position, sent);
     Ok(())
 }
@@ -268,8 +268,8 @@ async fn a_forbidden_append_is_a_defect_and_not_repeated_for_ever() -> Result {
     let short = Duration::from_millis(500);
     let some =
         NatsOptions { urls: vec![url("some:s")], request_timeout: short, ..options(&server) };
-    let ground = connect(some).await?;
-    let answer = ground.journal.append(entity(), NONE, write("x")).await;
+    let storage = connect(some).await?;
+    let answer = storage.journal.append(entity(), NONE, write("x")).await;
     assert!(matches!(answer, AppendAnswer::Defect(StoreError::Refused { .. })), "{answer:?}");
     Ok(())
 }
@@ -278,15 +278,15 @@ async fn a_forbidden_append_is_a_defect_and_not_repeated_for_ever() -> Result {
 async fn a_frozen_server_makes_appends_unknown_and_loses_nothing() -> Result {
     let server = NatsServer::start(ServerOptions::default()).await?;
     let short = Duration::from_millis(300);
-    let ground = connect(NatsOptions { request_timeout: short, ..options(&server) }).await?;
-    let first = settled(&ground, NONE, "one").await?;
+    let storage = connect(NatsOptions { request_timeout: short, ..options(&server) }).await?;
+    let first = settled(&storage, NONE, "one").await?;
     server.freeze()?;
-    let answer = ground.journal.append(entity(), first, write("two")).await;
+    let answer = storage.journal.append(entity(), first, write("two")).await;
     assert!(matches!(answer, AppendAnswer::Unknown(_)), "{answer:?}");
-    assert!(ground.health.ready().await.is_err());
+    assert!(storage.health.ready().await.is_err());
     server.thaw()?;
-    settled(&ground, first, "two").await?;
-    let records = ground.journal.read(entity(), NONE).await?;
+    settled(&storage, first, "two").await?;
+    let records = storage.journal.read(entity(), NONE).await?;
     let texts: Vec<_> = records.iter().map(|record| &record.bytes[..]).collect();
     assert_eq!(texts, [b"one", b"two"], "stored once, although it was sent twice");
     Ok(())
@@ -294,18 +294,18 @@ async fn a_frozen_server_makes_appends_unknown_and_loses_nothing() -> Result {
 
 #[tokio::test]
 async fn a_killed_server_is_found_again() -> Result {
-    let (mut server, ground) = storage().await?;
-    let first = settled(&ground, NONE, "one").await?;
-    let mut consumer = ground.inbox.consume(entity().partition(ground.partitions), 0).await?;
-    let mut heard = ground.bus.subscribe("cn.test".to_owned()).await?;
+    let (mut server, storage) = storage().await?;
+    let first = settled(&storage, NONE, "one").await?;
+    let mut consumer = storage.inbox.consume(entity().partition(storage.partitions), 0).await?;
+    let mut heard = storage.bus.subscribe("cn.test".to_owned()).await?;
     server.kill()?;
-    let answer = ground.journal.append(entity(), first, write("two")).await;
+    let answer = storage.journal.append(entity(), first, write("two")).await;
     assert!(matches!(answer, AppendAnswer::Unknown(_)), "{answer:?}");
     server.restart().await?;
-    settled(&ground, first, "two").await?;
-    let put = ground.inbox.put(&input(1)?).await?;
+    settled(&storage, first, "two").await?;
+    let put = storage.inbox.put(&input(1)?).await?;
     assert_eq!(next(&mut consumer).await?.position, put, "the pull was sent again");
-    ground.bus.publish("cn.test".to_owned(), None, Bytes::from_static(b"x")).await?;
+    storage.bus.publish("cn.test".to_owned(), None, Bytes::from_static(b"x")).await?;
     let event = tokio::time::timeout(PATIENCE, futures_util::StreamExt::next(&mut heard)).await?;
     assert!(event.is_some());
     Ok(())
@@ -313,12 +313,12 @@ async fn a_killed_server_is_found_again() -> Result {
 
 #[tokio::test]
 async fn a_closed_substrate_says_so() -> Result {
-    let (_server, ground) = storage().await?;
-    let mut consumer = ground.inbox.consume(Partition(0), 0).await?;
-    let mut changes = ground.bucket.watch("").await?;
-    ground.health.close().await;
-    ground.health.close().await;
-    let closed = ground.journal.tail(entity()).await;
+    let (_server, storage) = storage().await?;
+    let mut consumer = storage.inbox.consume(Partition(0), 0).await?;
+    let mut changes = storage.bucket.watch("").await?;
+    storage.health.close().await;
+    storage.health.close().await;
+    let closed = storage.journal.tail(entity()).await;
     assert!(matches!(closed, Err(StoreError::Closed { .. })), "{closed:?}");
     assert!(matches!(consumer.next().await, Err(StoreError::Closed { .. })));
     assert_eq!(futures_util::StreamExt::next(&mut changes).await, None);
@@ -329,10 +329,10 @@ async fn a_closed_substrate_says_so() -> Result {
 async fn the_doors_live_through_the_loss_of_each_leader() -> Result {
     let mut cluster = NatsCluster::start(3, ServerOptions::default()).await?;
     let options = NatsOptions { partitions: Some(2), ..NatsOptions::new(cluster.urls()) };
-    let ground = connect(options).await?;
-    let partition = entity().partition(ground.partitions);
-    let mut consumer = ground.inbox.consume(partition, 0).await?;
-    let mut last = settled(&ground, NONE, "begin").await?;
+    let storage = connect(options).await?;
+    let partition = entity().partition(storage.partitions);
+    let mut consumer = storage.inbox.consume(partition, 0).await?;
+    let mut last = settled(&storage, NONE, "begin").await?;
     for (number, text) in [(1, "one"), (2, "two")] {
         let leader = if number == 1 {
             cluster.leader_of("CN_JOURNAL").await?
@@ -340,10 +340,10 @@ async fn the_doors_live_through_the_loss_of_each_leader() -> Result {
             cluster.consumer_leader_of("CN_INBOX", &format!("p{partition}")).await?
         };
         cluster.server(leader)?.kill()?;
-        last = settled(&ground, last, text).await?;
+        last = settled(&storage, last, text).await?;
         let put = tokio::time::timeout(PATIENCE, async {
             loop {
-                match ground.inbox.put(&input(number)?).await {
+                match storage.inbox.put(&input(number)?).await {
                     Err(error) if error.is_transient() => {}
                     put => return Result::<_>::Ok(put?),
                 }
@@ -361,7 +361,7 @@ async fn the_doors_live_through_the_loss_of_each_leader() -> Result {
         cluster.server(leader)?.restart().await?;
         cluster.settled().await?;
     }
-    let records = ground.journal.read(entity(), NONE).await?;
+    let records = storage.journal.read(entity(), NONE).await?;
     let texts: Vec<_> = records.iter().map(|record| &record.bytes[..]).collect();
     assert_eq!(texts, [&b"begin"[..], b"one", b"two"]);
     Ok(())
@@ -371,8 +371,8 @@ async fn the_doors_live_through_the_loss_of_each_leader() -> Result {
 async fn jobs_live_through_the_loss_of_each_leader() -> Result {
     let mut cluster = NatsCluster::start(3, ServerOptions::default()).await?;
     let options = NatsOptions { partitions: Some(2), ..NatsOptions::new(cluster.urls()) };
-    let ground = connect(options).await?;
-    let mut consumer = ground.jobs.consume(&job(0)?.capability).await?;
+    let storage = connect(options).await?;
+    let mut consumer = storage.jobs.consume(&job(0)?.capability).await?;
     for number in [1, 2] {
         let leader = if number == 1 {
             cluster.leader_of("CN_JOBS").await?
@@ -386,7 +386,7 @@ async fn jobs_live_through_the_loss_of_each_leader() -> Result {
         let put = job(number)?;
         tokio::time::timeout(PATIENCE, async {
             loop {
-                match ground.jobs.put(&put).await {
+                match storage.jobs.put(&put).await {
                     Err(error) if error.is_transient() => {}
                     put => return put,
                 }
@@ -403,13 +403,13 @@ async fn jobs_live_through_the_loss_of_each_leader() -> Result {
 /// A server that lost track of a timer is played by a schedule that says another time.
 #[tokio::test]
 async fn a_timer_that_the_server_does_not_fire_is_set_again() -> Result {
-    let (server, ground) = storage().await?;
-    let partition = entity().partition(ground.partitions);
-    let mut consumer = ground.inbox.consume(partition, 0).await?;
+    let (server, storage) = storage().await?;
+    let partition = entity().partition(storage.partitions);
+    let mut consumer = storage.inbox.consume(partition, 0).await?;
     let now = SystemClock.now();
     let far = Timestamp(now.0 + 3_600_000);
     let far = Timer { id: TimerId::from_u128(2), due: far, input: input(2)? };
-    ground.timers.set(&far).await?;
+    storage.timers.set(&far).await?;
     let prefix: Prefix = "cn".parse()?;
     let (lost, due) = (TimerId::from_u128(1), now.0 - 60_000);
     let mut headers = async_nats::HeaderMap::new();
@@ -426,16 +426,17 @@ async fn a_timer_that_the_server_does_not_fire_is_set_again() -> Result {
     let stream = async_nats::jetstream::new(async_nats::connect(server.url()).await?);
     let bytes = input(1)?.to_bytes()?.into();
     stream.publish_with_headers(subject, headers, bytes).await?.await?;
-    assert_eq!(ground.timers.pending(partition).await?.len(), 2);
+    assert_eq!(storage.timers.pending(partition).await?.len(), 2);
 
-    let look =
-        async |before: u64| ground.timers.restore_overdue(partition, Timestamp(before), NONE).await;
+    let look = async |before: u64| {
+        storage.timers.restore_overdue(partition, Timestamp(before), NONE).await
+    };
     assert_eq!(look(due).await?, Overdue::default(), "it is not overdue yet");
     assert_eq!(look(due + 1).await?, Overdue { restored: 1, next: None });
     let delivery = next(&mut consumer).await?;
     assert_eq!(delivery.bytes, input(1)?.to_bytes()?);
     delivery.handle.ack().await?;
-    assert_eq!(ground.timers.pending(partition).await?, [far]);
+    assert_eq!(storage.timers.pending(partition).await?, [far]);
     assert_eq!(look(now.0).await?, Overdue::default());
     Ok(())
 }
@@ -447,14 +448,14 @@ async fn a_thousand_timers_arrive_whatever_becomes_of_the_servers() -> Result {
     const TIMERS: u32 = 1_000;
     let mut cluster = NatsCluster::start(3, ServerOptions::default()).await?;
     let options = NatsOptions { partitions: Some(2), ..NatsOptions::new(cluster.urls()) };
-    let ground = connect(options).await?;
-    let partition = entity().partition(ground.partitions);
-    let mut consumer = ground.inbox.consume(partition, 0).await?;
+    let storage = connect(options).await?;
+    let partition = entity().partition(storage.partitions);
+    let mut consumer = storage.inbox.consume(partition, 0).await?;
     let due = Timestamp(SystemClock.now().0 + 5_000);
     let set = async |number: u32| -> Result {
         let timer = Timer { id: TimerId::from_u128(number.into()), due, input: input(number)? };
         loop {
-            match ground.timers.set(&timer).await {
+            match storage.timers.set(&timer).await {
                 Err(error) if error.is_transient() => {}
                 set => return Ok(set?),
             }
@@ -477,7 +478,7 @@ async fn a_thousand_timers_arrive_whatever_becomes_of_the_servers() -> Result {
                 // Nothing comes by itself any more.
                 Err(_elapsed) => {
                     let now = SystemClock.now();
-                    match ground.timers.restore_overdue(partition, now, NONE).await {
+                    match storage.timers.restore_overdue(partition, now, NONE).await {
                         Err(error) if error.is_transient() => {}
                         found => drop(found?),
                     }
@@ -509,12 +510,12 @@ async fn a_thousand_timers_arrive_whatever_becomes_of_the_servers() -> Result {
 
 #[tokio::test]
 async fn a_removed_consumer_of_jobs_is_made_again() -> Result {
-    let (server, ground) = storage().await?;
-    let mut consumer = ground.jobs.consume(&job(1)?.capability).await?;
-    ground.jobs.put(&job(1)?).await?;
+    let (server, storage) = storage().await?;
+    let mut consumer = storage.jobs.consume(&job(1)?.capability).await?;
+    storage.jobs.put(&job(1)?).await?;
     assert_eq!(done(&mut consumer).await?, job(1)?.id);
     api(&server, "CONSUMER.DELETE.CN_JOBS.mcp:files=v1", &json!({})).await?;
-    ground.jobs.put(&job(2)?).await?;
+    storage.jobs.put(&job(2)?).await?;
     assert_eq!(done(&mut consumer).await?, job(2)?.id);
     Ok(())
 }
@@ -523,7 +524,7 @@ async fn a_removed_consumer_of_jobs_is_made_again() -> Result {
 /// build made has no ranks, and is given them; what waits there stays.
 #[tokio::test]
 async fn a_job_goes_to_the_best_worker_that_waits() -> Result {
-    let (server, ground) = storage().await?;
+    let (server, storage) = storage().await?;
     let filter = Prefix::default().jobs_of(&job(1)?.capability);
     let older = json!({
         "stream_name": "CN_JOBS", "action": "create",
@@ -536,8 +537,8 @@ async fn a_job_goes_to_the_best_worker_that_waits() -> Result {
     });
     let name = format!("CONSUMER.CREATE.CN_JOBS.mcp:files=v1.{filter}");
     api(&server, &name, &older).await?;
-    ground.jobs.put(&job(2)?).await?;
-    let mut found = ground.jobs.consume(&job(2)?.capability).await?;
+    storage.jobs.put(&job(2)?).await?;
+    let mut found = storage.jobs.consume(&job(2)?.capability).await?;
     assert_eq!(done(&mut found).await?, job(2)?.id);
     drop(found);
     pulls(&server, "mcp:files=v1", 0).await?;
@@ -545,7 +546,7 @@ async fn a_job_goes_to_the_best_worker_that_waits() -> Result {
         let wanted = Job { capability: format!("mcp:files.v{}", best + 1).parse()?, ..job(1)? };
         let mut waiting = Vec::new();
         for at in 0..3_usize {
-            let mut consumer = ground.jobs.consume(&wanted.capability).await?;
+            let mut consumer = storage.jobs.consume(&wanted.capability).await?;
             // The best asks first, second or last.
             consumer.set_rank(if at == best { 2 } else { 7 });
             waiting.push(tokio::spawn(async move {
@@ -554,7 +555,7 @@ async fn a_job_goes_to_the_best_worker_that_waits() -> Result {
             }));
             pulls(&server, &format!("mcp:files=v{}", best + 1), at + 1).await?;
         }
-        ground.jobs.put(&wanted).await?;
+        storage.jobs.put(&wanted).await?;
         let (first, _, rest) = futures_util::future::select_all(waiting).await;
         let (at, delivery, _consumer) = first?;
         assert_eq!(at, best, "the best is given the job");
@@ -570,16 +571,16 @@ async fn a_job_goes_to_the_best_worker_that_waits() -> Result {
 /// others at once, and the one job is delivered again.
 #[tokio::test]
 async fn a_worker_that_hangs_keeps_one_job_from_others() -> Result {
-    let (server, ground) = storage().await?;
-    let mut hangs = ground.jobs.consume(&job(1)?.capability).await?;
+    let (server, storage) = storage().await?;
+    let mut hangs = storage.jobs.consume(&job(1)?.capability).await?;
     hangs.set_rank(0);
     let look = tokio::time::timeout(Duration::from_millis(50), hangs.next()).await;
     assert!(look.is_err(), "{look:?}");
     pulls(&server, "mcp:files=v1", 1).await?;
     for number in 1..=4 {
-        ground.jobs.put(&job(number)?).await?;
+        storage.jobs.put(&job(number)?).await?;
     }
-    let mut other = ground.jobs.consume(&job(1)?.capability).await?;
+    let mut other = storage.jobs.consume(&job(1)?.capability).await?;
     other.set_rank(9);
     for number in [2, 3, 4, 1] {
         assert_eq!(done(&mut other).await?, job(number)?.id);
@@ -590,8 +591,8 @@ async fn a_worker_that_hangs_keeps_one_job_from_others() -> Result {
 /// A consumer at a new rank has one pull there, and none at the old one.
 #[tokio::test]
 async fn a_changed_rank_leaves_one_pull() -> Result {
-    let (server, ground) = storage().await?;
-    let mut consumer = ground.jobs.consume(&job(1)?.capability).await?;
+    let (server, storage) = storage().await?;
+    let mut consumer = storage.jobs.consume(&job(1)?.capability).await?;
     for rank in [3, 0, 9] {
         consumer.set_rank(rank);
         let look = tokio::time::timeout(Duration::from_millis(50), consumer.next()).await;
@@ -600,7 +601,7 @@ async fn a_changed_rank_leaves_one_pull() -> Result {
         consumer.rest().await;
     }
     pulls(&server, "mcp:files=v1", 0).await?;
-    ground.jobs.put(&job(1)?).await?;
+    storage.jobs.put(&job(1)?).await?;
     assert_eq!(done(&mut consumer).await?, job(1)?.id);
     Ok(())
 }
@@ -621,8 +622,8 @@ async fn pulls(server: &NatsServer, consumer: &str, wanted: usize) -> Result {
 
 #[tokio::test]
 async fn a_cluster_of_an_older_build_gets_its_stream_for_jobs() -> Result {
-    let (server, ground) = storage().await?;
-    ground.health.close().await;
+    let (server, storage) = storage().await?;
+    storage.health.close().await;
     // As it was born before there were jobs, and with its birth in the bucket.
     api(&server, "STREAM.DELETE.CN_JOBS", &json!({})).await?;
     api(&server, "STREAM.DELETE.CN_BIRTH", &json!({})).await?;
@@ -650,11 +651,11 @@ async fn a_cluster_of_an_older_build_gets_its_stream_for_jobs() -> Result {
     assert!(matches!(error, ConnectError::Outdated { .. }), "{error}");
     assert!(error.to_string().contains("clawnode cluster push"), "{error}");
 
-    let ground = connect(options(&server)).await?;
-    ground.jobs.put(&job(1)?).await?;
+    let storage = connect(options(&server)).await?;
+    storage.jobs.put(&job(1)?).await?;
     // Nothing is lost or changed on the way, and no message may replace everything any more.
-    assert_eq!(ground.health.cluster().as_deref(), Some("01OLD"));
-    let kept = ground.bucket.get("agent.kept").await?.map(|entry| entry.value);
+    assert_eq!(storage.health.cluster().as_deref(), Some("01OLD"));
+    let kept = storage.bucket.get("agent.kept").await?.map(|entry| entry.value);
     assert_eq!(kept.as_deref(), Some(&b"kept"[..]));
     let mut all = async_nats::HeaderMap::new();
     all.insert("Nats-Rollup", "all");
@@ -665,8 +666,8 @@ async fn a_cluster_of_an_older_build_gets_its_stream_for_jobs() -> Result {
         (&info["config"]["description"], &info["config"]["max_bytes"]),
         (&json!("ours"), &json!(1 << 30))
     );
-    let ground = connect(joined).await?;
-    let mut consumer = ground.jobs.consume(&job(1)?.capability).await?;
+    let storage = connect(joined).await?;
+    let mut consumer = storage.jobs.consume(&job(1)?.capability).await?;
     assert_eq!(done(&mut consumer).await?, job(1)?.id);
 
     // Lost later, it is not made again.
@@ -679,15 +680,15 @@ async fn a_cluster_of_an_older_build_gets_its_stream_for_jobs() -> Result {
 
 #[tokio::test]
 async fn the_queue_of_an_older_build_learns_to_forget_old_jobs() -> Result {
-    let (server, ground) = storage().await?;
+    let (server, storage) = storage().await?;
     let config = |info: serde_json::Value| info["config"].clone();
     let born = config(api(&server, "STREAM.INFO.CN_JOBS", &json!({})).await?);
     let days = u64::try_from(limits::JOB_AGE_MAX.as_nanos())?;
     assert_eq!(born["max_age"], json!(days));
     assert!(limits::JOB_AGE_MAX * 2 < limits::JOB_CLOSED_TTL, "JOB-5: closed for longer");
     // As the stream was before, with a job that waits.
-    ground.jobs.put(&job(1)?).await?;
-    ground.health.close().await;
+    storage.jobs.put(&job(1)?).await?;
+    storage.health.close().await;
     let mut older = born.clone();
     older["max_age"] = json!(0);
     api(&server, "STREAM.UPDATE.CN_JOBS", &older).await?;
@@ -696,10 +697,10 @@ async fn the_queue_of_an_older_build_learns_to_forget_old_jobs() -> Result {
     connect(joined).await?.health.close().await;
     let found = config(api(&server, "STREAM.INFO.CN_JOBS", &json!({})).await?);
     assert_eq!(found["max_age"], json!(0));
-    let ground = connect(options(&server)).await?;
+    let storage = connect(options(&server)).await?;
     let found = config(api(&server, "STREAM.INFO.CN_JOBS", &json!({})).await?);
     assert_eq!(found["max_age"], json!(days));
-    let mut consumer = ground.jobs.consume(&job(1)?.capability).await?;
+    let mut consumer = storage.jobs.consume(&job(1)?.capability).await?;
     assert_eq!(done(&mut consumer).await?, job(1)?.id);
     Ok(())
 }

@@ -279,9 +279,9 @@ mod tests {
         parent.stop(None);
     }
 
-    /// LATCH-1 for calls of agents.
+    /// KILL-1 for calls of agents.
     #[tokio::test]
-    async fn latch_1_a_stopped_agent_gives_no_permit_and_ends_turns_that_have_begun() {
+    async fn kill_1_a_stopped_agent_gives_no_permit_and_ends_turns_that_have_begun() {
         let (parent, _) = Actor::spawn(None, Parent, ()).await.unwrap();
         let (switch_gate, name) = (SwitchGate::default(), "ada".parse().unwrap());
         let mut options = AgentOptions::new(name, "demo/echo".parse().unwrap());
@@ -294,28 +294,28 @@ mod tests {
         let (mut fresh, mut begun) = (ask_for(&agent, false), ask_for(&agent, true));
         assert!(matches!(fresh.recv().await, Some(Told::Deferred)));
         assert!(matches!(begun.recv().await, Some(Told::Deferred)));
-        let latch = KillSwitch {
+        let switch = KillSwitch {
             id: clawnode_proto::SwitchId::from_u128(1),
             scope: "agent:ada".parse().unwrap(),
             by: "token at a".to_owned(),
             at: clawnode_proto::Timestamp(1),
             why: String::new(),
         };
-        let set = SwitchRecord::Set { latch: latch.clone() };
+        let set = SwitchRecord::Set { switch: switch.clone() };
         switch_gate.take(Position(1), set);
-        agent.latch();
+        agent.switch_changed();
         assert!(matches!(begun.recv().await, Some(Told::Stopped)));
         drop(held);
         let mut late = ask_for(&agent, true);
         assert!(matches!(late.recv().await, Some(Told::Stopped)));
         let view = agent.view().await.unwrap();
-        assert_eq!((view.running, view.waiting), (0, 1), "LATCH-1");
-        assert_eq!(view.stopped, Some(latch.clone()));
+        assert_eq!((view.running, view.waiting), (0, 1), "KILL-1");
+        assert_eq!(view.stopped, Some(switch.clone()));
         assert!(fresh.try_recv().is_err());
         let cleared =
-            SwitchRecord::Cleared { latch, by: String::new(), at: clawnode_proto::Timestamp(2) };
+            SwitchRecord::Cleared { switch, by: String::new(), at: clawnode_proto::Timestamp(2) };
         switch_gate.take(Position(2), cleared);
-        agent.latch();
+        agent.switch_changed();
         assert!(matches!(fresh.recv().await, Some(Told::Granted(_))));
         parent.stop(None);
     }

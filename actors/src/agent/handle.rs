@@ -53,7 +53,7 @@ pub trait AdmitPort: Send + 'static {
     fn deferred(&self);
     /// An operator stopped the call. One of a turn that has begun ends; another waits, and comes
     /// back.
-    fn stopped(self: Box<Self>, latch: &KillSwitch) -> Option<Box<dyn AdmitPort>>;
+    fn stopped(self: Box<Self>, switch: &KillSwitch) -> Option<Box<dyn AdmitPort>>;
     /// Whether anybody still waits.
     fn is_closed(&self) -> bool;
     /// The lane that the message of its turn named.
@@ -198,7 +198,7 @@ impl AgentHandle {
     }
 
     /// What operators have stopped has changed: it looks.
-    pub fn latch(&self) {
+    pub fn switch_changed(&self) {
         self.tell(AgentMessage::KillSwitch);
     }
 

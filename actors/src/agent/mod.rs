@@ -2,7 +2,7 @@
 //! paused.
 //!
 //! Supervised by: the node's supervisor. Messages come from: sessions (admission), the
-//! configuration (reload), the bucket (pause), the latch. Phases: running, paused, stopped by an
+//! configuration (reload), the bucket (pause), the kill switch. Phases: running, paused, stopped by an
 //! operator. The pause is cluster-wide (a value in the bucket), the bound is per node. A pause lets
 //! running turns end; a kill switch ends them. On crash: permits in use are forgotten by the
 //! new actor, so for the length of the running calls the bound may be exceeded; sessions that wait

@@ -89,8 +89,8 @@ impl Agents {
             let follow = move || follow(following.clone());
             agents.supervisor.adopt_task("agents.follow", follow).await?;
             let (entries, switch_gate) = (Arc::clone(&agents.entries), agents.switch_gate.clone());
-            let latch = move || follow_latches(Arc::clone(&entries), switch_gate.clone());
-            agents.supervisor.adopt_task("agents.latch", latch).await?;
+            let follow = move || follow_switches(Arc::clone(&entries), switch_gate.clone());
+            agents.supervisor.adopt_task("agents.latch", follow).await?;
             Ok(agents)
         })
     }
@@ -362,13 +362,13 @@ async fn follow(agents: Agents) {
 }
 
 /// Has the agents look whenever what operators have stopped changes.
-async fn follow_latches(entries: AgentEntries, switch_gate: SwitchGate) {
+async fn follow_switches(entries: AgentEntries, switch_gate: SwitchGate) {
     let mut view = switch_gate.view();
     loop {
         view.mark_unchanged();
         let handles: Vec<AgentHandle> =
             read(&entries).values().filter_map(|entry| entry.handle.clone()).collect();
-        handles.iter().for_each(AgentHandle::latch);
+        handles.iter().for_each(AgentHandle::switch_changed);
         // The gate itself holds the sender.
         if view.changed().await.is_err() {
             return;
@@ -531,7 +531,7 @@ mod tests {
         assert!(!there.pause(&name, Some(late)).await.unwrap(), "one node reports it");
         assert_eq!(there.paused(), [(name.clone(), Some(pause))]);
         assert_eq!(there.pauses()[0].1, BTreeMap::from([("turns_per_hour", 1)]));
-        let ends = |gate: &SwitchGate| gate.latches().ends(&name).map(|end| end.scope.clone());
+        let ends = |gate: &SwitchGate| gate.switches().ends(&name).map(|end| end.scope.clone());
         assert_eq!(ends(&gates[1]), Some(exceeded.scope), "its turns end there, too");
         assert!(here.pause(&name, None).await.unwrap());
         let mut view = gates[1].view();

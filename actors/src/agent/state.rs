@@ -152,13 +152,13 @@ impl Places {
             paused: self.paused,
             // The registry knows.
             pause: None,
-            stopped: self.switch_gate.latches().of_agent(&self.options.name).cloned(),
+            stopped: self.switch_gate.switches().of_agent(&self.options.name).cloned(),
         }
     }
 
     /// What ends its turns: a kill switch, or a limit that it exceeded.
-    fn latch(&self) -> Option<KillSwitch> {
-        self.switch_gate.latches().ends(&self.options.name).cloned()
+    fn kill_switch(&self) -> Option<KillSwitch> {
+        self.switch_gate.switches().ends(&self.options.name).cloned()
     }
 
     fn name(&self) -> AgentName {
@@ -180,7 +180,7 @@ impl AgentState {
                 places.options = Arc::from(options);
             }
             AgentMessage::Pause(paused) => lock(&self.places).paused = paused,
-            AgentMessage::KillSwitch => self.latch(),
+            AgentMessage::KillSwitch => self.switch_changed(),
             AgentMessage::View(reply) => {
                 if reply.send(lock(&self.places).view()).is_err() {
                     debug!("the caller stopped waiting for the view of an agent");
@@ -191,12 +191,12 @@ impl AgentState {
 
     /// Has the port wait, or start as the next if there is room.
     fn admit(&mut self, port: Box<dyn AdmitPort>) {
-        let (latch, has_room) = {
+        let (switch, has_room) = {
             let places = lock(&self.places);
-            (places.latch(), places.has_room())
+            (places.kill_switch(), places.has_room())
         };
-        let port = match &latch {
-            Some(latch) => port.stopped(latch),
+        let port = match &switch {
+            Some(switch) => port.stopped(switch),
             None => Some(port),
         };
         let Some(port) = port else { return };
@@ -230,11 +230,11 @@ impl AgentState {
     }
 
     /// Turns that have begun do not wait for a kill switch to be cleared; all others do.
-    fn latch(&mut self) {
-        let Some(latch) = lock(&self.places).latch() else { return };
+    fn switch_changed(&mut self) {
+        let Some(switch) = lock(&self.places).kill_switch() else { return };
         let waiting = std::mem::take(&mut self.waiting);
         for (ticket, port) in waiting {
-            match port.stopped(&latch) {
+            match port.stopped(&switch) {
                 Some(port) => drop(self.waiting.insert(ticket, port)),
                 None => lock(&self.places).pool.leave(ticket),
             }

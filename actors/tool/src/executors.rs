@@ -312,14 +312,14 @@ mod tests {
             );
         }
         // Its tools were made again, behind the same gate.
-        let latch = KillSwitch {
+        let switch = KillSwitch {
             id: SwitchId::from_u128(1),
             scope: "tool:turn".parse().unwrap(),
             by: String::new(),
             at: Timestamp(1),
             why: String::new(),
         };
-        switch_gate.take(Position(1), SwitchRecord::Set { latch });
+        switch_gate.take(Position(1), SwitchRecord::Set { switch });
         let run = ToolRun {
             call: CallId::from_u128(7),
             agent: "main".parse().unwrap(),
@@ -333,7 +333,7 @@ mod tests {
         };
         let toolbox = available.peek(|available| available.toolbox.clone());
         let outcome = toolbox.execute(run, CancellationToken::new()).await;
-        assert_eq!(outcome.failure, Some(ToolFailure::Refused), "LATCH-1");
+        assert_eq!(outcome.failure, Some(ToolFailure::Refused), "KILL-1");
         keeping.abort();
     }
 

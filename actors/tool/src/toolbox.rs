@@ -265,8 +265,8 @@ impl Tool {
                 let counted = entered.and_then(|pass| self.count(&run).map(|()| pass));
                 match counted {
                     Ok(pass) => pass,
-                    Err(latch) => {
-                        let why = format!("not run: {latch}");
+                    Err(switch) => {
+                        let why = format!("not run: {switch}");
                         return known(ToolOutcome::failed(ToolFailure::Refused, why));
                     }
                 }
@@ -322,7 +322,7 @@ impl Tool {
     async fn probe(&self, run: ToolRun) -> Probe {
         let pass = match self.switch_gate.pass(self.work(&run)).await {
             Ok(pass) => pass,
-            Err(latch) => return Probe::Unclear(latch.to_string()),
+            Err(switch) => return Probe::Unclear(switch.to_string()),
         };
         let (name, margin) = (run.tool.clone(), self.margin());
         let longest = run.timeout + margin;
@@ -623,14 +623,14 @@ mod tests {
     }
 
     fn stopped(scope: &str) -> SwitchRecord {
-        let latch = KillSwitch {
+        let switch = KillSwitch {
             id: SwitchId::from_u128(1),
             scope: scope.parse().unwrap(),
             by: "token at a".to_owned(),
             at: Timestamp(1),
             why: "enough".to_owned(),
         };
-        SwitchRecord::Set { latch }
+        SwitchRecord::Set { switch }
     }
 
     /// Waits for ever, and is of this class; counts its runs.
@@ -668,8 +668,8 @@ mod tests {
         (Toolbox::new([shared]).unwrap().behind(switch_gate), executor)
     }
 
-    /// LATCH-1 and LATCH-2 for runs of tools: the failure if this gate has a bug.
-    async fn obeys_the_latch(switch_gate: SwitchGate) -> Result<(), String> {
+    /// KILL-1 and KILL-2 for runs of tools: the failure if this gate has a bug.
+    async fn obeys_the_kill_switch(switch_gate: SwitchGate) -> Result<(), String> {
         let (toolbox, executor) = endless(EffectClass::Safe, false, &switch_gate);
         let running = tokio::spawn({
             let toolbox = toolbox.clone();
@@ -682,10 +682,10 @@ mod tests {
         switch_gate.take(Position(1), stopped("tool:endless"));
         let end = timeout(Duration::from_secs(20), running).await;
         let Ok(Ok(ToolEnd::Known { outcome })) = end else {
-            return Err(format!("LATCH-2: {end:?}"));
+            return Err(format!("KILL-2: {end:?}"));
         };
         if outcome.failure != Some(ToolFailure::Cancelled) {
-            return Err(format!("LATCH-2: {outcome:?}"));
+            return Err(format!("KILL-2: {outcome:?}"));
         }
         let before = *executor.2.lock().unwrap();
         let again = timeout(
@@ -695,10 +695,10 @@ mod tests {
         match again.await {
             Ok(ToolOutcome { failure: Some(ToolFailure::Refused), content, .. })
                 if content.inline().is_some_and(|text| text.contains("token at a: enough")) => {}
-            other => return Err(format!("LATCH-1: {other:?}")),
+            other => return Err(format!("KILL-1: {other:?}")),
         }
         if *executor.2.lock().unwrap() != before {
-            return Err("LATCH-1: it ran".to_owned());
+            return Err("KILL-1: it ran".to_owned());
         }
         let other = toolbox.execute(run("other"), CancellationToken::new()).await;
         assert_eq!(other.failure, None, "another tool goes on");
@@ -706,15 +706,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn latch_1_a_frozen_tool_is_cancelled_and_refused_and_others_go_on() {
-        assert_eq!(obeys_the_latch(SwitchGate::default()).await, Ok(()));
+    async fn kill_1_a_frozen_tool_is_cancelled_and_refused_and_others_go_on() {
+        assert_eq!(obeys_the_kill_switch(SwitchGate::default()).await, Ok(()));
     }
 
     /// The twin of the test before.
     #[tokio::test(start_paused = true)]
-    async fn a_runner_that_does_not_ask_the_latch_is_found() {
+    async fn a_runner_that_does_not_ask_the_kill_switch_is_found() {
         for planted in [SwitchBug::ToolsUnasked, SwitchBug::NothingCancelled] {
-            assert!(obeys_the_latch(SwitchGate::planted(planted)).await.is_err(), "{planted:?}");
+            assert!(
+                obeys_the_kill_switch(SwitchGate::planted(planted)).await.is_err(),
+                "{planted:?}"
+            );
         }
     }
 

@@ -23,7 +23,7 @@ use clawnode_proto::{
 use clawnode_tests::{
     model::{ModelServer, Script},
     nats::{NatsServer, ServerOptions},
-    process::{Client, Ground, Home, Node, Start},
+    process::{Client, Home, Node, Start, TestBackend},
 };
 use serde_json::json;
 use tokio::{task::JoinSet, time::timeout};
@@ -63,8 +63,8 @@ async fn main() -> Result<(), Error> {
     let args = Args::parse();
     let nats = NatsServer::start(ServerOptions::default()).await.map_err(other)?;
     let model = ModelServer::start(Script::default()).await?;
-    let ground = Ground::Nats { url: nats.url(), prefix: PREFIX.to_owned() };
-    let home = Home::new(ground).map_err(other)?.openai(&model);
+    let backend = TestBackend::Nats { url: nats.url(), prefix: PREFIX.to_owned() };
+    let home = Home::new(backend).map_err(other)?.openai(&model);
     let home = home.var("CLAWNODE_CLUSTER__PARTITIONS", "16");
     let mut nodes = Vec::new();
     for _ in 0..2 {

@@ -14,7 +14,7 @@ use clawnode_proto::{
 use clawnode_tests::{
     model::{ModelServer, Script, Setup},
     nats::{NatsServer, ServerOptions},
-    process::{Client, Ground, Home, Message, Node, Start},
+    process::{Client, Home, Message, Node, Start, TestBackend},
 };
 use serde_json::json;
 
@@ -94,8 +94,8 @@ async fn measure(case: &Case, turns: usize) -> Result<Row, Error> {
     let nats = NatsServer::start(ServerOptions::default()).await.map_err(other)?;
     let setup = Setup { caches: true, keep_calls: false, ..Setup::from(Script::default()) };
     let server = ModelServer::start(setup).await?;
-    let ground = Ground::Nats { url: nats.url(), prefix: "bench".to_owned() };
-    let home = Home::new(ground).map_err(other)?.anthropic(&server).openai(&server);
+    let backend = TestBackend::Nats { url: nats.url(), prefix: "bench".to_owned() };
+    let home = Home::new(backend).map_err(other)?.anthropic(&server).openai(&server);
     let config = home.path().join("config.toml");
     std::fs::write(&config, configuration(case))?;
     let home = home.var("CLAWNODE_CONFIG", &config.to_string_lossy());

@@ -14,7 +14,7 @@ use clap::Parser;
 use clawnode_bench::{Error, Row, Table, cpu, percentile};
 use clawnode_tests::{
     model::{Act, ModelServer, Reply, Script, Step},
-    process::{Ground, Home, Node, Terminal},
+    process::{Home, Node, Terminal, TestBackend},
 };
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -68,7 +68,7 @@ async fn starts(args: &Args) -> Result<Row, Error> {
     let model = ModelServer::start(Script::default()).await?;
     let (mut first, mut again) = (Vec::new(), Vec::new());
     for _ in 0..args.starts {
-        let home = Home::new(Ground::Local).map_err(other)?.openai(&model);
+        let home = Home::new(TestBackend::Local).map_err(other)?.openai(&model);
         for took in [&mut first, &mut again] {
             let began = Instant::now();
             let mut terminal = Terminal::start(&home, &UP, &[], WINDOW).map_err(other)?;
@@ -89,7 +89,7 @@ async fn starts(args: &Args) -> Result<Row, Error> {
 
 async fn echo(args: &Args, clients: usize) -> Result<Row, Error> {
     let model = ModelServer::start(Script::default()).await?;
-    let home = Home::new(Ground::Local).map_err(other)?.openai(&model);
+    let home = Home::new(TestBackend::Local).map_err(other)?.openai(&model);
     let mut terminal = Terminal::start(&home, &UP, &[], WINDOW).map_err(other)?;
     let screen = terminal.prompts().await.map_err(other)?;
     let url = screen.split_whitespace().find(|word| word.starts_with("http://"));
@@ -150,7 +150,7 @@ async fn stream(args: &Args) -> Result<Row, Error> {
     let end = Step::Text { text: "\n\nthe end\n".to_owned() };
     let reply = Reply::steps(pieces.chain([end]).collect::<Vec<_>>());
     let model = ModelServer::start(Script::default().turn(LONG, [Act::from(reply)])).await?;
-    let home = Home::new(Ground::Local).map_err(other)?.openai(&model);
+    let home = Home::new(TestBackend::Local).map_err(other)?.openai(&model);
     let node = Node::up(&home).await.map_err(other)?;
     let mut terminal = Terminal::start(&home, &["chat"], &[], WINDOW).map_err(other)?;
     terminal.prompts().await.map_err(other)?;

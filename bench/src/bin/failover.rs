@@ -13,7 +13,7 @@ use clawnode_bench::{Error, Row, Table, percentile};
 use clawnode_tests::{
     model::{Act, DefaultReply, ModelServer, Reply, Script, Setup, Step},
     nats::free_port,
-    process::{Client, Ground, Home, Message, Node},
+    process::{Client, Home, Message, Node, TestBackend},
 };
 
 /// What the failover may cost, in milliseconds.
@@ -99,7 +99,7 @@ async fn measure(first: First, tokens: u32) -> Result<Vec<Duration>, Error> {
         Act::Reply(Reply::steps(steps))
     };
     let dead = server(Script::queue((0..TURNS * 4).map(|_| cut()))).await?;
-    let mut home = Home::new(Ground::Local).map_err(other)?.openai(&second);
+    let mut home = Home::new(TestBackend::Local).map_err(other)?.openai(&second);
     home = match first {
         First::None => home,
         First::Cuts => home.anthropic(&dead),

@@ -18,7 +18,7 @@ use clawnode_proto::{
 use clawnode_tests::{
     model::{DefaultReply, ModelServer, Script},
     nats::{NatsServer, ServerOptions},
-    process::{Client, Ground, Home, Message, Node, Start},
+    process::{Client, Home, Message, Node, Start, TestBackend},
 };
 use serde_json::json;
 
@@ -53,8 +53,8 @@ async fn main() -> Result<(), Error> {
     let nats = NatsServer::start(ServerOptions::default()).await.map_err(other)?;
     let default = DefaultReply { tokens: args.pieces, delay_ms: PIECE_MS, flush: true };
     let model = ModelServer::start(Script { default, ..Script::default() }).await?;
-    let ground = Ground::Nats { url: nats.url(), prefix: "bench".to_owned() };
-    let mut home = Home::new(ground).map_err(other)?.openai(&model);
+    let backend = TestBackend::Nats { url: nats.url(), prefix: "bench".to_owned() };
+    let mut home = Home::new(backend).map_err(other)?.openai(&model);
     if args.log.is_some() {
         home = home.var("RUST_LOG", "info,clawnode_kernel=debug");
     }

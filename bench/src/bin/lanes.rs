@@ -10,7 +10,7 @@ use clap::Parser;
 use clawnode_bench::{Error, Row, Table, percentile};
 use clawnode_tests::{
     model::{DefaultReply, ModelServer, Reply, Script, Step},
-    process::{Client, Ground, Home, Message, Node, ProcessError},
+    process::{Client, Home, Message, Node, ProcessError, TestBackend},
 };
 use tokio::task::JoinSet;
 
@@ -56,7 +56,7 @@ async fn preempts(args: &Args) -> Result<Row, Error> {
     let ask = Reply::steps([says("answered.")]);
     let script = Script::default().turn("work", [work.into()]).turn("ask", [ask.into()]);
     let model = ModelServer::start(script).await?;
-    let home = Home::new(Ground::Local).map_err(other)?.openai(&model);
+    let home = Home::new(TestBackend::Local).map_err(other)?.openai(&model);
     let home = home.var("CLAWNODE_AGENTS__DEFAULT__MAX_TURNS", &HOLDING.to_string());
     let node = Node::up(&home).await.map_err(other)?;
     let client = node.client().map_err(other)?;
@@ -96,7 +96,7 @@ async fn beside_background(args: &Args) -> Result<Row, Error> {
     // A reply takes about half a second.
     let default = DefaultReply { tokens: 25, delay_ms: 20, flush: true };
     let model = ModelServer::start(Script { default, ..Script::default() }).await?;
-    let home = Home::new(Ground::Local).map_err(other)?.openai(&model);
+    let home = Home::new(TestBackend::Local).map_err(other)?.openai(&model);
     let home = home.var("CLAWNODE_AGENTS__DEFAULT__MAX_TURNS", &args.places.to_string());
     let node = Node::up(&home).await.map_err(other)?;
     let client = node.client().map_err(other)?;

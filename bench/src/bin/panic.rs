@@ -14,7 +14,7 @@ use clawnode_tests::{
     docker::Engine,
     model::{ModelServer, Script},
     nats::{NatsServer, ServerOptions},
-    process::{Client, Ground, Home, Message, Node, ProcessError},
+    process::{Client, Home, Message, Node, ProcessError, TestBackend},
     wait::until,
 };
 use serde_json::json;
@@ -63,8 +63,8 @@ async fn measure(args: &Args, engine: &Engine) -> Result<Vec<[Duration; 3]>, Err
     let nats = NatsServer::start(ServerOptions::default()).await.map_err(other)?;
     let model = ModelServer::start(Script::default()).await?;
     let home = || -> Result<Home, Error> {
-        let ground = Ground::Nats { url: nats.url(), prefix: "bench".to_owned() };
-        let home = Home::new(ground).map_err(other)?.openai(&model);
+        let backend = TestBackend::Nats { url: nats.url(), prefix: "bench".to_owned() };
+        let home = Home::new(backend).map_err(other)?.openai(&model);
         let settings = home.path().join(".config/clawnode");
         std::fs::create_dir_all(&settings)?;
         let config = format!(
@@ -133,7 +133,7 @@ async fn once(
         worst.map(Duration::from_millis).ok_or("a node did not answer")
     };
     let figures = [worst(|ack| ack.acknowledged_ms)?, worst(|ack| ack.dead_ms)?, gone];
-    let clear = json!({ "latch": view.latch.id });
+    let clear = json!({ "latch": view.switch.id });
     let _: PanicView = client.call("panic.clear", clear).await.map_err(other)?;
     Ok(figures)
 }

@@ -16,7 +16,7 @@ use clawnode_bench::{Error, Row, Table, percentile};
 use clawnode_tests::{
     model::{DefaultReply, ModelServer, Script, Setup},
     nats::{NatsServer, ServerOptions},
-    process::{Ground, Home, Node, Start},
+    process::{Home, Node, Start, TestBackend},
 };
 use serde_json::Value;
 use tokio::{
@@ -63,8 +63,8 @@ async fn bench(kills: usize) -> Result<Vec<Duration>, Error> {
     let setup = Setup { api_key: Some(Home::key().to_owned()), ..Setup::from(script) };
     let model = ModelServer::start(setup).await?;
     let nats = NatsServer::start(ServerOptions::default()).await?;
-    let ground = Ground::Nats { url: nats.url(), prefix: "bench".to_owned() };
-    let home = Home::new(ground)?.anthropic(&model).var("CLAWNODE_CLUSTER__PARTITIONS", "8");
+    let backend = TestBackend::Nats { url: nats.url(), prefix: "bench".to_owned() };
+    let home = Home::new(backend)?.anthropic(&model).var("CLAWNODE_CLUSTER__PARTITIONS", "8");
     let _worker = Node::start(&home, Start::role("worker")).await?;
     let mut gateways = Vec::new();
     for _ in 0..2 {

@@ -12,7 +12,7 @@ use clawnode_bench::{Error, Row, Table, percentile, resident_bytes};
 use clawnode_tests::{
     model::{ModelServer, Reply, Script, Setup, Step},
     nats::{NatsServer, ServerOptions},
-    process::{Client, Ground, Home, Message, Node, Start},
+    process::{Client, Home, Message, Node, Start, TestBackend},
 };
 
 /// By how much taps may slow the owner's tokens.
@@ -88,8 +88,8 @@ impl Stage {
         let setup = Setup { api_key: Some(Home::key().to_owned()), ..Setup::from(script) };
         let model = ModelServer::start(setup).await?;
         let nats = NatsServer::start(ServerOptions::default()).await?;
-        let ground = Ground::Nats { url: nats.url(), prefix: "bench".to_owned() };
-        let home = Home::new(ground)?.anthropic(&model).var("CLAWNODE_CLUSTER__PARTITIONS", "8");
+        let backend = TestBackend::Nats { url: nats.url(), prefix: "bench".to_owned() };
+        let home = Home::new(backend)?.anthropic(&model).var("CLAWNODE_CLUSTER__PARTITIONS", "8");
         let home = home.var("CLAWNODE_GATEWAY__MAX_UNREAD", "64KiB");
         let worker = Node::start(&home, Start::role("worker")).await?;
         let mut gateways = Vec::new();

@@ -13,7 +13,7 @@ use clawnode_bench::{Error, Row, Table, percentile};
 use clawnode_tests::{
     model::{DefaultReply, ModelServer, Script},
     nats::{NatsServer, ServerOptions},
-    process::{Ground, Home, Node},
+    process::{Home, Node, TestBackend},
 };
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
@@ -63,10 +63,11 @@ async fn main() -> Result<(), Error> {
     };
     let default = DefaultReply { tokens: args.tokens, delay_ms: 0, flush: true };
     let model = ModelServer::start(Script { default, ..Script::default() }).await?;
-    let ground = nats
-        .as_ref()
-        .map_or(Ground::Local, |nats| Ground::Nats { url: nats.url(), prefix: "bench".to_owned() });
-    let home = Home::new(ground).map_err(other)?.openai(&model);
+    let backend = nats.as_ref().map_or(TestBackend::Local, |nats| TestBackend::Nats {
+        url: nats.url(),
+        prefix: "bench".to_owned(),
+    });
+    let home = Home::new(backend).map_err(other)?.openai(&model);
     let settings = home.path().join(".config/clawnode");
     std::fs::create_dir_all(&settings)?;
     let root = home.path().join("files");

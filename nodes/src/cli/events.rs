@@ -233,7 +233,7 @@ pub(super) const fn tone(what: &EventBody) -> Option<Tone> {
         EventBody::NodeDead { .. }
         | EventBody::Quarantined { .. }
         | EventBody::AgentPaused { .. }
-        | EventBody::Latched { on: true, .. }
+        | EventBody::KillSwitch { on: true, .. }
         | EventBody::BudgetAsked { .. }
         | EventBody::BudgetOver { .. } => Some(Tone::Bad),
         EventBody::NodeCordoned { .. }
@@ -246,7 +246,7 @@ pub(super) const fn tone(what: &EventBody) -> Option<Tone> {
         | EventBody::Warning { .. } => Some(Tone::Warn),
         EventBody::NodeJoined { .. }
         | EventBody::AgentResumed { .. }
-        | EventBody::Latched { on: false, .. } => Some(Tone::Good),
+        | EventBody::KillSwitch { on: false, .. } => Some(Tone::Good),
         EventBody::NodeLeft
         | EventBody::TurnStarted { .. }
         | EventBody::TurnEnded { .. }
@@ -312,7 +312,7 @@ pub(super) fn detail(event: &ClusterEvent, keys: &SessionKeys, wide: bool) -> St
         EventBody::Fenced { session } => name(session),
         EventBody::Quarantined { session, reason } => format!("{}: {reason}", name(session)),
         EventBody::Discarded { session, by } => format!("{} deleted by {by}", name(session)),
-        EventBody::Latched { scope, on: is_on, by, why } => {
+        EventBody::KillSwitch { scope, on: is_on, by, why } => {
             let what = if *is_on { "stopped" } else { "continues" };
             let why = if why.is_empty() { String::new() } else { format!(": {why}") };
             format!("{scope} {what}, by {by}{why}")

@@ -59,7 +59,7 @@ pub(super) async fn run(args: PanicArgs, context: &CliContext) -> Result<Exit, F
     let out = context.out;
     if args.list {
         let list = context.call(calls::PanicList, &Nothing {}).await?;
-        out.document(&list, |list| latches(out, &list.latches))?;
+        out.document(&list, |list| switches(out, &list.switches))?;
         return Ok(Exit::Ok);
     }
     if args.clear {
@@ -82,17 +82,18 @@ async fn clear(args: &PanicArgs, context: &CliContext) -> Result<Exit, Failure> 
     let out = context.out;
     let list = context.call(calls::PanicList, &Nothing {}).await?;
     let ids: Vec<SwitchId> = if let Some(id) = &args.id {
-        let found = ids::find(id, list.latches.iter().map(|latch| latch.id.to_string()))?;
-        let latch = list.latches.iter().find(|latch| Some(latch.id.to_string()) == found);
-        vec![latch.ok_or_else(|| ids::none("stop", id, "panic --list"))?.id]
+        let found = ids::find(id, list.switches.iter().map(|switch| switch.id.to_string()))?;
+        let switch = list.switches.iter().find(|switch| Some(switch.id.to_string()) == found);
+        vec![switch.ok_or_else(|| ids::none("stop", id, "panic --list"))?.id]
     } else {
         let scope = args.scope();
-        let meant = |latch: &&KillSwitch| scope.as_ref().is_none_or(|scope| latch.scope == *scope);
-        list.latches.iter().filter(meant).map(|latch| latch.id).collect()
+        let meant =
+            |switch: &&KillSwitch| scope.as_ref().is_none_or(|scope| switch.scope == *scope);
+        list.switches.iter().filter(meant).map(|switch| switch.id).collect()
     };
     let mut cleared = Vec::new();
-    for latch in ids {
-        let params = PanicClear { latch, wait_ms: None };
+    for switch in ids {
+        let params = PanicClear { switch, wait_ms: None };
         let view = context.call(calls::PanicClear, &params).await?;
         cleared.push(view);
     }
@@ -118,12 +119,12 @@ impl PanicArgs {
 }
 
 fn shown(out: Output, view: &PanicView) -> String {
-    let what = view.latch.scope.stopped();
+    let what = view.switch.scope.stopped();
     let head = match (view.on, view.already) {
         (true, false) => out.paint(Tone::Bad, &format!("{what} is stopped")),
         (true, true) => {
-            let since = time(view.latch.at);
-            out.paint(Tone::Bad, &format!("{what} was stopped at {since}, by {}", view.latch.by))
+            let since = time(view.switch.at);
+            out.paint(Tone::Bad, &format!("{what} was stopped at {since}, by {}", view.switch.by))
         }
         (false, _) => out.paint(Tone::Good, &format!("{what} continues")),
     };
@@ -142,7 +143,8 @@ fn shown(out: Output, view: &PanicView) -> String {
     }
     if view.on {
         lines.push(String::new());
-        lines.push(format!("the stop lasts until `clawnode panic --clear --id {}`", view.latch.id));
+        lines
+            .push(format!("the stop lasts until `clawnode panic --clear --id {}`", view.switch.id));
     }
     lines.join("\n")
 }
@@ -162,20 +164,20 @@ fn acks(out: Output, view: &PanicView) -> String {
     out.table(&["node", "acknowledged", "all ended", "state"], view.nodes.iter().map(row))
 }
 
-fn latches(out: Output, latches: &[KillSwitch]) -> String {
-    if latches.is_empty() {
+fn switches(out: Output, switches: &[KillSwitch]) -> String {
+    if switches.is_empty() {
         return "nothing is stopped".to_owned();
     }
-    let row = |latch: &KillSwitch| {
+    let row = |switch: &KillSwitch| {
         vec![
-            latch.scope.to_string(),
-            time(latch.at),
-            latch.by.clone(),
-            latch.id.to_string(),
-            latch.why.clone(),
+            switch.scope.to_string(),
+            time(switch.at),
+            switch.by.clone(),
+            switch.id.to_string(),
+            switch.why.clone(),
         ]
     };
-    out.table(&["stopped", "since", "by", "id", "why"], latches.iter().map(row))
+    out.table(&["stopped", "since", "by", "id", "why"], switches.iter().map(row))
 }
 
 #[cfg(test)]
@@ -202,14 +204,14 @@ mod tests {
             ..ack("frozen")
         };
         let busy = SwitchAck { dead_ms: None, running: 2, ..ack("busy") };
-        let latch = KillSwitch {
+        let switch = KillSwitch {
             id: SwitchId::from_u128(7),
             scope: SwitchScope::All,
             by: "the token at a".to_owned(),
             at: clawnode_proto::Timestamp(0),
             why: String::new(),
         };
-        let view_of = |nodes| PanicView { latch: latch.clone(), on: true, already: false, nodes };
+        let view_of = |nodes| PanicView { switch: switch.clone(), on: true, already: false, nodes };
         assert_eq!(exit_of(&view_of(vec![ack("a"), ack("b")])), Exit::Ok);
         assert_eq!(exit_of(&view_of(vec![ack("a"), frozen.clone()])), Exit::Failed);
         assert_eq!(
@@ -224,6 +226,6 @@ mod tests {
         assert!(line("frozen").contains("no answer in time"), "{text}");
         assert!(line("busy").contains("2 still running"), "{text}");
         assert!(text.contains("1 node did not answer"), "{text}");
-        assert!(text.contains(&view.latch.id.to_string()), "{text}");
+        assert!(text.contains(&view.switch.id.to_string()), "{text}");
     }
 }

@@ -78,13 +78,13 @@ impl Embedder {
             Some(own) => own.clone(),
             None => chosen(&self.models.embedding_models(), &request.model)?,
         };
-        let stopped = |latch: KillSwitch| ErrorBody::new(ErrorCode::Stopped, latch.to_string());
+        let stopped = |switch: KillSwitch| ErrorBody::new(ErrorCode::Stopped, switch.to_string());
         let pass = self.agents.switch_gate().pass(StoppableWork::Egress { agent: None }).await;
         let pass = pass.map_err(stopped)?;
         let reply = tokio::select! {
             biased;
             why = pass.stopped() => return Err(match why {
-                WorkStopped::Latched(latch) => stopped(latch),
+                WorkStopped::KillSwitch(switch) => stopped(switch),
                 WorkStopped::OutOfTouch => {
                     ErrorBody::new(ErrorCode::Unavailable, "the worker lost touch with the cluster")
                 }

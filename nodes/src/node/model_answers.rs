@@ -103,13 +103,13 @@ impl ModelAnswers<'_> {
         let agent = by.map_or_else(|| DEFAULT_AGENT.parse(), |agent| Ok(agent.name));
         let agent =
             agent.map_err(|error| ErrorBody::new(ErrorCode::Internal, format!("{error}")))?;
-        let stopped = |latch: KillSwitch| ErrorBody::new(ErrorCode::Stopped, latch.to_string());
+        let stopped = |switch: KillSwitch| ErrorBody::new(ErrorCode::Stopped, switch.to_string());
         let pass = self.agents.switch_gate().pass(StoppableWork::Call { agent }).await;
         let pass = pass.map_err(stopped)?;
         tokio::select! {
             biased;
             why = pass.stopped() => Err(match why {
-                WorkStopped::Latched(latch) => stopped(latch),
+                WorkStopped::KillSwitch(switch) => stopped(switch),
                 WorkStopped::OutOfTouch => {
                     ErrorBody::new(ErrorCode::Unavailable, "this node lost touch with the cluster")
                 }

@@ -160,7 +160,7 @@ impl Overview {
     /// Answers `status`.
     pub async fn status(&self) -> StatusView {
         let storage = self.storage();
-        let (sessions, approvals, outages, bus, found, of_ground, uncounted) = tokio::join!(
+        let (sessions, approvals, outages, bus, found, of_storage, uncounted) = tokio::join!(
             self.count(),
             self.approvals(),
             self.outages(),
@@ -170,7 +170,7 @@ impl Overview {
             usage::behind(&self.sessions)
         );
         let nodes = self.alive();
-        let mut warnings: Vec<WarningView> = of_ground
+        let mut warnings: Vec<WarningView> = of_storage
             .into_iter()
             .map(|one| WarningView { name: one.name, message: one.message, hint: one.hint })
             .collect();

@@ -67,8 +67,8 @@ pub async fn open(storage: &Storage) -> Result<SwitchGate, StartError> {
         return Err(StartError::unreachable("latch_unreadable", message)
             .hint("check the servers with `clawnode doctor`, then start again"));
     }
-    for latch in switch_gate.latches().on() {
-        warn!(scope = %latch.scope, by = latch.by, why = latch.why, "an operator has stopped this");
+    for switch in switch_gate.switches().on() {
+        warn!(scope = %switch.scope, by = switch.by, why = switch.why, "an operator has stopped this");
     }
     Ok(switch_gate)
 }
@@ -112,37 +112,37 @@ impl PanicControl {
 
     /// Why a new message to this agent is not taken now.
     pub fn refusal(&self) -> Option<ErrorBody> {
-        let latches = self.switch_gate.latches();
-        latches.all().map(|latch| {
-            ErrorBody::new(ErrorCode::Stopped, format!("new messages are refused: {latch}"))
+        let switches = self.switch_gate.switches();
+        switches.all().map(|switch| {
+            ErrorBody::new(ErrorCode::Stopped, format!("new messages are refused: {switch}"))
                 .hint("stored messages wait; `clawnode panic --clear` lets everything continue")
         })
     }
 
     /// Why an agent cannot be resumed.
     pub fn refusal_of(&self, agent: &AgentName) -> Option<ErrorBody> {
-        let latches = self.switch_gate.latches();
-        latches.of_agent(agent).map(|latch| {
-            ErrorBody::new(ErrorCode::Stopped, format!("resuming does not help: {latch}"))
-                .hint(format!("clear it with `clawnode panic --clear --id {}`", latch.id))
+        let switches = self.switch_gate.switches();
+        switches.of_agent(agent).map(|switch| {
+            ErrorBody::new(ErrorCode::Stopped, format!("resuming does not help: {switch}"))
+                .hint(format!("clear it with `clawnode panic --clear --id {}`", switch.id))
         })
     }
 
     /// Warnings about kill switches.
     pub fn warnings(&self) -> Vec<WarningView> {
-        let latches = self.switch_gate.latches();
-        let warnings = latches.on().map(|latch| WarningView {
-            name: match latch.scope {
+        let switches = self.switch_gate.switches();
+        let warnings = switches.on().map(|switch| WarningView {
+            name: match switch.scope {
                 SwitchScope::All => "panic.all",
                 SwitchScope::Egress => "panic.egress",
                 SwitchScope::Tool(_) => "panic.tool",
                 SwitchScope::Agent(_) => "panic.agent",
             }
             .to_owned(),
-            message: latch.to_string(),
-            hint: format!("clear it with `clawnode panic --clear --id {}`", latch.id),
+            message: switch.to_string(),
+            hint: format!("clear it with `clawnode panic --clear --id {}`", switch.id),
         });
-        let lost = latches.is_out_of_touch().then(|| WarningView {
+        let lost = switches.is_out_of_touch().then(|| WarningView {
             name: "node.out_of_touch".to_owned(),
             message: "this node cannot reach the store: it runs no model calls and no tools, \
                       because it could miss a stop"
@@ -160,7 +160,7 @@ impl PanicControl {
             Ok(Err(failure)) => debug!(%failure, "cannot read from the store what is stopped"),
             Err(_elapsed) => debug!("the store does not answer in time what is stopped"),
         }
-        SwitchList { latches: self.switch_gate.latches().on().cloned().collect() }
+        SwitchList { switches: self.switch_gate.switches().on().cloned().collect() }
     }
 
     /// Sets a kill switch, and waits for the nodes.
@@ -171,23 +171,24 @@ impl PanicControl {
         credential: &str,
     ) -> Result<PanicView, ErrorBody> {
         let began = Instant::now();
-        let latch = KillSwitch {
+        let switch = KillSwitch {
             id: SwitchId::from_u128(ulid::Ulid::generate().0),
             scope: params.scope.unwrap_or(SwitchScope::All),
             by: self.by(credential),
             at: self.feed.now(),
             why: reason(&params.why),
         };
-        let id = latch.id;
-        let set = kill_switch::set(&self.switch_gate, self.storage.bucket.as_ref(), latch).await;
-        let (position, latch) = set.map_err(|error| unstored(&error))?;
-        let already = latch.id != id;
+        let id = switch.id;
+        let set = kill_switch::set(&self.switch_gate, self.storage.bucket.as_ref(), switch).await;
+        let (position, switch) = set.map_err(|error| unstored(&error))?;
+        let already = switch.id != id;
         if !already {
-            self.tell(&latch, true, &latch.by);
+            self.tell(&switch, true, &switch.by);
         }
-        let asking = SwitchRequest { switch: self, scope: &latch.scope, position, on: true, began };
+        let asking =
+            SwitchRequest { switch: self, scope: &switch.scope, position, on: true, began };
         let nodes = asking.all(nodes, wait_of(params.wait_ms)).await;
-        Ok(PanicView { latch, on: true, already, nodes })
+        Ok(PanicView { switch, on: true, already, nodes })
     }
 
     /// Clears a kill switch, and waits for the nodes.
@@ -201,13 +202,13 @@ impl PanicControl {
         let by = self.by(credential);
         let (bucket, at) = (self.storage.bucket.as_ref(), self.feed.now());
         let cleared =
-            kill_switch::clear(&self.switch_gate, bucket, params.latch, by.clone(), at).await;
-        let (position, latch) = cleared.map_err(|error| unstored(&error))?;
-        self.tell(&latch, false, &by);
+            kill_switch::clear(&self.switch_gate, bucket, params.switch, by.clone(), at).await;
+        let (position, switch) = cleared.map_err(|error| unstored(&error))?;
+        self.tell(&switch, false, &by);
         let asking =
-            SwitchRequest { switch: self, scope: &latch.scope, position, on: false, began };
+            SwitchRequest { switch: self, scope: &switch.scope, position, on: false, began };
         let nodes = asking.all(nodes, wait_of(params.wait_ms)).await;
-        Ok(PanicView { latch, on: false, already: false, nodes })
+        Ok(PanicView { switch, on: false, already: false, nodes })
     }
 
     /// A pause of an agent by an operator, now.
@@ -234,9 +235,9 @@ impl PanicControl {
         format!("{credential} at {}", self.feed.teller().1)
     }
 
-    fn tell(&self, latch: &KillSwitch, is_on: bool, by: &str) {
-        let (scope, by, why) = (latch.scope.clone(), by.to_owned(), latch.why.clone());
-        self.feed.tell(EventBody::Latched { scope, on: is_on, by, why });
+    fn tell(&self, switch: &KillSwitch, is_on: bool, by: &str) {
+        let (scope, by, why) = (switch.scope.clone(), by.to_owned(), switch.why.clone());
+        self.feed.tell(EventBody::KillSwitch { scope, on: is_on, by, why });
     }
 }
 
@@ -363,7 +364,7 @@ impl SwitchRequest<'_> {
         let left = until.saturating_duration_since(Instant::now());
         match storage.bus.request(subject, Bytes::from(bytes), left).await {
             Ok(answer) => match codec::decode::<NodeReply>(&answer) {
-                Ok(NodeReply::Latched { position, running }) => Ok((position, running)),
+                Ok(NodeReply::KillSwitch { position, running }) => Ok((position, running)),
                 Ok(other) => Err(format!("unexpected answer {other:?}")),
                 Err(failure) => Err(failure.to_string()),
             },

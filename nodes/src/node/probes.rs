@@ -117,7 +117,7 @@ mod tests {
 
     use super::*;
 
-    /// LATCH-1 for probes: nothing is sent, and nothing is said of the provider.
+    /// KILL-1 for probes: nothing is sent, and nothing is said of the provider.
     #[tokio::test]
     async fn what_an_operator_lets_not_out_is_not_probed() {
         let mut options = ProviderOptions::new(Wire::Ollama);
@@ -129,18 +129,18 @@ mod tests {
         let models = CurrentModels::new(models, Vec::new());
         assert_eq!(models.probed(), BTreeMap::from([("lab".to_owned(), Duration::from_secs(30))]));
         let gate = SwitchGate::default();
-        let latch = KillSwitch {
+        let switch = KillSwitch {
             id: SwitchId::from_u128(1),
             scope: SwitchScope::Egress,
             by: "ada".to_owned(),
             at: Timestamp(1),
             why: String::new(),
         };
-        gate.take(Position(1), SwitchRecord::Set { latch: latch.clone() });
+        gate.take(Position(1), SwitchRecord::Set { switch: switch.clone() });
         assert_eq!(probe(&models, &gate, "lab").await, None);
         assert!(models.circuits().reports().is_empty());
         let (by, at) = (String::new(), Timestamp(2));
-        gate.take(Position(2), SwitchRecord::Cleared { latch, by, at });
+        gate.take(Position(2), SwitchRecord::Cleared { switch, by, at });
         assert_eq!(probe(&models, &gate, "lab").await, Some(false));
         assert!(models.circuits().reports()["lab"].probe.unwrap().failure.is_some());
         assert_eq!(probe(&models, &gate, "other").await, None);

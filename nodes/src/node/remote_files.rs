@@ -228,14 +228,14 @@ mod tests {
         }
         let gate = SwitchGate::default();
         let files = RemoteFiles::new(&loopback(&at), gate.clone());
-        let latch = KillSwitch {
+        let switch = KillSwitch {
             id: SwitchId::from_u128(1),
             scope: SwitchScope::Egress,
             by: "ada".to_owned(),
             at: Timestamp(1),
             why: String::new(),
         };
-        gate.take(Position(1), SwitchRecord::Set { latch });
+        gate.take(Position(1), SwitchRecord::Set { switch });
         assert_eq!(fetch(&files, &url).await.unwrap_err().code, ErrorCode::Stopped);
     }
 }

@@ -177,7 +177,7 @@ impl NodeStatus {
 
 #[async_trait]
 impl TakeOrders for NodeStatus {
-    async fn latch(&self, scope: SwitchScope, wait: Duration) -> Option<(Position, u32)> {
+    async fn read_switch(&self, scope: SwitchScope, wait: Duration) -> Option<(Position, u32)> {
         let position =
             match kill_switch::look(&self.switch_gate, self.bucket.as_ref(), &scope).await {
                 Ok(position) => position,

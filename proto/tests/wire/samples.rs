@@ -1201,7 +1201,7 @@ pub(crate) fn node_replies() -> Vec<NodeReply> {
         NodeReply::NotMine,
         NodeReply::Frames { frames: frames(), truncated: true },
         NodeReply::Tree { tree: tree() },
-        NodeReply::Latched { position: Position(7), running: 2 },
+        NodeReply::KillSwitch { position: Position(7), running: 2 },
         NodeReply::JobLog { part: part(None) },
         NodeReply::JobLog { part: part(Some(cut())) },
         NodeReply::Cleaned { view: CleanView { jobs: 1, blobs: 2, bytes: 300, more: 4 } },
@@ -1322,7 +1322,7 @@ pub(crate) fn cluster_events() -> EventBatch {
         },
         EventBody::BudgetOver { account: name("cluster"), of: limit_key, excess: 12 },
         EventBody::Discarded { session, by: "token at gateway-1".to_owned() },
-        EventBody::Latched {
+        EventBody::KillSwitch {
             scope: SwitchScope::Agent(name("default")),
             on: true,
             by: "token at gateway-1".to_owned(),
@@ -1352,7 +1352,7 @@ pub(crate) fn cluster_events() -> EventBatch {
 
 /// The values of kill switches in the bucket, and their messages.
 pub(crate) fn latches() -> Vec<SwitchRecord> {
-    let latch = |scope| KillSwitch {
+    let switch = |scope| KillSwitch {
         id: SwitchId::from_u128(9),
         scope,
         by: "token at gateway-1".to_owned(),
@@ -1361,12 +1361,12 @@ pub(crate) fn latches() -> Vec<SwitchRecord> {
     };
     let by = "token at gateway-2".to_owned();
     vec![
-        SwitchRecord::Set { latch: latch(SwitchScope::All) },
-        SwitchRecord::Set { latch: latch(SwitchScope::Egress) },
-        SwitchRecord::Set { latch: latch(SwitchScope::Tool(name("time_now"))) },
-        SwitchRecord::Set { latch: latch(SwitchScope::Agent(name("default"))) },
+        SwitchRecord::Set { switch: switch(SwitchScope::All) },
+        SwitchRecord::Set { switch: switch(SwitchScope::Egress) },
+        SwitchRecord::Set { switch: switch(SwitchScope::Tool(name("time_now"))) },
+        SwitchRecord::Set { switch: switch(SwitchScope::Agent(name("default"))) },
         SwitchRecord::Cleared {
-            latch: KillSwitch { why: String::new(), ..latch(SwitchScope::All) },
+            switch: KillSwitch { why: String::new(), ..switch(SwitchScope::All) },
             by,
             at: Timestamp(1_700_000_000_001),
         },

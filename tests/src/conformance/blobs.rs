@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use clawnode_proto::Digest;
 
-use super::{Ground, Result, support::same};
+use super::{BackendFixture, Result, support::same};
 
-pub async fn content_is_found_by_its_digest(ground: &dyn Ground) -> Result {
-    let blobs = ground.fresh().await?.blobs;
+pub async fn content_is_found_by_its_digest(fixture: &dyn BackendFixture) -> Result {
+    let blobs = fixture.fresh().await?.blobs;
     let content = Bytes::from_static(b"some content");
     let digest = blobs.put(content.clone()).await?;
     same("the digest", digest, Digest::of(&content))?;
@@ -15,8 +15,8 @@ pub async fn content_is_found_by_its_digest(ground: &dyn Ground) -> Result {
     same("all", blobs.list().await?, vec![digest])
 }
 
-pub async fn storing_again_is_harmless(ground: &dyn Ground) -> Result {
-    let blobs = ground.fresh().await?.blobs;
+pub async fn storing_again_is_harmless(fixture: &dyn BackendFixture) -> Result {
+    let blobs = fixture.fresh().await?.blobs;
     let content = Bytes::from_static(b"some content");
     let (one, two, three) = tokio::join!(
         blobs.put(content.clone()),
@@ -33,8 +33,8 @@ pub async fn storing_again_is_harmless(ground: &dyn Ground) -> Result {
     same("all", blobs.list().await?, vec![digest])
 }
 
-pub async fn a_deleted_blob_is_gone(ground: &dyn Ground) -> Result {
-    let blobs = ground.fresh().await?.blobs;
+pub async fn a_deleted_blob_is_gone(fixture: &dyn BackendFixture) -> Result {
+    let blobs = fixture.fresh().await?.blobs;
     let kept = blobs.put(Bytes::from_static(b"kept")).await?;
     let gone = blobs.put(Bytes::from_static(b"gone")).await?;
     blobs.delete(gone).await?;
@@ -45,8 +45,8 @@ pub async fn a_deleted_blob_is_gone(ground: &dyn Ground) -> Result {
     same("stored again", blobs.get(gone).await?, Some(Bytes::from_static(b"gone")))
 }
 
-pub async fn blobs_of_any_size(ground: &dyn Ground) -> Result {
-    let blobs = ground.fresh().await?.blobs;
+pub async fn blobs_of_any_size(fixture: &dyn BackendFixture) -> Result {
+    let blobs = fixture.fresh().await?.blobs;
     for len in [0_usize, 1, 128 << 10, (128 << 10) + 1, 3 << 20] {
         let content: Vec<u8> = (0..len).map(|n| u8::try_from(n % 251).unwrap_or(0)).collect();
         let content = Bytes::from(content);

@@ -9,14 +9,14 @@ use futures_util::{Stream, StreamExt};
 use tokio::task::JoinSet;
 
 use super::{
-    Ground, Result,
+    BackendFixture, Result,
     support::{eventually, holds, same, soon},
 };
 
 const NONE: Position = Position(0);
 
-pub async fn a_value_is_set_changed_and_removed(ground: &dyn Ground) -> Result {
-    let bucket = ground.fresh().await?.bucket;
+pub async fn a_value_is_set_changed_and_removed(fixture: &dyn BackendFixture) -> Result {
+    let bucket = fixture.fresh().await?.bucket;
     same("an absent value", bucket.get("a.b").await?, None)?;
     let first = bucket.put("a.b", NONE, bytes("one"), None).await?;
     let entry = bucket.get("a.b").await?.ok_or("a value")?;
@@ -31,8 +31,8 @@ pub async fn a_value_is_set_changed_and_removed(ground: &dyn Ground) -> Result {
     same("the third", (entry.position, entry.value), (third, bytes("three")))
 }
 
-pub async fn a_stale_change_is_refused(ground: &dyn Ground) -> Result {
-    let bucket = ground.fresh().await?.bucket;
+pub async fn a_stale_change_is_refused(fixture: &dyn BackendFixture) -> Result {
+    let bucket = fixture.fresh().await?.bucket;
     conflict(bucket.put("key", Position(1), bytes("x"), None).await)?;
     let first = bucket.put("key", NONE, bytes("one"), None).await?;
     conflict(bucket.put("key", NONE, bytes("x"), None).await)?;
@@ -45,8 +45,8 @@ pub async fn a_stale_change_is_refused(ground: &dyn Ground) -> Result {
     conflict(bucket.put("key", second, bytes("x"), None).await)
 }
 
-pub async fn one_of_many_setters_wins(ground: &dyn Ground) -> Result {
-    let bucket = ground.fresh().await?.bucket;
+pub async fn one_of_many_setters_wins(fixture: &dyn BackendFixture) -> Result {
+    let bucket = fixture.fresh().await?.bucket;
     let mut expected = NONE;
     for round in 0..5 {
         let mut racers = JoinSet::new();
@@ -74,8 +74,8 @@ pub async fn one_of_many_setters_wins(ground: &dyn Ground) -> Result {
     Ok(())
 }
 
-pub async fn a_list_is_ordered_and_by_prefix(ground: &dyn Ground) -> Result {
-    let bucket = ground.fresh().await?.bucket;
+pub async fn a_list_is_ordered_and_by_prefix(fixture: &dyn BackendFixture) -> Result {
+    let bucket = fixture.fresh().await?.bucket;
     for key in ["agent.b", "agent.a", "other", "agent.c"] {
         bucket.put(key, NONE, bytes(key), None).await?;
     }
@@ -89,9 +89,9 @@ pub async fn a_list_is_ordered_and_by_prefix(ground: &dyn Ground) -> Result {
     same("none", bucket.list("absent.").await?, Vec::new())
 }
 
-pub async fn a_value_with_a_ttl_goes(ground: &dyn Ground) -> Result {
-    let bucket = ground.fresh().await?.bucket;
-    let ttl = ground.shortest_ttl();
+pub async fn a_value_with_a_ttl_goes(fixture: &dyn BackendFixture) -> Result {
+    let bucket = fixture.fresh().await?.bucket;
+    let ttl = fixture.shortest_ttl();
     let position = bucket.put("brief", NONE, bytes("x"), Some(ttl)).await?;
     same("it is there at first", bucket.get("brief").await?.map(|e| e.position), Some(position))?;
     let kept = bucket.put("kept", NONE, bytes("x"), Some(ttl)).await?;
@@ -103,8 +103,8 @@ pub async fn a_value_with_a_ttl_goes(ground: &dyn Ground) -> Result {
     Ok(())
 }
 
-pub async fn a_watch_shows_what_is_and_what_comes(ground: &dyn Ground) -> Result {
-    let bucket = ground.fresh().await?.bucket;
+pub async fn a_watch_shows_what_is_and_what_comes(fixture: &dyn BackendFixture) -> Result {
+    let bucket = fixture.fresh().await?.bucket;
     let first = bucket.put("w.a", NONE, bytes("1"), None).await?;
     bucket.put("w.b", NONE, bytes("2"), None).await?;
     bucket.put("elsewhere", NONE, bytes("3"), None).await?;
@@ -122,16 +122,16 @@ pub async fn a_watch_shows_what_is_and_what_comes(ground: &dyn Ground) -> Result
     same("a new one", change(&mut watch).await?, ("w.c".to_owned(), Some("6".to_owned())))
 }
 
-pub async fn a_watch_sees_an_expiry(ground: &dyn Ground) -> Result {
-    let bucket = ground.fresh().await?.bucket;
+pub async fn a_watch_sees_an_expiry(fixture: &dyn BackendFixture) -> Result {
+    let bucket = fixture.fresh().await?.bucket;
     let mut watch = bucket.watch("").await?;
-    bucket.put("brief", NONE, bytes("x"), Some(ground.shortest_ttl())).await?;
+    bucket.put("brief", NONE, bytes("x"), Some(fixture.shortest_ttl())).await?;
     same("it comes", change(&mut watch).await?, ("brief".to_owned(), Some("x".to_owned())))?;
     same("it goes", change(&mut watch).await?, ("brief".to_owned(), None))
 }
 
-pub async fn positions_increase(ground: &dyn Ground) -> Result {
-    let bucket = ground.fresh().await?.bucket;
+pub async fn positions_increase(fixture: &dyn BackendFixture) -> Result {
+    let bucket = fixture.fresh().await?.bucket;
     let mut last = NONE;
     for _ in 0..5 {
         let position = bucket.put("key", NONE, bytes("x"), None).await?;

@@ -18,7 +18,7 @@ use clawnode_proto::{
 use tokio::sync::mpsc;
 
 use super::{
-    Ground, Result,
+    BackendFixture, Result,
     process::Process,
     support::{eventually, holds, same, soon},
 };
@@ -108,8 +108,8 @@ fn knows(process: &Process, account: &AccountKey) -> Vec<LimitKey> {
 }
 
 /// I6: two processes spend from one account, wait for each other, and end by what is spent.
-pub async fn two_processes_share_an_account(ground: &dyn Ground) -> Result {
-    let storage = ground.fresh().await?;
+pub async fn two_processes_share_an_account(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
     let first = Process::start(&storage, 1, SERVED, true).await?;
     let second = Process::start(&storage, 2, SERVED, false).await?;
     let unused = WaitingCall::of(&first.holder, 60).granted().await?;
@@ -145,8 +145,8 @@ pub async fn two_processes_share_an_account(ground: &dyn Ground) -> Result {
 }
 
 /// C18: an ask is answered by the next process that owns the account, and nothing is lost that waits.
-pub async fn an_ask_waits_for_an_owner(ground: &dyn Ground) -> Result {
-    let storage = ground.fresh().await?;
+pub async fn an_ask_waits_for_an_owner(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
     let asks = Process::start(&storage, 2, SERVED, false).await?;
     let mut call = WaitingCall::of(&asks.holder, 60);
     let inbox = &storage.inbox;
@@ -178,8 +178,8 @@ pub async fn an_ask_waits_for_an_owner(ground: &dyn Ground) -> Result {
 }
 
 /// A limit that a person sets is known to every process, and to one that starts, before any call.
-pub async fn a_set_limit_is_known_everywhere(ground: &dyn Ground) -> Result {
-    let storage = ground.fresh().await?;
+pub async fn a_set_limit_is_known_everywhere(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
     let first = Process::start(&storage, 1, SERVED, true).await?;
     let second = Process::start(&storage, 2, SERVED, false).await?;
     let account: AccountKey = "agent:research".parse()?;

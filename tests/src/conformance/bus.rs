@@ -8,20 +8,20 @@ use clawnode_proto::Traceparent;
 use futures_util::StreamExt;
 
 use super::{
-    Ground, Result,
+    BackendFixture, Result,
     support::{holds, same, soon},
 };
 
-pub async fn a_message_reaches_all_who_listen(ground: &dyn Ground) -> Result {
-    let ground = ground.fresh().await?;
-    let subject = format!("{}.hb.x", ground.prefix);
+pub async fn a_message_reaches_all_who_listen(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
+    let subject = format!("{}.hb.x", storage.prefix);
     let mut listeners = Vec::new();
     for _ in 0..3 {
-        listeners.push(ground.bus.subscribe(subject.clone()).await?);
+        listeners.push(storage.bus.subscribe(subject.clone()).await?);
     }
     let trace = Traceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned());
     let payload = Bytes::from_static(b"hello");
-    ground.bus.publish(subject.clone(), Some(trace.clone()), payload.clone()).await?;
+    storage.bus.publish(subject.clone(), Some(trace.clone()), payload.clone()).await?;
     for listener in &mut listeners {
         let found = message(listener).await?;
         let traceparent = Some(trace.clone());
@@ -31,15 +31,15 @@ pub async fn a_message_reaches_all_who_listen(ground: &dyn Ground) -> Result {
     Ok(())
 }
 
-pub async fn wildcards_take_in_what_they_should(ground: &dyn Ground) -> Result {
-    let ground = ground.fresh().await?;
-    let full = |rest: &str| format!("{}.{rest}", ground.prefix);
-    let mut star = ground.bus.subscribe(full("hb.*")).await?;
-    let mut rest = ground.bus.subscribe(full("hb.>")).await?;
-    let mut exact = ground.bus.subscribe(full("hb.a")).await?;
+pub async fn wildcards_take_in_what_they_should(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
+    let full = |rest: &str| format!("{}.{rest}", storage.prefix);
+    let mut star = storage.bus.subscribe(full("hb.*")).await?;
+    let mut rest = storage.bus.subscribe(full("hb.>")).await?;
+    let mut exact = storage.bus.subscribe(full("hb.a")).await?;
     for subject in ["hb", "other.a", "hb.a", "hb.a.b", "hb.c", "hb.a"] {
         let payload = Bytes::copy_from_slice(subject.as_bytes());
-        ground.bus.publish(full(subject), None, payload).await?;
+        storage.bus.publish(full(subject), None, payload).await?;
     }
     for expected in ["hb.a", "hb.c", "hb.a"] {
         same(
@@ -65,12 +65,12 @@ pub async fn wildcards_take_in_what_they_should(ground: &dyn Ground) -> Result {
     Ok(())
 }
 
-pub async fn messages_of_one_sender_stay_in_order(ground: &dyn Ground) -> Result {
-    let ground = ground.fresh().await?;
-    let subject = format!("{}.tok.x", ground.prefix);
-    let mut listener = ground.bus.subscribe(subject.clone()).await?;
+pub async fn messages_of_one_sender_stay_in_order(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
+    let subject = format!("{}.tok.x", storage.prefix);
+    let mut listener = storage.bus.subscribe(subject.clone()).await?;
     for n in 0..500 {
-        ground.bus.publish(subject.clone(), None, Bytes::from(n.to_string())).await?;
+        storage.bus.publish(subject.clone(), None, Bytes::from(n.to_string())).await?;
     }
     for n in 0..500 {
         same("the next", message(&mut listener).await?.payload, Bytes::from(n.to_string()))?;
@@ -78,11 +78,11 @@ pub async fn messages_of_one_sender_stay_in_order(ground: &dyn Ground) -> Result
     Ok(())
 }
 
-pub async fn a_request_is_answered(ground: &dyn Ground) -> Result {
-    let ground = ground.fresh().await?;
-    let subject = format!("{}.rpc.x", ground.prefix);
-    let mut requests = ground.bus.subscribe(subject.clone()).await?;
-    let bus = ground.bus.clone();
+pub async fn a_request_is_answered(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
+    let subject = format!("{}.rpc.x", storage.prefix);
+    let mut requests = storage.bus.subscribe(subject.clone()).await?;
+    let bus = storage.bus.clone();
     let responder = tokio::spawn(async move {
         for _ in 0..20 {
             let request = message(&mut requests).await?;
@@ -93,41 +93,41 @@ pub async fn a_request_is_answered(ground: &dyn Ground) -> Result {
         Result::Ok(())
     });
     for n in 0..20 {
-        let answer = ask(&*ground.bus, &subject, &n.to_string(), Duration::from_secs(20)).await?;
+        let answer = ask(&*storage.bus, &subject, &n.to_string(), Duration::from_secs(20)).await?;
         same("its own answer", answer, Bytes::from(format!("re: {n}")))?;
     }
     responder.await?
 }
 
-pub async fn a_request_without_listeners_fails(ground: &dyn Ground) -> Result {
-    let ground = ground.fresh().await?;
-    let subject = format!("{}.rpc.unheard", ground.prefix);
-    match ask(&*ground.bus, &subject, "x", Duration::from_secs(20)).await {
+pub async fn a_request_without_listeners_fails(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
+    let subject = format!("{}.rpc.unheard", storage.prefix);
+    match ask(&*storage.bus, &subject, "x", Duration::from_secs(20)).await {
         Err(RequestError::NoResponders { subject: named }) => same("its subject", named, subject),
         other => Err(format!("expected no responders, found {other:?}").into()),
     }
 }
 
-pub async fn a_request_without_answer_times_out(ground: &dyn Ground) -> Result {
-    let ground = ground.fresh().await?;
-    let subject = format!("{}.rpc.silent", ground.prefix);
-    let mut listener = ground.bus.subscribe(subject.clone()).await?;
-    match ask(&*ground.bus, &subject, "x", Duration::from_millis(50)).await {
+pub async fn a_request_without_answer_times_out(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
+    let subject = format!("{}.rpc.silent", storage.prefix);
+    let mut listener = storage.bus.subscribe(subject.clone()).await?;
+    match ask(&*storage.bus, &subject, "x", Duration::from_millis(50)).await {
         Err(RequestError::Timeout { .. }) => {}
         other => return Err(format!("expected a timeout, found {other:?}").into()),
     }
     same("it was asked", message(&mut listener).await?.payload, Bytes::from_static(b"x"))
 }
 
-pub async fn who_stopped_listening_is_not_asked(ground: &dyn Ground) -> Result {
-    let ground = ground.fresh().await?;
-    let subject = format!("{}.rpc.gone", ground.prefix);
-    let listener = ground.bus.subscribe(subject.clone()).await?;
+pub async fn who_stopped_listening_is_not_asked(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
+    let subject = format!("{}.rpc.gone", storage.prefix);
+    let listener = storage.bus.subscribe(subject.clone()).await?;
     drop(listener);
     // A server may hear of it a moment later; in the end there is no listener.
     let unheard = async {
         loop {
-            let asked = ask(&*ground.bus, &subject, "x", Duration::from_millis(50)).await;
+            let asked = ask(&*storage.bus, &subject, "x", Duration::from_millis(50)).await;
             if let Err(RequestError::NoResponders { .. }) = asked {
                 return;
             }
@@ -136,7 +136,7 @@ pub async fn who_stopped_listening_is_not_asked(ground: &dyn Ground) -> Result {
     soon("no listener is left", unheard).await?;
     holds(
         "publishing without listeners is fine",
-        ground.bus.publish(subject, None, Bytes::new()).await.is_ok(),
+        storage.bus.publish(subject, None, Bytes::new()).await.is_ok(),
     )
 }
 

@@ -7,7 +7,7 @@ use clawnode_proto::{EntityId, Position};
 use tokio::task::JoinSet;
 
 use super::{
-    Ground, Result,
+    BackendFixture, Result,
     support::{append, entity, holds, same, soon, write},
 };
 
@@ -45,8 +45,8 @@ fn texts(followed: &[(EntityId, Position, String)]) -> Vec<&str> {
     followed.iter().map(|(_, _, text)| text.as_str()).collect()
 }
 
-pub async fn records_of_all_journals_come_in_order(ground: &dyn Ground) -> Result {
-    let journal = ground.fresh().await?.journal;
+pub async fn records_of_all_journals_come_in_order(fixture: &dyn BackendFixture) -> Result {
+    let journal = fixture.fresh().await?.journal;
     let page = journal.follow(NONE, 10).await?;
     same("a store without records", page, FeedPage { records: Vec::new(), upto: NONE })?;
     let (one, two) = (entity("one"), entity("two"));
@@ -71,8 +71,8 @@ pub async fn records_of_all_journals_come_in_order(ground: &dyn Ground) -> Resul
     same("after the last", follow(&*journal, d, 10).await?, Vec::new())
 }
 
-pub async fn a_replaced_record_is_not_followed(ground: &dyn Ground) -> Result {
-    let journal = ground.fresh().await?.journal;
+pub async fn a_replaced_record_is_not_followed(fixture: &dyn BackendFixture) -> Result {
+    let journal = fixture.fresh().await?.journal;
     let (one, two) = (entity("one"), entity("two"));
     let first = append(&*journal, one, NONE, "first").await?;
     let other = append(&*journal, two, NONE, "other").await?;
@@ -93,8 +93,8 @@ pub async fn a_replaced_record_is_not_followed(ground: &dyn Ground) -> Result {
 }
 
 /// A position that becomes visible after a later one would be missed for good.
-pub async fn a_follower_beside_many_writers_misses_nothing(ground: &dyn Ground) -> Result {
-    let journal = ground.fresh().await?.journal;
+pub async fn a_follower_beside_many_writers_misses_nothing(fixture: &dyn BackendFixture) -> Result {
+    let journal = fixture.fresh().await?.journal;
     let mut writers = JoinSet::new();
     for writer in 0..WRITERS {
         let journal = Arc::clone(&journal);

@@ -7,17 +7,17 @@ use clawnode_proto::{Partition, Position};
 use tokio::task::JoinSet;
 
 use super::{
-    Ground, Result,
+    BackendFixture, Result,
     support::{entity, eventually, holds, input, key_in, name_of, next, same, soon},
 };
 
 const NONE: Position = Position(0);
 
-pub async fn a_put_is_delivered(ground: &dyn Ground) -> Result {
-    let ground = ground.fresh().await?;
-    let partition = partition_of(&ground, "one");
-    let mut consumer = ground.inbox.consume(partition, 0).await?;
-    let inbox = ground.inbox.clone();
+pub async fn a_put_is_delivered(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
+    let partition = partition_of(&storage, "one");
+    let mut consumer = storage.inbox.consume(partition, 0).await?;
+    let inbox = storage.inbox.clone();
     // The consumer waits already: no polling is needed.
     let waiting = tokio::spawn(async move { next(&mut consumer).await });
     let put = input("one", "hello")?;
@@ -30,16 +30,16 @@ pub async fn a_put_is_delivered(ground: &dyn Ground) -> Result {
     holds("a first delivery is no redelivery", !delivery.redelivered)
 }
 
-pub async fn a_read_shows_what_waits_in_order(ground: &dyn Ground) -> Result {
-    let ground = ground.fresh().await?;
+pub async fn a_read_shows_what_waits_in_order(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
     let mut positions = Vec::new();
     for n in 0..5 {
-        positions.push(ground.inbox.put(&input("one", &n.to_string())?).await?);
-        ground.inbox.put(&input("two", &format!("other{n}"))?).await?;
+        positions.push(storage.inbox.put(&input("one", &n.to_string())?).await?);
+        storage.inbox.put(&input("two", &format!("other{n}"))?).await?;
     }
-    let mut consumer = ground.inbox.consume(partition_of(&ground, "one"), 0).await?;
+    let mut consumer = storage.inbox.consume(partition_of(&storage, "one"), 0).await?;
     next(&mut consumer).await?;
-    let waiting = ground.inbox.read(entity("one"), NONE).await?;
+    let waiting = storage.inbox.read(entity("one"), NONE).await?;
     let found: Vec<_> = waiting.iter().map(|waiting| waiting.position).collect();
     same("positions, delivered or not", found, positions.clone())?;
     for (n, waiting) in waiting.iter().enumerate() {
@@ -47,20 +47,22 @@ pub async fn a_read_shows_what_waits_in_order(ground: &dyn Ground) -> Result {
     }
     same(
         "what waits after the third",
-        ground.inbox.read(entity("one"), positions[2]).await?.len(),
+        storage.inbox.read(entity("one"), positions[2]).await?.len(),
         2,
     )?;
-    same("how many wait", ground.inbox.pending(entity("one")).await?, 5)?;
-    same("of an unknown entity", ground.inbox.pending(entity("absent")).await?, 0)?;
-    same("of an unknown entity", ground.inbox.read(entity("absent"), NONE).await?, Vec::new())
+    same("how many wait", storage.inbox.pending(entity("one")).await?, 5)?;
+    same("of an unknown entity", storage.inbox.pending(entity("absent")).await?, 0)?;
+    same("of an unknown entity", storage.inbox.read(entity("absent"), NONE).await?, Vec::new())
 }
 
-pub async fn a_delivery_is_foremost_only_if_nothing_waits_before_it(ground: &dyn Ground) -> Result {
-    let ground = ground.fresh().await?;
-    let mut consumer = ground.inbox.consume(partition_of(&ground, "one"), 0).await?;
+pub async fn a_delivery_is_foremost_only_if_nothing_waits_before_it(
+    fixture: &dyn BackendFixture,
+) -> Result {
+    let storage = fixture.fresh().await?;
+    let mut consumer = storage.inbox.consume(partition_of(&storage, "one"), 0).await?;
     let room = 3;
     for name in ["first", "second"] {
-        let put = ground.inbox.put_if_room(&input("one", name)?, room).await?;
+        let put = storage.inbox.put_if_room(&input("one", name)?, room).await?;
         holds("there is room", put.is_some())?;
     }
     let mut handles = Vec::new();
@@ -73,62 +75,62 @@ pub async fn a_delivery_is_foremost_only_if_nothing_waits_before_it(ground: &dyn
     for handle in handles {
         handle.ack().await?;
     }
-    nothing_waits(&ground, "one").await?;
-    ground.inbox.put_if_room(&input("one", "third")?, room).await?;
+    nothing_waits(&storage, "one").await?;
+    storage.inbox.put_if_room(&input("one", "third")?, room).await?;
     let (_, third) = next(&mut consumer).await?;
     holds("it is foremost again", third.foremost)
 }
 
-pub async fn nothing_is_put_where_there_is_no_room(ground: &dyn Ground) -> Result {
-    let ground = ground.fresh().await?;
+pub async fn nothing_is_put_where_there_is_no_room(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
     for room in [1, 2] {
-        let put = ground.inbox.put_if_room(&input("one", &format!("{room}"))?, room).await?;
+        let put = storage.inbox.put_if_room(&input("one", &format!("{room}"))?, room).await?;
         holds("a put with room", put.is_some())?;
-        let full = ground.inbox.put_if_room(&input("one", "refused")?, room).await?;
+        let full = storage.inbox.put_if_room(&input("one", "refused")?, room).await?;
         same("a put without room", full, None)?;
     }
-    same("how many wait", ground.inbox.pending(entity("one")).await?, 2)?;
-    let other = ground.inbox.put_if_room(&input("two", "other")?, 1).await?;
+    same("how many wait", storage.inbox.pending(entity("one")).await?, 2)?;
+    let other = storage.inbox.put_if_room(&input("two", "other")?, 1).await?;
     holds("another entity has room", other.is_some())
 }
 
-pub async fn an_ack_removes(ground: &dyn Ground) -> Result {
-    let ground = ground.fresh().await?;
-    let mut consumer = ground.inbox.consume(partition_of(&ground, "one"), 0).await?;
-    ground.inbox.put(&input("one", "first")?).await?;
+pub async fn an_ack_removes(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
+    let mut consumer = storage.inbox.consume(partition_of(&storage, "one"), 0).await?;
+    storage.inbox.put(&input("one", "first")?).await?;
     let (_, delivery) = next(&mut consumer).await?;
     delivery.handle.ack().await?;
     delivery.handle.ack().await?;
-    nothing_waits(&ground, "one").await?;
+    nothing_waits(&storage, "one").await?;
     // What comes next is the second, not the first again.
-    ground.inbox.put(&input("one", "second")?).await?;
+    storage.inbox.put(&input("one", "second")?).await?;
     let (name, delivery) = next(&mut consumer).await?;
     same("the next", name, "second".to_owned())?;
     delivery.handle.ack().await?;
-    nothing_waits(&ground, "one").await
+    nothing_waits(&storage, "one").await
 }
 
-pub async fn what_is_not_acknowledged_comes_again(ground: &dyn Ground) -> Result {
-    let ground = ground.fresh().await?;
-    let mut consumer = ground.inbox.consume(partition_of(&ground, "one"), 0).await?;
-    ground.inbox.put(&input("one", "hello")?).await?;
+pub async fn what_is_not_acknowledged_comes_again(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
+    let mut consumer = storage.inbox.consume(partition_of(&storage, "one"), 0).await?;
+    storage.inbox.put(&input("one", "hello")?).await?;
     let (_, first) = next(&mut consumer).await?;
     for _ in 0..2 {
         let (name, again) = next(&mut consumer).await?;
         same("the same", (name, again.position), ("hello".to_owned(), first.position))?;
         holds("it is a redelivery", again.redelivered)?;
-        same("it still waits", ground.inbox.pending(entity("one")).await?, 1)?;
+        same("it still waits", storage.inbox.pending(entity("one")).await?, 1)?;
     }
     Ok(())
 }
 
-pub async fn progress_keeps_a_delivery_in_hand(ground: &dyn Ground) -> Result {
-    let ground = ground.fresh().await?;
-    let partition = partition_of(&ground, "one");
-    let other = key_in(partition, ground.partitions, "other")?;
-    let mut consumer = ground.inbox.consume(partition, 0).await?;
-    ground.inbox.put(&input("one", "held")?).await?;
-    ground.inbox.put(&input(&other, "clock")?).await?;
+pub async fn progress_keeps_a_delivery_in_hand(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
+    let partition = partition_of(&storage, "one");
+    let other = key_in(partition, storage.partitions, "other")?;
+    let mut consumer = storage.inbox.consume(partition, 0).await?;
+    storage.inbox.put(&input("one", "held")?).await?;
+    storage.inbox.put(&input(&other, "clock")?).await?;
     let (mut held, mut clock) = (None, None);
     while held.is_none() || clock.is_none() {
         let (name, delivery) = next(&mut consumer).await?;
@@ -150,73 +152,75 @@ pub async fn progress_keeps_a_delivery_in_hand(ground: &dyn Ground) -> Result {
         same("only the other comes again", name_of(&delivery.bytes)?, "clock".to_owned())?;
     }
     held.handle.ack().await?;
-    nothing_waits(&ground, "one").await
+    nothing_waits(&storage, "one").await
 }
 
-pub async fn a_nak_brings_it_back(ground: &dyn Ground) -> Result {
-    let ground = ground.fresh().await?;
-    let mut consumer = ground.inbox.consume(partition_of(&ground, "one"), 0).await?;
-    ground.inbox.put(&input("one", "hello")?).await?;
+pub async fn a_nak_brings_it_back(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
+    let mut consumer = storage.inbox.consume(partition_of(&storage, "one"), 0).await?;
+    storage.inbox.put(&input("one", "hello")?).await?;
     let (_, first) = next(&mut consumer).await?;
     first.handle.nak(Duration::from_millis(20)).await?;
     let (name, again) = next(&mut consumer).await?;
     same("the same", (name, again.position), ("hello".to_owned(), first.position))?;
     holds("it is a redelivery", again.redelivered)?;
     again.handle.ack().await?;
-    nothing_waits(&ground, "one").await
+    nothing_waits(&storage, "one").await
 }
 
-pub async fn a_late_ack_removes(ground: &dyn Ground) -> Result {
-    let ground = ground.fresh().await?;
-    let mut consumer = ground.inbox.consume(partition_of(&ground, "one"), 0).await?;
-    ground.inbox.put(&input("one", "hello")?).await?;
+pub async fn a_late_ack_removes(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
+    let mut consumer = storage.inbox.consume(partition_of(&storage, "one"), 0).await?;
+    storage.inbox.put(&input("one", "hello")?).await?;
     let (_, first) = next(&mut consumer).await?;
     let (_, second) = next(&mut consumer).await?;
     // Acknowledgements are not fenced: the first holder's counts.
     first.handle.ack().await?;
-    nothing_waits(&ground, "one").await?;
+    nothing_waits(&storage, "one").await?;
     second.handle.nak(Duration::ZERO).await?;
-    ground.inbox.put(&input("one", "later")?).await?;
+    storage.inbox.put(&input("one", "later")?).await?;
     let (name, _) = next(&mut consumer).await?;
     same("it does not come back", name, "later".to_owned())
 }
 
-pub async fn a_scan_names_whose_input_waits(ground: &dyn Ground) -> Result {
-    let ground = ground.fresh().await?;
+pub async fn a_scan_names_whose_input_waits(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
     let partition = Partition(0);
-    let one = key_in(partition, ground.partitions, "one")?;
-    let two = key_in(partition, ground.partitions, "two")?;
-    let elsewhere = key_in(Partition(1), ground.partitions, "three")?;
-    same("at first", ground.inbox.scan(partition).await?, Vec::new())?;
+    let one = key_in(partition, storage.partitions, "one")?;
+    let two = key_in(partition, storage.partitions, "two")?;
+    let elsewhere = key_in(Partition(1), storage.partitions, "three")?;
+    same("at first", storage.inbox.scan(partition).await?, Vec::new())?;
     for (key, name) in [(&one, "a"), (&one, "b"), (&two, "c"), (&elsewhere, "d")] {
-        ground.inbox.put(&input(key, name)?).await?;
+        storage.inbox.put(&input(key, name)?).await?;
     }
-    let found: BTreeSet<_> = ground.inbox.scan(partition).await?.into_iter().collect();
+    let found: BTreeSet<_> = storage.inbox.scan(partition).await?.into_iter().collect();
     same("those of the partition", found, BTreeSet::from([entity(&one), entity(&two)]))?;
     eventually("each partition tells how many wait, if any does", || async {
-        let depths = ground.inbox.depths().await?;
+        let depths = storage.inbox.depths().await?;
         let waiting = |depths: Vec<Depth>| [depths[0].waiting, depths[1].waiting];
         Ok(depths.is_none_or(|depths| waiting(depths) == [3, 1]))
     })
     .await?;
-    let mut consumer = ground.inbox.consume(partition, 0).await?;
+    let mut consumer = storage.inbox.consume(partition, 0).await?;
     let mut left = 3;
     while left > 0 {
         let (_, delivery) = next(&mut consumer).await?;
         delivery.handle.ack().await?;
         left -= 1;
     }
-    eventually("the scan is empty", || async { Ok(ground.inbox.scan(partition).await?.is_empty()) })
-        .await
+    eventually("the scan is empty", || async {
+        Ok(storage.inbox.scan(partition).await?.is_empty())
+    })
+    .await
 }
 
-pub async fn partitions_do_not_mix(ground: &dyn Ground) -> Result {
-    let ground = ground.fresh().await?;
+pub async fn partitions_do_not_mix(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
     let mut consumers = Vec::new();
     for partition in [Partition(0), Partition(1)] {
-        let key = key_in(partition, ground.partitions, "p")?;
-        consumers.push((key.clone(), ground.inbox.consume(partition, 0).await?));
-        ground.inbox.put(&input(&key, &key)?).await?;
+        let key = key_in(partition, storage.partitions, "p")?;
+        consumers.push((key.clone(), storage.inbox.consume(partition, 0).await?));
+        storage.inbox.put(&input(&key, &key)?).await?;
     }
     for (key, consumer) in &mut consumers {
         let (name, delivery) = next(consumer).await?;
@@ -226,15 +230,15 @@ pub async fn partitions_do_not_mix(ground: &dyn Ground) -> Result {
     Ok(())
 }
 
-pub async fn two_consumers_share_a_partition(ground: &dyn Ground) -> Result {
+pub async fn two_consumers_share_a_partition(fixture: &dyn BackendFixture) -> Result {
     const INPUTS: usize = 40;
-    let ground = ground.fresh().await?;
-    let partition = partition_of(&ground, "one");
+    let storage = fixture.fresh().await?;
+    let partition = partition_of(&storage, "one");
     let (done, _) = tokio::sync::broadcast::channel::<()>(1);
     let (found, mut all) = tokio::sync::mpsc::channel(INPUTS * 2);
     let mut consumers = JoinSet::new();
     for _ in 0..2 {
-        let mut consumer = ground.inbox.consume(partition, 0).await?;
+        let mut consumer = storage.inbox.consume(partition, 0).await?;
         let (found, mut done) = (found.clone(), done.subscribe());
         consumers.spawn(async move {
             loop {
@@ -248,7 +252,7 @@ pub async fn two_consumers_share_a_partition(ground: &dyn Ground) -> Result {
         });
     }
     for n in 0..INPUTS {
-        ground.inbox.put(&input("one", &n.to_string())?).await?;
+        storage.inbox.put(&input("one", &n.to_string())?).await?;
     }
     let mut names = BTreeSet::new();
     for _ in 0..INPUTS {
@@ -259,22 +263,22 @@ pub async fn two_consumers_share_a_partition(ground: &dyn Ground) -> Result {
     while let Some(ended) = consumers.join_next().await {
         ended??;
     }
-    nothing_waits(&ground, "one").await
+    nothing_waits(&storage, "one").await
 }
 
-pub async fn a_dropped_consumer_loses_nothing(ground: &dyn Ground) -> Result {
-    let ground = ground.fresh().await?;
-    let partition = partition_of(&ground, "one");
-    let mut first = ground.inbox.consume(partition, 0).await?;
+pub async fn a_dropped_consumer_loses_nothing(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
+    let partition = partition_of(&storage, "one");
+    let mut first = storage.inbox.consume(partition, 0).await?;
     // It gives up waiting, more than once, and goes.
     for _ in 0..3 {
         let look = tokio::time::timeout(Duration::from_millis(5), first.next());
         holds("nothing is there yet", look.await.is_err())?;
     }
     drop(first);
-    let mut second = ground.inbox.consume(partition, 0).await?;
+    let mut second = storage.inbox.consume(partition, 0).await?;
     for name in ["a", "b"] {
-        ground.inbox.put(&input("one", name)?).await?;
+        storage.inbox.put(&input("one", name)?).await?;
     }
     let mut names = BTreeSet::new();
     while names.len() < 2 {
@@ -282,16 +286,16 @@ pub async fn a_dropped_consumer_loses_nothing(ground: &dyn Ground) -> Result {
         delivery.handle.ack().await?;
         names.insert(name);
     }
-    nothing_waits(&ground, "one").await
+    nothing_waits(&storage, "one").await
 }
 
-pub async fn the_same_input_may_be_put_twice(ground: &dyn Ground) -> Result {
-    let ground = ground.fresh().await?;
+pub async fn the_same_input_may_be_put_twice(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
     let put = input("one", "hello")?;
-    let first = ground.inbox.put(&put).await?;
-    let second = ground.inbox.put(&put).await?;
+    let first = storage.inbox.put(&put).await?;
+    let second = storage.inbox.put(&put).await?;
     holds("positions do not go back", first <= second)?;
-    let mut consumer = ground.inbox.consume(partition_of(&ground, "one"), 0).await?;
+    let mut consumer = storage.inbox.consume(partition_of(&storage, "one"), 0).await?;
     // One or two are stored; every one of them is the same.
     loop {
         let (name, delivery) = next(&mut consumer).await?;
@@ -301,17 +305,17 @@ pub async fn the_same_input_may_be_put_twice(ground: &dyn Ground) -> Result {
             break;
         }
     }
-    nothing_waits(&ground, "one").await
+    nothing_waits(&storage, "one").await
 }
 
-fn partition_of(ground: &Storage, key: &str) -> Partition {
-    entity(key).partition(ground.partitions)
+fn partition_of(storage: &Storage, key: &str) -> Partition {
+    entity(key).partition(storage.partitions)
 }
 
-async fn nothing_waits(ground: &Storage, key: &str) -> Result {
+async fn nothing_waits(storage: &Storage, key: &str) -> Result {
     eventually("nothing waits", || async {
-        let waiting = ground.inbox.read(entity(key), NONE).await?;
-        Ok(waiting.is_empty() && ground.inbox.pending(entity(key)).await? == 0)
+        let waiting = storage.inbox.read(entity(key), NONE).await?;
+        Ok(waiting.is_empty() && storage.inbox.pending(entity(key)).await? == 0)
     })
     .await
 }

@@ -11,14 +11,14 @@ use clawnode_proto::{
 use tokio::task::JoinSet;
 
 use super::{
-    Ground, Result,
+    BackendFixture, Result,
     support::{eventually, holds, same, soon},
 };
 
-pub async fn a_put_job_is_delivered(ground: &dyn Ground) -> Result {
-    let ground = ground.fresh().await?;
-    let mut consumer = consume(&ground, "exec").await?;
-    let jobs = ground.jobs.clone();
+pub async fn a_put_job_is_delivered(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
+    let mut consumer = consume(&storage, "exec").await?;
+    let jobs = storage.jobs.clone();
     // The consumer waits already: no polling is needed.
     let waiting = tokio::spawn(async move { next(&mut consumer).await });
     let put = job("exec", 1)?;
@@ -27,112 +27,112 @@ pub async fn a_put_job_is_delivered(ground: &dyn Ground) -> Result {
     same("its id", delivery.job_id, put.id)?;
     same("its bytes", delivery.bytes.to_vec(), put.to_bytes()?)?;
     holds("a first delivery is no redelivery", !delivery.redelivered)?;
-    same("it waits", ground.jobs.pending(&put.capability).await?, 1)?;
-    same("it waits", ground.jobs.list().await?, vec![Bytes::from(put.to_bytes()?)])?;
+    same("it waits", storage.jobs.pending(&put.capability).await?, 1)?;
+    same("it waits", storage.jobs.list().await?, vec![Bytes::from(put.to_bytes()?)])?;
     delivery.handle.ack().await?;
     delivery.handle.ack().await?;
-    nothing_waits(&ground, "exec").await
+    nothing_waits(&storage, "exec").await
 }
 
-pub async fn a_job_waits_once(ground: &dyn Ground) -> Result {
-    let ground = ground.fresh().await?;
+pub async fn a_job_waits_once(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
     let (first, second) = (job("exec", 1)?, job("exec", 2)?);
-    ground.jobs.put(&first).await?;
-    ground.jobs.put(&first).await?;
+    storage.jobs.put(&first).await?;
+    storage.jobs.put(&first).await?;
     // Other bytes under the same id do not replace it.
-    ground.jobs.put(&Job { arguments: "{\"other\":1}".to_owned(), ..first.clone() }).await?;
-    same("it waits once", ground.jobs.pending(&first.capability).await?, 1)?;
-    let mut consumer = consume(&ground, "exec").await?;
+    storage.jobs.put(&Job { arguments: "{\"other\":1}".to_owned(), ..first.clone() }).await?;
+    same("it waits once", storage.jobs.pending(&first.capability).await?, 1)?;
+    let mut consumer = consume(&storage, "exec").await?;
     let delivery = next(&mut consumer).await?;
     same("its bytes", delivery.bytes.to_vec(), first.to_bytes()?)?;
     // In a hand it waits still.
-    ground.jobs.put(&first).await?;
-    same("it waits once", ground.jobs.pending(&first.capability).await?, 1)?;
+    storage.jobs.put(&first).await?;
+    same("it waits once", storage.jobs.pending(&first.capability).await?, 1)?;
     delivery.handle.ack().await?;
-    ground.jobs.put(&second).await?;
+    storage.jobs.put(&second).await?;
     let delivery = next(&mut consumer).await?;
     same("what comes next", delivery.job_id, second.id)?;
     delivery.handle.ack().await?;
-    nothing_waits(&ground, "exec").await
+    nothing_waits(&storage, "exec").await
 }
 
 /// Who puts a job again can know first whether it waits.
-pub async fn a_job_waits_until_it_is_acknowledged(ground: &dyn Ground) -> Result {
-    let ground = ground.fresh().await?;
+pub async fn a_job_waits_until_it_is_acknowledged(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
     let (put, other) = (job("exec", 1)?, job("other", 1)?);
-    holds("it was never put", !ground.jobs.waits(&put).await?)?;
-    ground.jobs.put(&put).await?;
-    holds("it waits", ground.jobs.waits(&put).await?)?;
-    holds("no other capability has it", !ground.jobs.waits(&other).await?)?;
-    let mut consumer = consume(&ground, "exec").await?;
+    holds("it was never put", !storage.jobs.waits(&put).await?)?;
+    storage.jobs.put(&put).await?;
+    holds("it waits", storage.jobs.waits(&put).await?)?;
+    holds("no other capability has it", !storage.jobs.waits(&other).await?)?;
+    let mut consumer = consume(&storage, "exec").await?;
     let delivery = next(&mut consumer).await?;
-    holds("it waits in a hand", ground.jobs.waits(&put).await?)?;
+    holds("it waits in a hand", storage.jobs.waits(&put).await?)?;
     same("its bytes", delivery.bytes.to_vec(), put.to_bytes()?)?;
     delivery.handle.ack().await?;
-    nothing_waits(&ground, "exec").await?;
-    eventually("it is gone", || async { Ok(!ground.jobs.waits(&put).await?) }).await?;
-    same("asking stores nothing", ground.jobs.list().await?, Vec::new())
+    nothing_waits(&storage, "exec").await?;
+    eventually("it is gone", || async { Ok(!storage.jobs.waits(&put).await?) }).await?;
+    same("asking stores nothing", storage.jobs.list().await?, Vec::new())
 }
 
-pub async fn many_puts_of_a_job_are_one(ground: &dyn Ground) -> Result {
-    let ground = ground.fresh().await?;
+pub async fn many_puts_of_a_job_are_one(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
     let mut putting = JoinSet::new();
     for _ in 0..16 {
-        let (jobs, job) = (ground.jobs.clone(), job("exec", 1)?);
+        let (jobs, job) = (storage.jobs.clone(), job("exec", 1)?);
         putting.spawn(async move { jobs.put(&job).await });
     }
     while let Some(put) = putting.join_next().await {
         put??;
     }
-    same("how many wait", ground.jobs.pending(&capability("exec")?).await?, 1)
+    same("how many wait", storage.jobs.pending(&capability("exec")?).await?, 1)
 }
 
-pub async fn a_done_job_may_be_put_again(ground: &dyn Ground) -> Result {
-    let ground = ground.fresh().await?;
-    let mut consumer = consume(&ground, "exec").await?;
+pub async fn a_done_job_may_be_put_again(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
+    let mut consumer = consume(&storage, "exec").await?;
     let put = job("exec", 1)?;
     let mut handles = Vec::new();
     for _ in 0..3 {
-        ground.jobs.put(&put).await?;
+        storage.jobs.put(&put).await?;
         let delivery = next(&mut consumer).await?;
         same("the same job", delivery.job_id, put.id)?;
         holds("its first delivery since it was put", !delivery.redelivered)?;
         delivery.handle.ack().await?;
-        nothing_waits(&ground, "exec").await?;
+        nothing_waits(&storage, "exec").await?;
         handles.push(delivery.handle);
     }
-    ground.jobs.put(&put).await?;
+    storage.jobs.put(&put).await?;
     // What was acknowledged was another message of the same job.
     for handle in &handles {
         handle.ack().await?;
     }
     let delivery = next(&mut consumer).await?;
-    same("it waits", ground.jobs.pending(&put.capability).await?, 1)?;
+    same("it waits", storage.jobs.pending(&put.capability).await?, 1)?;
     delivery.handle.ack().await?;
-    nothing_waits(&ground, "exec").await
+    nothing_waits(&storage, "exec").await
 }
 
-pub async fn an_unanswered_job_comes_again(ground: &dyn Ground) -> Result {
-    let ground = ground.fresh().await?;
-    let mut consumer = consume(&ground, "exec").await?;
+pub async fn an_unanswered_job_comes_again(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
+    let mut consumer = consume(&storage, "exec").await?;
     let put = job("exec", 1)?;
-    ground.jobs.put(&put).await?;
+    storage.jobs.put(&put).await?;
     next(&mut consumer).await?;
     for _ in 0..2 {
         let again = next(&mut consumer).await?;
         same("the same", again.job_id, put.id)?;
         holds("it is a redelivery", again.redelivered)?;
-        same("it still waits", ground.jobs.pending(&put.capability).await?, 1)?;
+        same("it still waits", storage.jobs.pending(&put.capability).await?, 1)?;
     }
     Ok(())
 }
 
-pub async fn progress_keeps_a_job_in_hand(ground: &dyn Ground) -> Result {
-    let ground = ground.fresh().await?;
-    let (mut one, mut two) = (consume(&ground, "exec").await?, consume(&ground, "exec").await?);
-    ground.jobs.put(&job("exec", 1)?).await?;
+pub async fn progress_keeps_a_job_in_hand(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
+    let (mut one, mut two) = (consume(&storage, "exec").await?, consume(&storage, "exec").await?);
+    storage.jobs.put(&job("exec", 1)?).await?;
     let held = next(&mut one).await?;
-    ground.jobs.put(&job("exec", 2)?).await?;
+    storage.jobs.put(&job("exec", 2)?).await?;
     let mut clock = next(&mut two).await?;
     // The other job is left alone: its redeliveries show that the wait has passed, three times.
     for _ in 0..3 {
@@ -150,13 +150,13 @@ pub async fn progress_keeps_a_job_in_hand(ground: &dyn Ground) -> Result {
     }
     held.handle.ack().await?;
     clock.handle.ack().await?;
-    nothing_waits(&ground, "exec").await
+    nothing_waits(&storage, "exec").await
 }
 
-pub async fn a_nak_brings_a_job_back(ground: &dyn Ground) -> Result {
-    let ground = ground.fresh().await?;
-    let mut consumer = consume(&ground, "exec").await?;
-    ground.jobs.put(&job("exec", 1)?).await?;
+pub async fn a_nak_brings_a_job_back(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
+    let mut consumer = consume(&storage, "exec").await?;
+    storage.jobs.put(&job("exec", 1)?).await?;
     let mut before = next(&mut consumer).await?;
     for delay in [Duration::ZERO, Duration::from_millis(20)] {
         before.handle.nak(delay).await?;
@@ -166,35 +166,35 @@ pub async fn a_nak_brings_a_job_back(ground: &dyn Ground) -> Result {
         before = again;
     }
     before.handle.ack().await?;
-    nothing_waits(&ground, "exec").await
+    nothing_waits(&storage, "exec").await
 }
 
-pub async fn a_late_ack_removes_a_job(ground: &dyn Ground) -> Result {
-    let ground = ground.fresh().await?;
-    let mut consumer = consume(&ground, "exec").await?;
-    ground.jobs.put(&job("exec", 1)?).await?;
+pub async fn a_late_ack_removes_a_job(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
+    let mut consumer = consume(&storage, "exec").await?;
+    storage.jobs.put(&job("exec", 1)?).await?;
     let first = next(&mut consumer).await?;
     let second = next(&mut consumer).await?;
     // Acknowledgements are not fenced: the first holder's counts.
     first.handle.ack().await?;
-    nothing_waits(&ground, "exec").await?;
+    nothing_waits(&storage, "exec").await?;
     second.handle.nak(Duration::ZERO).await?;
-    ground.jobs.put(&job("exec", 2)?).await?;
+    storage.jobs.put(&job("exec", 2)?).await?;
     same("it does not come back", next(&mut consumer).await?.job_id, JobId::from_u128(2))
 }
 
-pub async fn capabilities_do_not_mix(ground: &dyn Ground) -> Result {
+pub async fn capabilities_do_not_mix(fixture: &dyn BackendFixture) -> Result {
     const NAMES: [&str; 5] = ["mcp:files.v1", "mcp:files", "mcp:files.v10", "v1", "MCP:files.v1"];
-    let ground = ground.fresh().await?;
+    let storage = fixture.fresh().await?;
     let mut consumers = Vec::new();
     for (number, name) in NAMES.iter().enumerate() {
-        consumers.push(consume(&ground, name).await?);
+        consumers.push(consume(&storage, name).await?);
         // The same id under each: they are different jobs.
-        ground.jobs.put(&job(name, 1)?).await?;
-        ground.jobs.put(&job(name, 10 + number as u128)?).await?;
+        storage.jobs.put(&job(name, 1)?).await?;
+        storage.jobs.put(&job(name, 10 + number as u128)?).await?;
     }
     for ((number, name), consumer) in NAMES.iter().enumerate().zip(&mut consumers) {
-        same(name, ground.jobs.pending(&capability(name)?).await?, 2)?;
+        same(name, storage.jobs.pending(&capability(name)?).await?, 2)?;
         let mut found = BTreeSet::new();
         for _ in 0..2 {
             let delivery = next(consumer).await?;
@@ -204,34 +204,34 @@ pub async fn capabilities_do_not_mix(ground: &dyn Ground) -> Result {
         }
         let expected = [1, 10 + number as u128].map(JobId::from_u128);
         same("its jobs", found, expected.into())?;
-        nothing_waits(&ground, name).await?;
+        nothing_waits(&storage, name).await?;
     }
-    same("of an unused capability", ground.jobs.pending(&capability("x")?).await?, 0)
+    same("of an unused capability", storage.jobs.pending(&capability("x")?).await?, 0)
 }
 
-pub async fn jobs_wait_for_who_can_do_them(ground: &dyn Ground) -> Result {
-    let ground = ground.fresh().await?;
+pub async fn jobs_wait_for_who_can_do_them(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
     for number in 0..3 {
-        ground.jobs.put(&job("later", number)?).await?;
+        storage.jobs.put(&job("later", number)?).await?;
     }
-    same("how many wait", ground.jobs.pending(&capability("later")?).await?, 3)?;
-    let mut consumer = consume(&ground, "later").await?;
+    same("how many wait", storage.jobs.pending(&capability("later")?).await?, 3)?;
+    let mut consumer = consume(&storage, "later").await?;
     for number in 0..3 {
         let delivery = next(&mut consumer).await?;
         same("in order", delivery.job_id, JobId::from_u128(number))?;
         delivery.handle.ack().await?;
     }
-    nothing_waits(&ground, "later").await
+    nothing_waits(&storage, "later").await
 }
 
-pub async fn two_consumers_share_a_capability(ground: &dyn Ground) -> Result {
+pub async fn two_consumers_share_a_capability(fixture: &dyn BackendFixture) -> Result {
     const JOBS: u128 = 30;
-    let ground = ground.fresh().await?;
+    let storage = fixture.fresh().await?;
     let (done, _) = tokio::sync::broadcast::channel::<()>(1);
     let (found, mut all) = tokio::sync::mpsc::channel(64);
     let mut consumers = JoinSet::new();
     for _ in 0..2 {
-        let mut consumer = consume(&ground, "exec").await?;
+        let mut consumer = consume(&storage, "exec").await?;
         let (found, mut done) = (found.clone(), done.subscribe());
         consumers.spawn(async move {
             loop {
@@ -245,7 +245,7 @@ pub async fn two_consumers_share_a_capability(ground: &dyn Ground) -> Result {
         });
     }
     for number in 0..JOBS {
-        ground.jobs.put(&job("exec", number)?).await?;
+        storage.jobs.put(&job("exec", number)?).await?;
     }
     let mut ids = BTreeSet::new();
     while (ids.len() as u128) < JOBS {
@@ -256,15 +256,15 @@ pub async fn two_consumers_share_a_capability(ground: &dyn Ground) -> Result {
     while let Some(ended) = consumers.join_next().await {
         ended??;
     }
-    nothing_waits(&ground, "exec").await
+    nothing_waits(&storage, "exec").await
 }
 
-pub async fn who_is_busy_keeps_nothing_from_others(ground: &dyn Ground) -> Result {
+pub async fn who_is_busy_keeps_nothing_from_others(fixture: &dyn BackendFixture) -> Result {
     const JOBS: u128 = 6;
-    let ground = ground.fresh().await?;
-    let (mut busy, mut idle) = (consume(&ground, "exec").await?, consume(&ground, "exec").await?);
+    let storage = fixture.fresh().await?;
+    let (mut busy, mut idle) = (consume(&storage, "exec").await?, consume(&storage, "exec").await?);
     for number in 0..JOBS {
-        ground.jobs.put(&job("exec", number)?).await?;
+        storage.jobs.put(&job("exec", number)?).await?;
     }
     let held = next(&mut busy).await?;
     let all = async {
@@ -278,16 +278,16 @@ pub async fn who_is_busy_keeps_nothing_from_others(ground: &dyn Ground) -> Resul
     };
     soon("all others", all).await??;
     let exec = capability("exec")?;
-    eventually("the held job is left", || async { Ok(ground.jobs.pending(&exec).await? == 1) })
+    eventually("the held job is left", || async { Ok(storage.jobs.pending(&exec).await? == 1) })
         .await?;
     held.handle.ack().await?;
-    nothing_waits(&ground, "exec").await
+    nothing_waits(&storage, "exec").await
 }
 
-pub async fn who_rests_keeps_nothing_from_others(ground: &dyn Ground) -> Result {
-    let ground = ground.fresh().await?;
+pub async fn who_rests_keeps_nothing_from_others(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
     let (mut resting, mut other) =
-        (consume(&ground, "exec").await?, consume(&ground, "exec").await?);
+        (consume(&storage, "exec").await?, consume(&storage, "exec").await?);
     // It gives up waiting, more than once, and wants nothing more for now.
     for _ in 0..2 {
         let look = tokio::time::timeout(Duration::from_millis(5), resting.next());
@@ -296,65 +296,65 @@ pub async fn who_rests_keeps_nothing_from_others(ground: &dyn Ground) -> Result 
     resting.rest().await;
     resting.rest().await;
     for number in 0..2 {
-        ground.jobs.put(&job("exec", number)?).await?;
+        storage.jobs.put(&job("exec", number)?).await?;
         let delivery = next(&mut other).await?;
         same("it comes to the other", delivery.job_id, JobId::from_u128(number))?;
         delivery.handle.ack().await?;
     }
     drop(other);
-    ground.jobs.put(&job("exec", 7)?).await?;
+    storage.jobs.put(&job("exec", 7)?).await?;
     let delivery = next(&mut resting).await?;
     same("who has rested goes on", delivery.job_id, JobId::from_u128(7))?;
     delivery.handle.ack().await?;
-    nothing_waits(&ground, "exec").await
+    nothing_waits(&storage, "exec").await
 }
 
-pub async fn a_dropped_consumer_loses_no_job(ground: &dyn Ground) -> Result {
-    let ground = ground.fresh().await?;
-    let mut first = consume(&ground, "exec").await?;
+pub async fn a_dropped_consumer_loses_no_job(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
+    let mut first = consume(&storage, "exec").await?;
     for _ in 0..3 {
         let look = tokio::time::timeout(Duration::from_millis(5), first.next());
         holds("nothing is there yet", look.await.is_err())?;
     }
     drop(first);
-    let mut second = consume(&ground, "exec").await?;
+    let mut second = consume(&storage, "exec").await?;
     let mut found = BTreeSet::new();
     for number in 0..2 {
-        ground.jobs.put(&job("exec", number)?).await?;
+        storage.jobs.put(&job("exec", number)?).await?;
     }
     while found.len() < 2 {
         let delivery = next(&mut second).await?;
         delivery.handle.ack().await?;
         found.insert(delivery.job_id);
     }
-    nothing_waits(&ground, "exec").await
+    nothing_waits(&storage, "exec").await
 }
 
-pub async fn a_job_that_is_too_large_is_refused(ground: &dyn Ground) -> Result {
-    let ground = ground.fresh().await?;
+pub async fn a_job_that_is_too_large_is_refused(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
     let large = |bytes: usize| Result::Ok(Job { arguments: "x".repeat(bytes), ..job("exec", 1)? });
-    let refused = ground.jobs.put(&large(APPEND_BYTES)?).await;
+    let refused = storage.jobs.put(&large(APPEND_BYTES)?).await;
     holds("it is refused", refused.is_err_and(|error| !error.is_transient()))?;
     let fits = large(APPEND_BYTES - 1_024)?;
-    ground.jobs.put(&fits).await?;
-    let delivery = next(&mut consume(&ground, "exec").await?).await?;
+    storage.jobs.put(&fits).await?;
+    let delivery = next(&mut consume(&storage, "exec").await?).await?;
     same("its bytes", delivery.bytes.to_vec(), fits.to_bytes()?)
 }
 
-pub async fn a_state_key_changes_by_one_hand(ground: &dyn Ground) -> Result {
-    let ttl = ground.shortest_ttl();
-    let ground = ground.fresh().await?;
+pub async fn a_state_key_changes_by_one_hand(fixture: &dyn BackendFixture) -> Result {
+    let ttl = fixture.shortest_ttl();
+    let storage = fixture.fresh().await?;
     let key = job_key(JobId::from_u128(1));
     let put = |expected, text: &'static str| {
-        ground.bucket.put(&key, expected, Bytes::from_static(text.as_bytes()), None)
+        storage.bucket.put(&key, expected, Bytes::from_static(text.as_bytes()), None)
     };
     let started = put(Position(0), "started").await?;
     holds("it is started once", put(Position(0), "started again").await.is_err())?;
     let done = put(started, "done").await?;
     holds("it is done once", put(started, "done again").await.is_err())?;
     let value = Bytes::from_static(b"closed");
-    ground.bucket.put(&key, done, value, Some(ttl)).await?;
-    eventually("what is closed goes", || async { Ok(ground.bucket.get(&key).await?.is_none()) })
+    storage.bucket.put(&key, done, value, Some(ttl)).await?;
+    eventually("what is closed goes", || async { Ok(storage.bucket.get(&key).await?.is_none()) })
         .await
 }
 
@@ -383,8 +383,8 @@ pub(super) fn capability(name: &str) -> Result<Capability> {
     Ok(name.parse()?)
 }
 
-pub(super) async fn consume(ground: &Storage, name: &str) -> Result<Box<dyn JobConsumer>> {
-    Ok(ground.jobs.consume(&capability(name)?).await?)
+pub(super) async fn consume(storage: &Storage, name: &str) -> Result<Box<dyn JobConsumer>> {
+    Ok(storage.jobs.consume(&capability(name)?).await?)
 }
 
 /// The next delivery.
@@ -392,7 +392,7 @@ pub(super) async fn next(consumer: &mut Box<dyn JobConsumer>) -> Result<JobDeliv
     Ok(soon("a job", consumer.next()).await??)
 }
 
-pub(super) async fn nothing_waits(ground: &Storage, name: &str) -> Result {
+pub(super) async fn nothing_waits(storage: &Storage, name: &str) -> Result {
     let capability = capability(name)?;
-    eventually("no job waits", || async { Ok(ground.jobs.pending(&capability).await? == 0) }).await
+    eventually("no job waits", || async { Ok(storage.jobs.pending(&capability).await? == 0) }).await
 }

@@ -8,14 +8,14 @@ use clawnode_proto::{Position, limits};
 use tokio::task::JoinSet;
 
 use super::{
-    Ground, Result,
+    BackendFixture, Result,
     support::{append, entity, holds, refused, same, texts, write},
 };
 
 const NONE: Position = Position(0);
 
-pub async fn an_append_stands_where_it_was_expected(ground: &dyn Ground) -> Result {
-    let journal = ground.fresh().await?.journal;
+pub async fn an_append_stands_where_it_was_expected(fixture: &dyn BackendFixture) -> Result {
+    let journal = fixture.fresh().await?.journal;
     let one = entity("one");
     same("an empty journal's tail", journal.tail(one).await?, None)?;
     same("an empty journal", journal.read(one, NONE).await?, Vec::new())?;
@@ -28,8 +28,8 @@ pub async fn an_append_stands_where_it_was_expected(ground: &dyn Ground) -> Resu
     same("the tail", tail.bytes, Bytes::from_static(b"second"))
 }
 
-pub async fn a_stale_append_is_refused(ground: &dyn Ground) -> Result {
-    let journal = ground.fresh().await?.journal;
+pub async fn a_stale_append_is_refused(fixture: &dyn BackendFixture) -> Result {
+    let journal = fixture.fresh().await?.journal;
     let one = entity("one");
     refused(&*journal, one, Position(1), false).await?;
     let first = append(&*journal, one, NONE, "first").await?;
@@ -42,8 +42,8 @@ pub async fn a_stale_append_is_refused(ground: &dyn Ground) -> Result {
     same("the journal", texts(&*journal, one, NONE).await?, expected)
 }
 
-pub async fn one_of_many_appenders_wins(ground: &dyn Ground) -> Result {
-    let journal = ground.fresh().await?.journal;
+pub async fn one_of_many_appenders_wins(fixture: &dyn BackendFixture) -> Result {
+    let journal = fixture.fresh().await?.journal;
     let one = entity("one");
     let mut expected = NONE;
     for round in 0..5 {
@@ -79,8 +79,8 @@ pub async fn one_of_many_appenders_wins(ground: &dyn Ground) -> Result {
     same("records", journal.read(one, NONE).await?.len(), 5)
 }
 
-pub async fn journals_do_not_mix(ground: &dyn Ground) -> Result {
-    let journal = ground.fresh().await?.journal;
+pub async fn journals_do_not_mix(fixture: &dyn BackendFixture) -> Result {
+    let journal = fixture.fresh().await?.journal;
     let (one, two) = (entity("one"), entity("two"));
     let first = append(&*journal, one, NONE, "one").await?;
     append(&*journal, two, NONE, "two").await?;
@@ -90,8 +90,8 @@ pub async fn journals_do_not_mix(ground: &dyn Ground) -> Result {
     same("the second", texts(&*journal, two, NONE).await?, vec!["two".to_owned()])
 }
 
-pub async fn a_read_starts_after_a_position(ground: &dyn Ground) -> Result {
-    let journal = ground.fresh().await?.journal;
+pub async fn a_read_starts_after_a_position(fixture: &dyn BackendFixture) -> Result {
+    let journal = fixture.fresh().await?.journal;
     let one = entity("one");
     let mut positions = vec![NONE];
     for n in 0..6 {
@@ -105,8 +105,8 @@ pub async fn a_read_starts_after_a_position(ground: &dyn Ground) -> Result {
     Ok(())
 }
 
-pub async fn a_rollup_replaces_the_past(ground: &dyn Ground) -> Result {
-    let journal = ground.fresh().await?.journal;
+pub async fn a_rollup_replaces_the_past(fixture: &dyn BackendFixture) -> Result {
+    let journal = fixture.fresh().await?.journal;
     let (one, two) = (entity("one"), entity("two"));
     append(&*journal, two, NONE, "other").await?;
     let first = append(&*journal, one, NONE, "first").await?;
@@ -123,8 +123,8 @@ pub async fn a_rollup_replaces_the_past(ground: &dyn Ground) -> Result {
     same("another journal", texts(&*journal, two, NONE).await?, vec!["other".to_owned()])
 }
 
-pub async fn a_stale_rollup_changes_nothing(ground: &dyn Ground) -> Result {
-    let journal = ground.fresh().await?.journal;
+pub async fn a_stale_rollup_changes_nothing(fixture: &dyn BackendFixture) -> Result {
+    let journal = fixture.fresh().await?.journal;
     let one = entity("one");
     let first = append(&*journal, one, NONE, "first").await?;
     append(&*journal, one, first, "second").await?;
@@ -133,8 +133,8 @@ pub async fn a_stale_rollup_changes_nothing(ground: &dyn Ground) -> Result {
     same("the journal", texts(&*journal, one, NONE).await?, expected)
 }
 
-pub async fn entities_come_in_pages(ground: &dyn Ground) -> Result {
-    let journal = ground.fresh().await?.journal;
+pub async fn entities_come_in_pages(fixture: &dyn BackendFixture) -> Result {
+    let journal = fixture.fresh().await?.journal;
     let mut all = Vec::new();
     for n in 0..7 {
         let one = entity(&format!("page{n}"));
@@ -158,8 +158,8 @@ pub async fn entities_come_in_pages(ground: &dyn Ground) -> Result {
     same("all entities, once", found, all)
 }
 
-pub async fn an_oversized_append_is_a_defect(ground: &dyn Ground) -> Result {
-    let journal = ground.fresh().await?.journal;
+pub async fn an_oversized_append_is_a_defect(fixture: &dyn BackendFixture) -> Result {
+    let journal = fixture.fresh().await?.journal;
     let one = entity("one");
     let bytes = Bytes::from(vec![b'x'; limits::APPEND_BYTES + 1]);
     match journal.append(one, NONE, Write { bytes, rollup: false }).await {
@@ -171,8 +171,8 @@ pub async fn an_oversized_append_is_a_defect(ground: &dyn Ground) -> Result {
     same("what just fits", texts(&*journal, one, NONE).await?, vec![most])
 }
 
-pub async fn a_large_journal_is_read_whole(ground: &dyn Ground) -> Result {
-    let journal = ground.fresh().await?.journal;
+pub async fn a_large_journal_is_read_whole(fixture: &dyn BackendFixture) -> Result {
+    let journal = fixture.fresh().await?.journal;
     let one = entity("one");
     let mut last = NONE;
     let mut expected = Vec::new();

@@ -21,7 +21,7 @@ use clawnode_proto::{
 use serde_json::json;
 
 use super::{
-    Ground, Result,
+    BackendFixture, Result,
     process::Process,
     support::{self, eventually, holds, same},
 };
@@ -74,8 +74,8 @@ async fn counts(storage: &Storage, key: &str, total: u64) -> Result {
 }
 
 /// Inputs, own events, timers, snapshots, a handover to another process, deletion and a new birth.
-pub async fn a_second_kind_is_served(ground: &dyn Ground) -> Result {
-    let storage = ground.fresh().await?;
+pub async fn a_second_kind_is_served(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
     let (key, mut total) = ("team/one", 0);
     let first = Process::start(&storage, 1, &[Counter::KIND], true).await?;
     for by in 1..=30_u64 {
@@ -92,7 +92,7 @@ pub async fn a_second_kind_is_served(ground: &dyn Ground) -> Result {
     first.stop().await;
 
     let second = Process::start(&storage, 2, &[Counter::KIND], true).await?;
-    let due = ground.now().plus(Duration::from_millis(100));
+    let due = fixture.now().plus(Duration::from_millis(100));
     for n in 0..3_u128 {
         let later = CounterInput::Later { timer: TimerId::from_u128(n), due, by: 1_000 };
         tell(&storage, key, &format!("later-{n}"), later).await?;
@@ -153,8 +153,10 @@ async fn owner(storage: &Storage, id: EntityId) -> Result<Option<ProcessId>> {
 /// An older process beside a newer one. An input for a kind that a process does not serve is no dead
 /// letter: it goes to a process that says that it serves the kind, and waits until there is one.
 /// Meanwhile the older one serves sessions.
-pub async fn a_kind_that_is_not_served_waits_for_who_serves_it(ground: &dyn Ground) -> Result {
-    let storage = ground.fresh().await?;
+pub async fn a_kind_that_is_not_served_waits_for_who_serves_it(
+    fixture: &dyn BackendFixture,
+) -> Result {
+    let storage = fixture.fresh().await?;
     let (key, session): (_, SessionKey) = ("team/two", "default:cli:local:ada".parse()?);
     let (older, newer) = (ProcessId::from_u128(1), ProcessId::from_u128(2));
     let without = Process::start(&storage, 1, &[Kind::SESSION], true).await?;
@@ -196,8 +198,8 @@ async fn beside_each_other(storage: &Storage, key: &str) -> Result<(Written, Wri
 }
 
 /// What looks at entities sees both kinds; what looks at sessions sees sessions.
-pub async fn journals_of_all_kinds_are_looked_at(ground: &dyn Ground) -> Result {
-    let storage = ground.fresh().await?;
+pub async fn journals_of_all_kinds_are_looked_at(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
     let key = "team/three";
     let (session, mut counter) = beside_each_other(&storage, key).await?;
     let (all, id) = (entities(&storage, both()), entity(key));
@@ -252,8 +254,10 @@ pub async fn journals_of_all_kinds_are_looked_at(ground: &dyn Ground) -> Result 
 }
 
 /// A counter out of service is listed, restored and deleted as a session is.
-pub async fn a_second_kind_is_quarantined_restored_and_deleted(ground: &dyn Ground) -> Result {
-    let storage = ground.fresh().await?;
+pub async fn a_second_kind_is_quarantined_restored_and_deleted(
+    fixture: &dyn BackendFixture,
+) -> Result {
+    let storage = fixture.fresh().await?;
     let (key, id) = ("team/four", entity("team/four"));
     let (session, mut counter) = beside_each_other(&storage, key).await?;
     let quarantined = |why: &str| Quarantined { reason: why.to_owned() };

@@ -11,7 +11,7 @@ use clawnode_proto::{ProcessId, Timestamp, codec, node::Heartbeat};
 use tokio::{sync::watch, task::JoinSet};
 
 use super::{
-    Ground, Result,
+    BackendFixture, Result,
     support::{self, holds, soon},
 };
 
@@ -78,8 +78,8 @@ async fn publish(storage: &Storage, heartbeat: &Heartbeat) -> Result {
     Ok(storage.bus.publish(subject, None, bytes).await?)
 }
 
-pub async fn a_process_that_joins_learns_who_died_before(ground: &dyn Ground) -> Result {
-    let storage = ground.fresh().await?;
+pub async fn a_process_that_joins_learns_who_died_before(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
     let mut tasks = JoinSet::new();
     let mut old = start(&storage, 1, TIMES, &mut tasks)?;
     until(&mut old, |members| members.settled).await?;
@@ -96,9 +96,9 @@ pub async fn a_process_that_joins_learns_who_died_before(ground: &dyn Ground) ->
 }
 
 pub async fn a_process_that_joins_with_a_wrong_clock_soon_has_the_time_of_the_others(
-    ground: &dyn Ground,
+    fixture: &dyn BackendFixture,
 ) -> Result {
-    let storage = ground.fresh().await?;
+    let storage = fixture.fresh().await?;
     let mut tasks = JoinSet::new();
     for process in [1, 2] {
         let mut seen = start(&storage, process, TIMES, &mut tasks)?;

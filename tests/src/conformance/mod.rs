@@ -29,9 +29,9 @@ use clawnode_proto::Timestamp;
 /// What a case returns; an error is what the backend did wrong.
 pub type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Something to stand on.
+/// Makes storages of one backend for the suite.
 #[async_trait]
-pub trait Ground: Send + Sync {
+pub trait BackendFixture: Send + Sync {
     /// A substrate with nothing in it. It must deliver again after a second or two at most.
     async fn fresh(&self) -> Result<Storage>;
 
@@ -52,8 +52,8 @@ pub trait Ground: Send + Sync {
 /// Makes a module `$name` with one test per case of the suite, each on a new backend.
 #[macro_export]
 macro_rules! conformance {
-    ($name:ident, $ground:expr) => {
-        $crate::conformance!(@all $name, $ground;
+    ($name:ident, $fixture:expr) => {
+        $crate::conformance!(@all $name, $fixture;
             journal {
                 an_append_stands_where_it_was_expected, a_stale_append_is_refused,
                 one_of_many_appenders_wins, journals_do_not_mix, a_read_starts_after_a_position,
@@ -127,7 +127,7 @@ macro_rules! conformance {
             }
         );
     };
-    (@all $name:ident, $ground:expr; $( $store:ident { $( $case:ident ),* $(,)? } )*) => {
+    (@all $name:ident, $fixture:expr; $( $store:ident { $( $case:ident ),* $(,)? } )*) => {
         mod $name {
             use super::*;
             $( mod $store {
@@ -135,7 +135,7 @@ macro_rules! conformance {
                 $(
                     #[tokio::test]
                     async fn $case() -> $crate::conformance::Result {
-                        $crate::conformance::$store::$case(&$ground).await
+                        $crate::conformance::$store::$case(&$fixture).await
                     }
                 )*
             } )*

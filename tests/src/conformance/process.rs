@@ -65,7 +65,7 @@ impl TakeOrders for Nothing {
     fn cordon(&self, _: bool) {}
     fn drain(&self) {}
     fn cancel_job(&self, _: JobId) {}
-    async fn latch(&self, _: SwitchScope, _: Duration) -> Option<(Position, u32)> {
+    async fn read_switch(&self, _: SwitchScope, _: Duration) -> Option<(Position, u32)> {
         None
     }
     async fn job_log(&self, _: JobId, _: u64, _: Duration) -> Option<LogPart> {

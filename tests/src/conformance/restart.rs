@@ -7,7 +7,7 @@ use clawnode_cluster::Timer;
 use clawnode_proto::{Position, TimerId, Timestamp};
 
 use super::{
-    Ground, Result, jobs,
+    BackendFixture, Result, jobs,
     support::{append, entity, eventually, holds, input, next, refused, same, texts, write},
 };
 
@@ -15,14 +15,14 @@ const NONE: Position = Position(0);
 /// Far enough that no run of this suite reaches it, in milliseconds.
 const FAR: u64 = 3_600_000;
 
-pub async fn everything_stored_is_there_after_a_restart(ground: &dyn Ground) -> Result {
-    let before = ground.fresh().await?;
+pub async fn everything_stored_is_there_after_a_restart(fixture: &dyn BackendFixture) -> Result {
+    let before = fixture.fresh().await?;
     let partition = entity("one").partition(before.partitions);
     let first = append(&*before.journal, entity("one"), NONE, "first").await?;
     let second = append(&*before.journal, entity("one"), first, "second").await?;
     let put = before.inbox.put(&input("one", "waiting")?).await?;
     let value = before.bucket.put("key", NONE, Bytes::from_static(b"value"), None).await?;
-    let due = Timestamp(ground.now().0 + FAR);
+    let due = Timestamp(fixture.now().0 + FAR);
     let timer = Timer { id: TimerId::from_u128(1), due, input: input("one", "later")? };
     before.timers.set(&timer).await?;
     let blob = before.blobs.put(Bytes::from_static(b"blob")).await?;
@@ -31,7 +31,7 @@ pub async fn everything_stored_is_there_after_a_restart(ground: &dyn Ground) -> 
     }
     jobs::next(&mut jobs::consume(&before, "exec").await?).await?;
 
-    let Some(after) = ground.restart(before).await? else { return Ok(()) };
+    let Some(after) = fixture.restart(before).await? else { return Ok(()) };
     let expected = vec!["first".to_owned(), "second".to_owned()];
     same("the journal", texts(&*after.journal, entity("one"), NONE).await?, expected)?;
     let followed = after.journal.follow(NONE, 10).await?;
@@ -64,14 +64,14 @@ pub async fn everything_stored_is_there_after_a_restart(ground: &dyn Ground) -> 
     Ok(())
 }
 
-pub async fn what_was_done_stays_done(ground: &dyn Ground) -> Result {
-    let before = ground.fresh().await?;
+pub async fn what_was_done_stays_done(fixture: &dyn BackendFixture) -> Result {
+    let before = fixture.fresh().await?;
     let partition = entity("one").partition(before.partitions);
     let first = append(&*before.journal, entity("one"), NONE, "first").await?;
     write(&*before.journal, entity("one"), first, "rolled up", true).await?;
     let value = before.bucket.put("key", NONE, Bytes::from_static(b"value"), None).await?;
     before.bucket.delete("key", value).await?;
-    let due = Timestamp(ground.now().0 + FAR);
+    let due = Timestamp(fixture.now().0 + FAR);
     let timer = Timer { id: TimerId::from_u128(1), due, input: input("one", "later")? };
     before.timers.set(&timer).await?;
     before.timers.cancel(entity("one"), timer.id).await?;
@@ -89,7 +89,7 @@ pub async fn what_was_done_stays_done(ground: &dyn Ground) -> Result {
     jobs::nothing_waits(&before, "exec").await?;
     before.jobs.put(&jobs::job("exec", 2)?).await?;
 
-    let Some(after) = ground.restart(before).await? else { return Ok(()) };
+    let Some(after) = fixture.restart(before).await? else { return Ok(()) };
     let rolled = vec!["rolled up".to_owned()];
     same("the journal", texts(&*after.journal, entity("one"), NONE).await?, rolled)?;
     same("what is followed", after.journal.follow(NONE, 10).await?.records.len(), 1)?;

@@ -24,7 +24,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    Ground, Result,
+    BackendFixture, Result,
     support::{holds, same},
 };
 
@@ -79,8 +79,8 @@ fn peers(list: &SessionList) -> Vec<&str> {
     list.sessions.iter().filter_map(|row| row.key.as_deref()?.rsplit(':').next()).collect()
 }
 
-pub async fn a_list_has_the_newest_first(ground: &dyn Ground) -> Result {
-    let storage = ground.fresh().await?;
+pub async fn a_list_has_the_newest_first(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
     let mut all = Vec::new();
     // Two of the same time, and none in the order of their ids.
     for (peer, at) in [("c", 300), ("e", 100), ("a", 500), ("d", 200), ("b", 400), ("f", 100)] {
@@ -110,8 +110,8 @@ pub async fn a_list_has_the_newest_first(ground: &dyn Ground) -> Result {
     same("a page of its own", sessions.list(&SessionQuery { limit: 6, ..page() }).await?.next, None)
 }
 
-pub async fn a_list_has_what_is_wanted(ground: &dyn Ground) -> Result {
-    let storage = ground.fresh().await?;
+pub async fn a_list_has_what_is_wanted(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
     for (key, at) in [
         ("default:cli:local:ada", 100),
         ("other:cli:local:bob", 200),
@@ -164,8 +164,8 @@ fn shown_once(shown: &[String], throughout: &BTreeSet<String>) -> Result {
     same("nothing is missed", missed, Vec::new())
 }
 
-pub async fn pages_have_each_session_once(ground: &dyn Ground) -> Result {
-    let storage = ground.fresh().await?;
+pub async fn pages_have_each_session_once(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
     let mut all = Vec::new();
     for n in 0..16 {
         // Some are of the same time.
@@ -218,8 +218,8 @@ fn approval(n: u64, at: u64) -> Result<Approval> {
     })
 }
 
-pub async fn pages_have_each_approval_once(ground: &dyn Ground) -> Result {
-    let storage = ground.fresh().await?;
+pub async fn pages_have_each_approval_once(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
     let ask = async |n: u64, at: u64| -> Result<Position> {
         let approval = approval(n, at)?;
         let (key, bytes) = (approval_key(approval.action.call), approval.to_bytes()?.into());
@@ -273,8 +273,10 @@ async fn waiting(storage: &Storage, all: &[&Written]) -> Result<Vec<usize>> {
     Ok(waiting)
 }
 
-pub async fn only_stateless_sessions_at_rest_are_told_to_go(ground: &dyn Ground) -> Result {
-    let storage = ground.fresh().await?;
+pub async fn only_stateless_sessions_at_rest_are_told_to_go(
+    fixture: &dyn BackendFixture,
+) -> Result {
+    let storage = fixture.fresh().await?;
     let old = heard(&storage, &stateless(1)?, 1_000).await?;
     let young = heard(&storage, &stateless(2)?, 5_000).await?;
     let busy = heard(&storage, &stateless(3)?, 1_000).await?;

@@ -6,7 +6,7 @@ use clawnode_cluster::{Overdue, Storage, Timer};
 use clawnode_proto::{Partition, Position, TimerId, Timestamp};
 
 use super::{
-    Ground, Result,
+    BackendFixture, Result,
     support::{entity, eventually, holds, input, next, same},
 };
 
@@ -15,11 +15,11 @@ const FAR: u64 = 3_600_000;
 /// Soon, in milliseconds.
 const SOON: u64 = 1_000;
 
-pub async fn a_due_timer_arrives_in_the_inbox(ground: &dyn Ground) -> Result {
-    let now = ground.now();
-    let ground = ground.fresh().await?;
-    let mut consumer = ground.inbox.consume(partition(&ground), 0).await?;
-    ground.timers.set(&timer(1, now, "overdue")?).await?;
+pub async fn a_due_timer_arrives_in_the_inbox(fixture: &dyn BackendFixture) -> Result {
+    let now = fixture.now();
+    let storage = fixture.fresh().await?;
+    let mut consumer = storage.inbox.consume(partition(&storage), 0).await?;
+    storage.timers.set(&timer(1, now, "overdue")?).await?;
     let (name, delivery) = next(&mut consumer).await?;
     same("what arrives", name, "overdue".to_owned())?;
     same(
@@ -27,19 +27,19 @@ pub async fn a_due_timer_arrives_in_the_inbox(ground: &dyn Ground) -> Result {
         delivery.bytes.to_vec(),
         timer(1, now, "overdue")?.input.to_bytes()?,
     )?;
-    same("it waits as any input", ground.inbox.pending(entity("one")).await?, 1)?;
+    same("it waits as any input", storage.inbox.pending(entity("one")).await?, 1)?;
     delivery.handle.ack().await?;
     eventually("nothing is left", || async {
-        let fired = ground.timers.pending(partition(&ground)).await?.is_empty();
-        Ok(fired && ground.inbox.pending(entity("one")).await? == 0)
+        let fired = storage.timers.pending(partition(&storage)).await?.is_empty();
+        Ok(fired && storage.inbox.pending(entity("one")).await? == 0)
     })
     .await
 }
 
-pub async fn a_timer_waits_until_it_is_due(ground: &dyn Ground) -> Result {
-    let storage = ground.fresh().await?;
+pub async fn a_timer_waits_until_it_is_due(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
     let mut consumer = storage.inbox.consume(partition(&storage), 0).await?;
-    let due = Timestamp(ground.now().0 + SOON);
+    let due = Timestamp(fixture.now().0 + SOON);
     let (near, far) = (timer(1, due, "near")?, timer(2, Timestamp(due.0 + FAR), "far")?);
     storage.timers.set(&far).await?;
     storage.timers.set(&near).await?;
@@ -47,7 +47,7 @@ pub async fn a_timer_waits_until_it_is_due(ground: &dyn Ground) -> Result {
     holds("what is set is pending", pending.contains(&far))?;
     let (name, delivery) = next(&mut consumer).await?;
     same("the near one arrives", name, "near".to_owned())?;
-    holds("not before it is due", ground.now() >= due)?;
+    holds("not before it is due", fixture.now() >= due)?;
     delivery.handle.ack().await?;
     eventually("the far one is left", || async {
         Ok(storage.timers.pending(partition(&storage)).await? == vec![far.clone()])
@@ -55,9 +55,9 @@ pub async fn a_timer_waits_until_it_is_due(ground: &dyn Ground) -> Result {
     .await
 }
 
-pub async fn a_timer_is_replaced(ground: &dyn Ground) -> Result {
-    let now = ground.now();
-    let storage = ground.fresh().await?;
+pub async fn a_timer_is_replaced(fixture: &dyn BackendFixture) -> Result {
+    let now = fixture.now();
+    let storage = fixture.fresh().await?;
     let mut consumer = storage.inbox.consume(partition(&storage), 0).await?;
     let far = Timestamp(now.0 + FAR);
     storage.timers.set(&timer(1, far, "old")?).await?;
@@ -74,10 +74,10 @@ pub async fn a_timer_is_replaced(ground: &dyn Ground) -> Result {
     same("again", storage.timers.pending(partition(&storage)).await?.len(), 1)
 }
 
-pub async fn a_cancelled_timer_does_not_fire(ground: &dyn Ground) -> Result {
-    let storage = ground.fresh().await?;
+pub async fn a_cancelled_timer_does_not_fire(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
     let mut consumer = storage.inbox.consume(partition(&storage), 0).await?;
-    let due = Timestamp(ground.now().0 + SOON);
+    let due = Timestamp(fixture.now().0 + SOON);
     storage.timers.set(&timer(1, due, "cancelled")?).await?;
     storage.timers.cancel(entity("one"), TimerId::from_u128(1)).await?;
     storage.timers.cancel(entity("one"), TimerId::from_u128(1)).await?;
@@ -86,9 +86,9 @@ pub async fn a_cancelled_timer_does_not_fire(ground: &dyn Ground) -> Result {
     same("only what was not cancelled arrives", name, "after it".to_owned())
 }
 
-pub async fn timers_fire_in_any_number(ground: &dyn Ground) -> Result {
-    let storage = ground.fresh().await?;
-    let now = ground.now();
+pub async fn timers_fire_in_any_number(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
+    let now = fixture.now();
     let mut expected = BTreeSet::new();
     for n in 0..50 {
         let name = format!("timer{n}");
@@ -105,12 +105,12 @@ pub async fn timers_fire_in_any_number(ground: &dyn Ground) -> Result {
     same("all of them", found, expected)
 }
 
-pub async fn what_is_not_overdue_is_left_alone(ground: &dyn Ground) -> Result {
-    let storage = ground.fresh().await?;
-    let far = timer(1, Timestamp(ground.now().0 + FAR), "far")?;
+pub async fn what_is_not_overdue_is_left_alone(fixture: &dyn BackendFixture) -> Result {
+    let storage = fixture.fresh().await?;
+    let far = timer(1, Timestamp(fixture.now().0 + FAR), "far")?;
     storage.timers.set(&far).await?;
     let partition = partition(&storage);
-    let look = storage.timers.restore_overdue(partition, ground.now(), Position(0)).await?;
+    let look = storage.timers.restore_overdue(partition, fixture.now(), Position(0)).await?;
     same("nothing is stored again", look, Overdue::default())?;
     let look = storage.timers.restore_overdue(partition, far.due, Position(0)).await?;
     same("nor at the moment when it is due", look, Overdue::default())?;
@@ -124,8 +124,8 @@ pub async fn what_is_not_overdue_is_left_alone(ground: &dyn Ground) -> Result {
     same("what is cancelled stays so", look, Overdue::default())
 }
 
-fn partition(ground: &Storage) -> Partition {
-    entity("one").partition(ground.partitions)
+fn partition(storage: &Storage) -> Partition {
+    entity("one").partition(storage.partitions)
 }
 
 fn timer(id: u128, due: Timestamp, name: &str) -> Result<Timer> {

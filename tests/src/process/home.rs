@@ -22,9 +22,9 @@ const KEEP: &str = "CLAWNODE_TEST_KEEP";
 /// The key that providers are given.
 const KEY: &str = "sk-crash-tests";
 
-/// What nodes stand on.
+/// The storage backend of the nodes of a test.
 #[derive(Clone, Debug)]
-pub enum Ground {
+pub enum TestBackend {
     /// Their data directory.
     Local,
     /// A NATS server, with a prefix of the test's own.
@@ -44,7 +44,7 @@ pub enum Ground {
 pub struct Home {
     dir: TempDir,
     binary: PathBuf,
-    ground: Ground,
+    backend: TestBackend,
     vars: Vec<(String, String)>,
 }
 
@@ -61,7 +61,7 @@ pub struct Ended {
 
 impl Home {
     /// A new home on this storage backend; the model is the built-in demo until a provider is named.
-    pub fn new(ground: Ground) -> Result<Self, ProcessError> {
+    pub fn new(backend: TestBackend) -> Result<Self, ProcessError> {
         let dir = tempfile::tempdir().map_err(ProcessError::io("make a home"))?;
         let vars = vec![
             ("HOME".to_owned(), dir.path().to_string_lossy().into_owned()),
@@ -69,7 +69,7 @@ impl Home {
             // The account of the default budget would be one more entity for tests that count them.
             ("CLAWNODE_BUDGETS__DEFAULT".to_owned(), "false".to_owned()),
         ];
-        Ok(Self { dir, binary: binary()?, ground, vars })
+        Ok(Self { dir, binary: binary()?, backend, vars })
     }
 
     /// The same, with a variable in its environment.
@@ -104,8 +104,8 @@ impl Home {
     }
 
     /// What its nodes stand on.
-    pub const fn ground(&self) -> &Ground {
-        &self.ground
+    pub const fn backend(&self) -> &TestBackend {
+        &self.backend
     }
 
     /// Where everything of it is.
@@ -136,7 +136,7 @@ impl Home {
             .stderr(Stdio::piped())
             .process_group(0)
             .kill_on_drop(true);
-        if let Ground::Nats { url, prefix } = &self.ground {
+        if let TestBackend::Nats { url, prefix } = &self.backend {
             command.args(["--nats", url, "--prefix", prefix]);
         }
         command
@@ -153,7 +153,7 @@ impl Home {
             .envs(self.vars.iter().map(|(name, value)| (name, value)))
             .current_dir(self.path())
             .kill_on_drop(true);
-        if let Ground::Nats { url, prefix } = &self.ground {
+        if let TestBackend::Nats { url, prefix } = &self.backend {
             command.args(["--nats", url, "--prefix", prefix]);
         }
         command

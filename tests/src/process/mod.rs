@@ -16,7 +16,7 @@ mod terminal;
 
 pub use client::{Client, Events, Frame, Message, Turn};
 pub use error::ProcessError;
-pub use home::{Ended, Ground, Home, binary};
+pub use home::{Ended, Home, TestBackend, binary};
 pub use judge::{Found, judge, sound};
 pub use node::{Node, Start};
 pub use slow::{Slow, Told};

@@ -1,4 +1,4 @@
-//! FOREIGN-1 and LATCH-4: a user that may send any request to the servers can have them write their
+//! FOREIGN-1 and KILL-4: a user that may send any request to the servers can have them write their
 //! words anywhere. None of that is taken for a record, and none blocks one. What it could stop is
 //! shown, and can be started again.
 
@@ -170,7 +170,7 @@ async fn stops(client: &Client, wanted: usize) -> Result<Vec<Value>> {
         loop {
             let list: Value = client.call("panic.list", json!({})).await?;
             match list["latches"].as_array() {
-                Some(latches) if latches.len() == wanted => return Ok(latches.clone()),
+                Some(switches) if switches.len() == wanted => return Ok(switches.clone()),
                 _ => {}
             }
         }
@@ -179,7 +179,7 @@ async fn stops(client: &Client, wanted: usize) -> Result<Vec<Value>> {
 }
 
 #[tokio::test]
-async fn latch_4_a_record_that_a_stolen_credential_of_nats_spoils_is_seen_and_cleared() -> Result {
+async fn kill_4_a_record_that_a_stolen_credential_of_nats_spoils_is_seen_and_cleared() -> Result {
     let operator = Operator::new(1).await?;
     let token = operator.token("gateway,worker").await?;
     let home = host(token["token"].as_str().unwrap())?;
@@ -198,7 +198,7 @@ async fn latch_4_a_record_that_a_stolen_credential_of_nats_spoils_is_seen_and_cl
         let _: Value = client.call("panic.clear", cleared).await?;
         assert_eq!(stops(&client, 0).await?.len(), 0);
         let reply = client.chat(&Message::new("ada", "hello")).await?;
-        assert!(reply.contains("hello"), "LATCH-4: {reply}");
+        assert!(reply.contains("hello"), "KILL-4: {reply}");
     }
     // It keeps no node from starting.
     for key in ["latch.all", "latch.tool.x", "latch.zz"] {

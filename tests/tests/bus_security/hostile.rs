@@ -7,7 +7,7 @@ use clawnode_cluster::Lost;
 use clawnode_nats::{ConnectError, NatsOptions, connect};
 use clawnode_tests::{
     nats::{NatsServer, ServerOptions},
-    process::{Ground, Home},
+    process::{Home, TestBackend},
 };
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
@@ -76,7 +76,7 @@ async fn an_old_nats_is_refused_with_the_version_that_is_needed() -> Result {
         assert!(!error.to_string().contains('\u{1b}'), "{error}");
     }
     let url = play(info(r#""version":"2.15.0","max_payload":1048576"#), Vec::new()).await?;
-    let home = Home::new(Ground::Nats { url, prefix: "cn".to_owned() })?;
+    let home = Home::new(TestBackend::Nats { url, prefix: "cn".to_owned() })?;
     let ended = refused(&home, "worker").await?;
     assert!(ended.code == 78 && ended.err.contains("2.15.1 or newer"), "{ended:?}");
     Ok(())
@@ -165,9 +165,9 @@ async fn a_client_that_nats_has_broken_ends_the_node() -> Result {
     let address = server.url().replace("nats://", "");
     let url = relay(address, Arc::clone(&poison)).await?;
     let options = NatsOptions { partitions: Some(1), ..NatsOptions::new([url]) };
-    let ground = connect(options).await?;
+    let storage = connect(options).await?;
     poison.notify_waiters();
-    let lost = timeout(PATIENCE, ground.health.lost()).await?;
+    let lost = timeout(PATIENCE, storage.health.lost()).await?;
     assert!(matches!(lost, Lost::Broken(_)), "{lost:?}");
     Ok(())
 }

@@ -3,14 +3,14 @@
 use clawnode_nats::{ConnectError, NatsOptions, connect};
 use clawnode_tests::{
     nats::{NatsServer, ServerOptions},
-    process::{Ground, Home},
+    process::{Home, TestBackend},
 };
 
 use crate::support::{Result, node, refused};
 
 fn home(server: &NatsServer) -> Result<Home> {
-    let ground = Ground::Nats { url: server.url(), prefix: "cn".to_owned() };
-    Ok(Home::new(ground)?.var("CLAWNODE_CLUSTER__PARTITIONS", "4"))
+    let backend = TestBackend::Nats { url: server.url(), prefix: "cn".to_owned() };
+    Ok(Home::new(backend)?.var("CLAWNODE_CLUSTER__PARTITIONS", "4"))
 }
 
 #[tokio::test]

@@ -87,14 +87,14 @@ async fn another_tenant_of_the_same_nats_sees_and_reaches_nothing() -> Result {
     // It is let in now, to an account of its own, with nothing in it.
     let error = connect(operator.options(&spy)).await.err().unwrap();
     assert!(matches!(error, ConnectError::Unborn { .. }), "{error}");
-    let ground = connect(operator.options(&node)).await?;
+    let storage = connect(operator.options(&node)).await?;
     let mut spying = operator.user(&spy).await?;
     let mut heard = spying.client.subscribe("cn.hb.*").await?;
     spying.client.flush().await?;
-    let mut own = ground.bus.subscribe("cn.hb.*".to_owned()).await?;
+    let mut own = storage.bus.subscribe("cn.hb.*".to_owned()).await?;
     spying.client.publish("cn.hb.spy", "from them".into()).await?;
     spying.client.flush().await?;
-    ground.bus.publish("cn.hb.us".to_owned(), None, "from us".into()).await?;
+    storage.bus.publish("cn.hb.us".to_owned(), None, "from us".into()).await?;
     // Ours comes, and theirs, which was sent before, did not.
     let first = futures_util::StreamExt::next(&mut own).await;
     let Some(clawnode_cluster::BusEvent::Message(first)) = first else {

@@ -11,7 +11,7 @@ use clawnode_nats::{
 use clawnode_proto::subject::Prefix;
 use clawnode_tests::{
     nats::{HarnessError, SecuredNats},
-    process::{Ended, Ground, Home, Node, ProcessError, Start},
+    process::{Ended, Home, Node, ProcessError, Start, TestBackend},
 };
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -49,7 +49,7 @@ impl Operator {
         // Installing fails only if it was installed before, which serves as well.
         drop(rustls::crypto::ring::default_provider().install_default());
         for _ in 0..TRIES {
-            let home = Home::new(Ground::Local)?.var("CLAWNODE_CLUSTER__PARTITIONS", "4");
+            let home = Home::new(TestBackend::Local)?.var("CLAWNODE_CLUSTER__PARTITIONS", "4");
             let mut args = vec!["cluster".to_owned(), "init".to_owned()];
             let mut folders = Vec::new();
             for number in 0..servers {
@@ -125,7 +125,7 @@ impl Operator {
 
 /// A host that is to join: a home whose nodes have this token in their environment.
 pub(crate) fn host(token: &str) -> Result<Home> {
-    Ok(Home::new(Ground::Local)?.var("CLAWNODE_JOIN", token))
+    Ok(Home::new(TestBackend::Local)?.var("CLAWNODE_JOIN", token))
 }
 
 /// A node on a host, of this role.

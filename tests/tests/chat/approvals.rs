@@ -4,7 +4,7 @@ use std::{os::unix::fs::PermissionsExt as _, path::PathBuf};
 
 use clawnode_tests::{
     model::{Act, ModelServer, Reply, Script, Step, ToolCall},
-    process::{Ground, Home, Node, Terminal},
+    process::{Home, Node, Terminal, TestBackend},
 };
 use serde_json::json;
 
@@ -16,12 +16,15 @@ pub(super) const WRITE: &str =
 
 /// A home whose agent writes files, and the file that it is asked to write.
 pub(super) async fn writer() -> (ModelServer, Home, PathBuf) {
-    writer_on(Ground::Local, Script::default()).await
+    writer_on(TestBackend::Local, Script::default()).await
 }
 
 /// The same on this storage backend, with a model that answers so.
-pub(super) async fn writer_on(ground: Ground, script: Script) -> (ModelServer, Home, PathBuf) {
-    let (server, home) = scene_on(ground, script).await;
+pub(super) async fn writer_on(
+    backend: TestBackend,
+    script: Script,
+) -> (ModelServer, Home, PathBuf) {
+    let (server, home) = scene_on(backend, script).await;
     let root = home.path().join("files");
     std::fs::create_dir_all(settings(&home).parent().unwrap()).unwrap();
     let file = root.join("default/notes.txt");

@@ -87,7 +87,7 @@ mod nats {
     use clawnode_tests::{
         model::{ModelServer, Script},
         nats::{NatsServer, ServerOptions},
-        process::{Ground, Home, Node, ProcessError, Start, Terminal},
+        process::{Home, Node, ProcessError, Start, Terminal, TestBackend},
     };
     use serde_json::json;
 
@@ -111,8 +111,8 @@ mod nats {
     impl Cluster {
         async fn start(script: Script) -> Result<Self, ProcessError> {
             let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
-            let ground = Ground::Nats { url: nats.url(), prefix: "losses".to_owned() };
-            let (server, home, file) = writer_on(ground, script).await;
+            let backend = TestBackend::Nats { url: nats.url(), prefix: "losses".to_owned() };
+            let (server, home, file) = writer_on(backend, script).await;
             let home = home
                 .var("CLAWNODE_CLUSTER__PARTITIONS", "8")
                 .var("CLAWNODE_CLUSTER__HEARTBEAT", "400ms")

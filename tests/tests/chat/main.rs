@@ -13,7 +13,7 @@ mod warnings;
 
 use clawnode_tests::{
     model::{ModelServer, Script},
-    process::{Ground, Home, ProcessError, Terminal},
+    process::{Home, ProcessError, Terminal, TestBackend},
 };
 
 type Outcome = Result<(), ProcessError>;
@@ -25,13 +25,13 @@ const UP: [&str; 4] = ["--listen", "127.0.0.1:0", "up", "--chat"];
 
 /// A home whose nodes ask a scripted model.
 async fn scene(script: Script) -> (ModelServer, Home) {
-    scene_on(Ground::Local, script).await
+    scene_on(TestBackend::Local, script).await
 }
 
 /// The same on this storage backend.
-async fn scene_on(ground: Ground, script: Script) -> (ModelServer, Home) {
+async fn scene_on(backend: TestBackend, script: Script) -> (ModelServer, Home) {
     let server = ModelServer::start(script).await.unwrap();
-    let home = Home::new(ground).unwrap().anthropic(&server);
+    let home = Home::new(backend).unwrap().anthropic(&server);
     (server, home)
 }
 

@@ -101,7 +101,7 @@ async fn a_window_that_is_resized_in_mid_stream_loses_nothing() -> Outcome {
 
 #[tokio::test]
 async fn the_first_screen_is_short() -> Outcome {
-    let home = clawnode_tests::process::Home::new(clawnode_tests::process::Ground::Local)?;
+    let home = clawnode_tests::process::Home::new(clawnode_tests::process::TestBackend::Local)?;
     let mut terminal = chat(&home).await?;
     terminal.types("hello\r").await?;
     terminal.shows("hello").await?;

@@ -2,7 +2,7 @@
 
 use clawnode_tests::{
     model::{ModelServer, Script},
-    process::{Ground, Home, Message, Node, ProcessError},
+    process::{Home, Message, Node, ProcessError, TestBackend},
 };
 use serde::Deserialize;
 
@@ -24,7 +24,7 @@ struct Judged {
 #[tokio::test]
 async fn schemathesis_finds_nothing_wrong() -> Result<(), ProcessError> {
     let server = ModelServer::start(Script::default()).await.unwrap();
-    let home = Home::new(Ground::Local)?.anthropic(&server);
+    let home = Home::new(TestBackend::Local)?.anthropic(&server);
     let node = Node::up(&home).await?;
     let client = node.client()?;
     client.chat(&Message::typed("hello")).await?;

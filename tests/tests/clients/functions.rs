@@ -3,7 +3,7 @@
 
 use clawnode_tests::{
     model::{Act, ModelServer, Script},
-    process::{Ground, Home, Node, ProcessError},
+    process::{Home, Node, ProcessError, TestBackend},
 };
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ async fn openais_examples_of_function_calling_run_unchanged() -> Result<(), Proc
     ];
     let turns = turns.map(|(text, acts)| (text.to_owned(), acts.into())).into();
     let server = ModelServer::start(Script { turns, ..Script::default() }).await.unwrap();
-    let home = Home::new(Ground::Local)?.openai(&server);
+    let home = Home::new(TestBackend::Local)?.openai(&server);
     let settings = home.path().join(".config/clawnode");
     std::fs::create_dir_all(&settings).unwrap();
     let agents = ["gpt-4o", "gpt-4o-mini", "gpt-5", "gpt-6-astra"];

@@ -3,7 +3,7 @@
 use clawnode_tests::{
     effects::EffectCounter,
     model::{Act, ModelServer, Script},
-    process::{Ground, Home, Node, ProcessError},
+    process::{Home, Node, ProcessError, TestBackend},
 };
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ async fn a_generated_client_sends_follows_and_approves() -> Result<(), ProcessEr
     let server = ModelServer::start(Script::queue(acts)).await.unwrap();
     let dir = tempfile::tempdir().unwrap();
     let counter = EffectCounter::start(dir.path()).await.unwrap();
-    let home = Home::new(Ground::Local)?.anthropic(&server);
+    let home = Home::new(TestBackend::Local)?.anthropic(&server);
     let home = home.var("CLAWNODE_TEST_EFFECTS", &counter.url());
     let settings = home.path().join(".config/clawnode");
     std::fs::create_dir_all(&settings).unwrap();

@@ -2,7 +2,7 @@
 
 use clawnode_tests::{
     model::{Act, ModelServer, Reply, Script, Step},
-    process::{Ground, Home, Node, ProcessError, sound},
+    process::{Home, Node, ProcessError, TestBackend, sound},
 };
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ async fn what_the_official_client_sends_again_is_one_turn() -> Result<(), Proces
     let replies = replies.map(|(text, act)| (text.to_owned(), vec![act].into()));
     let server =
         ModelServer::start(Script { on: replies.into(), ..Script::default() }).await.unwrap();
-    let home = Home::new(Ground::Local)?.openai(&server);
+    let home = Home::new(TestBackend::Local)?.openai(&server);
     // The client hears of a busy provider at once.
     let home = home.var("CLAWNODE_AGENTS__DEFAULT__OUTAGE", "0s");
     let node = Node::up(&home).await?;
@@ -59,7 +59,7 @@ async fn the_official_client_lists_models_and_streams_a_chat() -> Result<(), Pro
     let replies = [("hello there".to_owned(), [Reply::text(["Hel", "lo", "!"]).into()].into())];
     let script = Script { on: replies.into(), ..Script::default() };
     let server = ModelServer::start(script).await.unwrap();
-    let home = Home::new(Ground::Local)?.openai(&server);
+    let home = Home::new(TestBackend::Local)?.openai(&server);
     let node = Node::up(&home).await?;
     let client = node.client()?;
 

@@ -3,7 +3,7 @@
 
 use clawnode_tests::{
     model::{Act, ModelServer, Reply, Script},
-    process::{Ground, Home, Node, ProcessError},
+    process::{Home, Node, ProcessError, TestBackend},
 };
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ async fn the_official_client_uses_the_responses_api() -> Result<(), ProcessError
     ];
     let turns = turns.map(|(text, acts)| (text.to_owned(), acts)).into();
     let server = ModelServer::start(Script { turns, ..Script::default() }).await.unwrap();
-    let home = Home::new(Ground::Local)?.openai(&server);
+    let home = Home::new(TestBackend::Local)?.openai(&server);
     let node = Node::up(&home).await?;
     let client = node.client()?;
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, env, fs};
 
 use clawnode_tests::{
     model::{Act, ModelServer, Reply, Script, Step},
-    process::{Ground, Home, Node, ProcessError},
+    process::{Home, Node, ProcessError, TestBackend},
 };
 
 use serde_json::json;
@@ -80,7 +80,7 @@ async fn what_works_works_and_what_is_refused_is_named() -> Result<(), ProcessEr
     turns.extend(CLIENTS.map(|client| (format!("busy {client}"), vec![busy()])));
     let script = Script { turns: turns.into_iter().collect(), ..Script::default() };
     let server = ModelServer::start(script).await.unwrap();
-    let home = Home::new(Ground::Local)?.openai(&server);
+    let home = Home::new(TestBackend::Local)?.openai(&server);
     // The client hears of a busy provider at once.
     let home = home.var("CLAWNODE_AGENTS__DEFAULT__OUTAGE", "0s");
     let home = home.var("CLAWNODE_EMBEDDINGS__MODELS", "openai/embedder");

@@ -3,7 +3,7 @@
 
 use clawnode_tests::{
     model::{Act, ModelServer, Reply, Script, Step},
-    process::{Ground, Home, Node, ProcessError},
+    process::{Home, Node, ProcessError, TestBackend},
 };
 use serde_json::{Value, json};
 
@@ -57,7 +57,7 @@ async fn anthropics_client_thinks_between_tools() -> Result<(), ProcessError> {
     ];
     let script = Script { turns: turns.into(), ..Script::default() };
     let server = ModelServer::start(script).await.unwrap();
-    let home = Home::new(Ground::Local)?.anthropic(&server);
+    let home = Home::new(TestBackend::Local)?.anthropic(&server);
     let settings = home.path().join(".config/clawnode");
     std::fs::create_dir_all(&settings).unwrap();
     let agents = ["claude-sonnet-4-5", "claude-sonnet-5", "claude-3-5-sonnet-latest"];

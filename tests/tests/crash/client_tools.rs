@@ -4,7 +4,7 @@
 use clawnode_proto::{llm::Role, session::TurnOutcome};
 use clawnode_tests::{
     model::{Act, ModelServer, Reply, Script, Step},
-    process::{Client, Ground, Home, Node, ProcessError},
+    process::{Client, Home, Node, ProcessError, TestBackend},
 };
 use serde_json::{Value, json};
 
@@ -58,7 +58,7 @@ async fn an_anthropic_client_goes_on_with_its_thoughts_after_a_kill() -> Outcome
         Reply::steps([think("So."), say("There.")]).into(),
     ];
     let server = ModelServer::start(Script::default().turn("go", acts)).await.unwrap();
-    let home = Home::new(Ground::Local)?.anthropic(&server);
+    let home = Home::new(TestBackend::Local)?.anthropic(&server);
     let mut node = Node::up(&home).await?;
     let mut said = json!([{"role": "user", "content": "go"}]);
     let mut kinds: Vec<Vec<String>> = Vec::new();
@@ -103,7 +103,7 @@ async fn an_anthropic_client_goes_on_with_its_thoughts_after_a_kill() -> Outcome
 #[tokio::test]
 async fn results_reach_the_turn_of_a_node_that_was_killed() -> Outcome {
     let server = ModelServer::start(script()).await.unwrap();
-    let home = Home::new(Ground::Local)?.openai(&server);
+    let home = Home::new(TestBackend::Local)?.openai(&server);
     let settings = home.path().join(".config/clawnode");
     std::fs::create_dir_all(&settings).unwrap();
     std::fs::write(settings.join("config.toml"), "[agents.default]\ntools = [\"time_now\"]\n")

@@ -6,7 +6,7 @@ pub(crate) mod nats {
     use clawnode_tests::{
         model::{DefaultReply, Script},
         nats::{NatsCluster, ServerOptions},
-        process::{Client, Ground, Message, Node, ProcessError, Start},
+        process::{Client, Message, Node, ProcessError, Start, TestBackend},
     };
     use rustix::process::Signal;
     use serde_json::Value;
@@ -109,9 +109,10 @@ pub(crate) mod nats {
     #[tokio::test]
     async fn c14_a_leader_dies_and_no_call_is_made_again() -> Outcome {
         let mut servers = NatsCluster::start(3, ServerOptions::default()).await.unwrap();
-        let ground = Ground::Nats { url: servers.urls().join(","), prefix: "crash".to_owned() };
+        let backend =
+            TestBackend::Nats { url: servers.urls().join(","), prefix: "crash".to_owned() };
         let default = DefaultReply { tokens: 40, delay_ms: 50, flush: true };
-        let scene = Scene::at(ground, None, Script { default, ..Script::default() }).await;
+        let scene = Scene::at(backend, None, Script { default, ..Script::default() }).await;
         let node = Node::up(&scene.home).await?;
         let client = node.client()?;
         let message = Message::new("ada", "slow");

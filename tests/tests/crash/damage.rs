@@ -18,7 +18,7 @@ use clawnode_proto::{
 };
 use clawnode_tests::{
     model::Script,
-    process::{Ground, Message, Node, ProcessError, Start, sound},
+    process::{Message, Node, ProcessError, Start, TestBackend, sound},
 };
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -214,7 +214,7 @@ async fn a_damaged_session_is_deleted_like_any_other() -> Outcome {
 #[tokio::test]
 async fn what_nobody_can_read_is_a_dead_letter_and_stops_nothing() -> Outcome {
     let scene = Scene::on(Under::Nats, Script::default()).await;
-    let Ground::Nats { url, prefix } = &scene.ground else { unreachable!("it is on NATS") };
+    let TestBackend::Nats { url, prefix } = &scene.backend else { unreachable!("it is on NATS") };
     let bus = async_nats::connect(url.as_str()).await.expect("the server runs");
     let message = Message::new("ada", "hello");
     let key: SessionKey = message.session().parse().expect("a session's key");
@@ -253,7 +253,7 @@ async fn what_nobody_can_read_is_a_dead_letter_and_stops_nothing() -> Outcome {
 #[tokio::test]
 async fn what_fits_into_no_append_is_a_dead_letter_and_stops_nothing() -> Outcome {
     let scene = Scene::on(Under::Nats, Script::default()).await;
-    let Ground::Nats { url, prefix } = &scene.ground else { unreachable!("it is on NATS") };
+    let TestBackend::Nats { url, prefix } = &scene.backend else { unreachable!("it is on NATS") };
     let bus = async_nats::connect(url.as_str()).await.expect("the server runs");
     let message = Message::new("ada", "hello");
     let key = message.session();

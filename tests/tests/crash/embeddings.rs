@@ -6,7 +6,7 @@ mod nats {
     use clawnode_tests::{
         model::{Act, ModelServer, Setup, vector},
         nats::{NatsServer, ServerOptions},
-        process::{Client, Ground, Home, Node, ProcessError, Start},
+        process::{Client, Home, Node, ProcessError, Start, TestBackend},
     };
     use serde_json::{Value, json};
 
@@ -24,9 +24,9 @@ mod nats {
         let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
         let setup = Setup { api_key: Some(Home::key().to_owned()), ..Setup::default() };
         let server = ModelServer::start(setup).await.unwrap();
-        let ground = Ground::Nats { url: nats.url(), prefix: "embed".to_owned() };
+        let backend = TestBackend::Nats { url: nats.url(), prefix: "embed".to_owned() };
         let home =
-            || Home::new(ground.clone()).map(|home| home.var("CLAWNODE_CLUSTER__PARTITIONS", "8"));
+            || Home::new(backend.clone()).map(|home| home.var("CLAWNODE_CLUSTER__PARTITIONS", "8"));
         let works = home()?.openai(&server).var("CLAWNODE_EMBEDDINGS__MODELS", "openai/embedder");
         let worker = Node::start(&works, Start::role("worker")).await?;
         let front = home()?;

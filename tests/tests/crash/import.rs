@@ -21,7 +21,9 @@ mod nats {
     use clawnode_tests::{
         model::{Reply, Script, Step},
         nats::{NatsServer, ServerOptions},
-        process::{Client, Ended, Ground, Home, Message, Node, ProcessError, Start, judge, sound},
+        process::{
+            Client, Ended, Home, Message, Node, ProcessError, Start, TestBackend, judge, sound,
+        },
     };
     use serde_json::json;
 
@@ -67,8 +69,8 @@ mod nats {
             messages.extend([slow, late]);
 
             let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
-            let ground = Ground::Nats { url: nats.url(), prefix: "moved".to_owned() };
-            let cluster = Home::new(ground)?.anthropic(&scene.server);
+            let backend = TestBackend::Nats { url: nats.url(), prefix: "moved".to_owned() };
+            let cluster = Home::new(backend)?.anthropic(&scene.server);
             let cluster = cluster.var("CLAWNODE_CLUSTER__PARTITIONS", "12");
             Ok(Self { scene, cluster, messages, _nats: nats })
         }
@@ -192,8 +194,8 @@ mod nats {
         let before: AccountView = client.call_when("budget.show", shown, spent).await?;
         node.stop().await?;
         let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
-        let ground = Ground::Nats { url: nats.url(), prefix: "moved".to_owned() };
-        let cluster = Home::new(ground)?.anthropic(&scene.server);
+        let backend = TestBackend::Nats { url: nats.url(), prefix: "moved".to_owned() };
+        let cluster = Home::new(backend)?.anthropic(&scene.server);
         Ok((scene, before, nats, cluster))
     }
 
@@ -299,7 +301,7 @@ mod nats {
 
         let done = moved.import().await?;
         assert_eq!((done.code, &done.json()?["jobs"]), (0, &json!(2)), "{done:?}");
-        let Ground::Nats { url, prefix } = moved.cluster.ground() else { unreachable!() };
+        let TestBackend::Nats { url, prefix } = moved.cluster.backend() else { unreachable!() };
         let options = NatsOptions { prefix: prefix.parse().unwrap(), ..NatsOptions::new([url]) };
         let cluster = connect(options).await.unwrap();
         let found = cluster.jobs.list().await.unwrap();
@@ -344,7 +346,7 @@ mod nats {
         // To another cluster: refused. Taken back: it goes on here.
         let args = ["import", "--from", &from.to_string_lossy(), "--prefix", "elsewhere"];
         let mut command = moved.scene.home.command(&args);
-        let Ground::Nats { url, .. } = moved.cluster.ground() else { unreachable!() };
+        let TestBackend::Nats { url, .. } = moved.cluster.backend() else { unreachable!() };
         let elsewhere = command.args(["--nats", url]).output().await.unwrap();
         let talk = String::from_utf8_lossy(&elsewhere.stderr).into_owned();
         assert_eq!(elsewhere.status.code(), Some(1), "{talk}");

@@ -52,7 +52,7 @@ async fn journals_of_every_version_are_sound_and_replayed_alike() -> Outcome {
         }
         for path in paths {
             let recording = read(&path).unwrap();
-            let home = Home::new(clawnode_tests::process::Ground::Local)?;
+            let home = Home::new(clawnode_tests::process::TestBackend::Local)?;
             let facts = recording.put(&home.data()).await.unwrap();
             assert_eq!(facts, recording.facts, "{}: {}", path.display(), recording.about);
         }

@@ -7,7 +7,7 @@ mod nats {
     use clawnode_tests::{
         model::{DefaultReply, Reply, Script, Step},
         nats::{NatsCluster, ServerOptions},
-        process::{Ground, Message, ProcessError, Turn},
+        process::{Message, ProcessError, TestBackend, Turn},
     };
 
     use crate::{
@@ -135,9 +135,10 @@ mod nats {
     #[tokio::test]
     async fn a_server_dies_and_no_worker_that_was_connected_to_it_is_held_dead() -> Outcome {
         let mut servers = NatsCluster::start(3, ServerOptions::default()).await.unwrap();
-        let ground = Ground::Nats { url: servers.urls().join(","), prefix: "crash".to_owned() };
+        let backend =
+            TestBackend::Nats { url: servers.urls().join(","), prefix: "crash".to_owned() };
         let messages = messages();
-        let scene = Scene::at(ground, None, script(&messages)).await;
+        let scene = Scene::at(backend, None, script(&messages)).await;
         let cluster = Cluster::start(&scene, 3).await?;
         let turns = begin(&cluster, &messages).await?;
         let leader = servers.leader_of("CRASH_JOURNAL").await.unwrap();

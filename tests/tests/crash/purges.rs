@@ -9,7 +9,7 @@ use clawnode_proto::{
 };
 use clawnode_tests::{
     nats::{NatsServer, ServerOptions},
-    process::{Client, Ground, Home, Node, ProcessError, Start},
+    process::{Client, Home, Node, ProcessError, Start, TestBackend},
     wait::until,
 };
 use futures_util::{TryStreamExt as _, future::try_join_all};
@@ -96,12 +96,12 @@ async fn filled(home: &Home) -> Result<MemoryPointId, ProcessError> {
 }
 
 fn local() -> Result<Home, ProcessError> {
-    Ok(Home::new(Ground::Local)?.var("CLAWNODE_SESSION__SNAPSHOT_EVERY", "12"))
+    Ok(Home::new(TestBackend::Local)?.var("CLAWNODE_SESSION__SNAPSHOT_EVERY", "12"))
 }
 
 fn on_bus(nats: &NatsServer, prefix: &str) -> Result<Home, ProcessError> {
-    let ground = Ground::Nats { url: nats.url(), prefix: prefix.to_owned() };
-    let home = Home::new(ground)?.var("CLAWNODE_CLUSTER__PARTITIONS", "8");
+    let backend = TestBackend::Nats { url: nats.url(), prefix: prefix.to_owned() };
+    let home = Home::new(backend)?.var("CLAWNODE_CLUSTER__PARTITIONS", "8");
     // What a dead node had is delivered again sooner than after the usual 30 s.
     let home = home.var("CLAWNODE_TEST_ACK_WAIT", "3000");
     Ok(home.var("CLAWNODE_SESSION__SNAPSHOT_EVERY", "12"))

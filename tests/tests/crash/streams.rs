@@ -82,6 +82,6 @@ async fn a_chat_over_anthropics_wire_is_killed_in_mid_answer_and_finishes() -> O
 #[tokio::test]
 async fn a_chat_over_openais_wire_is_killed_in_mid_answer_and_finishes() -> Outcome {
     let mut scene = stuck_at("never", "one").await;
-    scene.home = Home::new(scene.ground.clone())?.openai(&scene.server);
+    scene.home = Home::new(scene.backend.clone())?.openai(&scene.server);
     killed_in_mid_answer(scene).await
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clawnode_tests::{
     model::{Logged, ModelServer, Script, Setup, read_log},
     nats::{NatsServer, ServerOptions},
-    process::{Client, Found, Ground, Home, Message, Node, ProcessError, Start, judge, sound},
+    process::{Client, Found, Home, Message, Node, ProcessError, Start, TestBackend, judge, sound},
 };
 use tempfile::TempDir;
 
@@ -23,7 +23,7 @@ pub(crate) struct Scene {
     pub(crate) server: ModelServer,
     pub(crate) home: Home,
     pub(crate) kills: u32,
-    pub(crate) ground: Ground,
+    pub(crate) backend: TestBackend,
     /// The bus, if it is not the test's own.
     pub(crate) nats: Option<NatsServer>,
     log: PathBuf,
@@ -37,14 +37,14 @@ impl Scene {
 
     pub(crate) async fn on(under: Under, script: Script) -> Self {
         if under == Under::Local {
-            return Self::at(Ground::Local, None, script).await;
+            return Self::at(TestBackend::Local, None, script).await;
         }
         let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
-        let ground = Ground::Nats { url: nats.url(), prefix: "crash".to_owned() };
-        Self::at(ground, Some(nats), script).await
+        let backend = TestBackend::Nats { url: nats.url(), prefix: "crash".to_owned() };
+        Self::at(backend, Some(nats), script).await
     }
 
-    pub(crate) async fn at(ground: Ground, nats: Option<NatsServer>, script: Script) -> Self {
+    pub(crate) async fn at(backend: TestBackend, nats: Option<NatsServer>, script: Script) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("calls.jsonl");
         let setup = Setup {
@@ -54,9 +54,9 @@ impl Scene {
         };
         let server = ModelServer::start(setup).await.unwrap();
         // Fewer than usual, so that a cluster is born sooner.
-        let home = Home::new(ground.clone()).unwrap().anthropic(&server);
+        let home = Home::new(backend.clone()).unwrap().anthropic(&server);
         let home = home.var("CLAWNODE_CLUSTER__PARTITIONS", "8");
-        Self { server, home, kills: 0, ground, nats, log, _dir: dir }
+        Self { server, home, kills: 0, backend, nats, log, _dir: dir }
     }
 
     /// The same, with a variable in the environment of its nodes.
@@ -120,7 +120,7 @@ impl Scene {
         }
         let found = self.judge(&client, messages).await?;
         node.stop().await?;
-        if matches!(self.ground, Ground::Local) {
+        if matches!(self.backend, TestBackend::Local) {
             // And again by the command itself, where no node runs.
             sound(&self.home).await?;
         }

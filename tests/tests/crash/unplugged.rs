@@ -9,7 +9,7 @@ use std::{
 use clawnode_proto::view::EventView;
 use clawnode_tests::{
     model::{Act, Reply, Script, Step, read_log},
-    process::{Frame, Ground, Home, Message, Node, ProcessError, Turn, sound},
+    process::{Frame, Home, Message, Node, ProcessError, TestBackend, Turn, sound},
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -77,7 +77,7 @@ fn whole() -> Script {
 
 /// A home whose agent asks the first one, and then the second.
 fn home(first: &PluggedProvider, second: &PluggedProvider) -> Result<Home, ProcessError> {
-    let home = Home::new(Ground::Local)?
+    let home = Home::new(TestBackend::Local)?
         .var("ANTHROPIC_API_KEY", Home::key())
         .var("ANTHROPIC_BASE_URL", &format!("http://{}", first.address))
         .var("OPENAI_API_KEY", Home::key())

@@ -13,7 +13,7 @@ mod nats {
     };
     use clawnode_tests::{
         model::{Act, Script},
-        process::{Ground, Message, Node, ProcessError, Start, sound},
+        process::{Message, Node, ProcessError, Start, TestBackend, sound},
     };
     use serde_json::{Value, json};
 
@@ -157,7 +157,9 @@ mod nats {
 
     /// An input for the account that only readers of the newest version may take: it sets another limit.
     async fn newer_input_for_the_account(scene: &Scene, usd: u64) {
-        let Ground::Nats { url, prefix } = &scene.ground else { unreachable!("on NATS only") };
+        let TestBackend::Nats { url, prefix } = &scene.backend else {
+            unreachable!("on NATS only")
+        };
         let prefix = prefix.parse().unwrap();
         let storage = connect(NatsOptions { prefix, ..NatsOptions::new([url]) }).await.unwrap();
         let limit = BudgetLimit::new(BudgetUnit::Usd, WindowLength::Month, usd);

@@ -5,7 +5,7 @@ use clawnode_tests::{
     mcp::{marked, reference},
     model::{ModelServer, Script, Setup},
     nats::{NatsServer, ServerOptions},
-    process::{Ground, Home, Message, Node, ProcessError, Start},
+    process::{Home, Message, Node, ProcessError, Start, TestBackend},
     wait::until,
 };
 use serde_json::json;
@@ -30,8 +30,8 @@ impl Cluster {
         let setup =
             Setup { api_key: Some(Home::key().to_owned()), ..Setup::from(Script::default()) };
         let model = ModelServer::start(setup).await.unwrap();
-        let ground = Ground::Nats { url: nats.url(), prefix: "mcp".to_owned() };
-        let home = Home::new(ground).unwrap().anthropic(&model);
+        let backend = TestBackend::Nats { url: nats.url(), prefix: "mcp".to_owned() };
+        let home = Home::new(backend).unwrap().anthropic(&model);
         let home = home.var("CLAWNODE_CLUSTER__PARTITIONS", "8");
         let mark = home.path().display().to_string();
         let everything = reference("everything")?.display().to_string();
@@ -155,7 +155,7 @@ async fn turns_with_mcp_tools_and_kills_of_their_host_leave_no_process() -> Outc
 async fn turns_with_mcp_tools_and_kills_of_the_only_node_leave_no_process() -> Outcome {
     let setup = Setup { api_key: Some(Home::key().to_owned()), ..Setup::from(Script::default()) };
     let model = ModelServer::start(setup).await.unwrap();
-    let home = Home::new(Ground::Local).unwrap().anthropic(&model);
+    let home = Home::new(TestBackend::Local).unwrap().anthropic(&model);
     let mark = home.path().display().to_string();
     let everything = reference("everything")?.display().to_string();
     let server = section("everything", "node", &[&everything], &mark);

@@ -13,7 +13,7 @@ use std::{
 };
 
 use clawnode_tests::{
-    process::{Ground, Home, Node, binary},
+    process::{Home, Node, TestBackend, binary},
     wait::until,
 };
 
@@ -91,7 +91,7 @@ fn the_data_directory_is_empty_but_for_where_the_program_runs() {
 /// By default a server runs in a folder of its own.
 #[tokio::test]
 async fn a_server_runs_in_a_folder_of_its_own_and_finds_no_token() -> Outcome {
-    let home = Home::new(Ground::Local)?;
+    let home = Home::new(TestBackend::Local)?;
     let said = home.path().join("said");
     let line = format!(
         "{{ pwd; ls; cat token ../../token {data}/token; echo over; }} >{said} 2>/dev/null; cat",

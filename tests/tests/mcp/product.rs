@@ -13,7 +13,7 @@ use clawnode_proto::{
 use clawnode_tests::{
     mcp::{MARK, hostile, marked, reference},
     model::{Act, ModelServer, Script, Setup},
-    process::{Ground, Home, Message, Node},
+    process::{Home, Message, Node, TestBackend},
     wait::until,
 };
 use serde_json::{Value, json};
@@ -50,7 +50,7 @@ pub(crate) async fn runs(
 async fn scene(acts: Vec<Act>) -> (ModelServer, Home) {
     let setup = Setup { api_key: Some(Home::key().to_owned()), ..Setup::from(Script::queue(acts)) };
     let server = ModelServer::start(setup).await.unwrap();
-    let home = Home::new(Ground::Local).unwrap().anthropic(&server);
+    let home = Home::new(TestBackend::Local).unwrap().anthropic(&server);
     (server, home)
 }
 
@@ -162,9 +162,9 @@ async fn what_a_person_approves_an_agent_gets_while_the_node_runs() -> Outcome {
     Ok(())
 }
 
-/// LATCH-2: a program may ignore a cancellation. When all is reported dead, it is.
+/// KILL-2: a program may ignore a cancellation. When all is reported dead, it is.
 #[tokio::test]
-async fn latch_2_a_stop_ends_a_server_that_does_not_listen() -> Outcome {
+async fn kill_2_a_stop_ends_a_server_that_does_not_listen() -> Outcome {
     let (server, home) = scene(vec![Act::tools([("bad__act", json!({}))])]).await;
     let mark = path(home.path());
     let text = format!(
@@ -189,7 +189,7 @@ async fn latch_2_a_stop_ends_a_server_that_does_not_listen() -> Outcome {
     let history = node.client()?.finished(&message.session(), 1).await?;
     let outcome = history.turns[0].outcome.as_ref().map(TurnOutcome::name);
     assert_eq!(outcome, Some("stopped"), "{history:?}");
-    let clear = json!({ "latch": stopped.latch.id });
+    let clear = json!({ "latch": stopped.switch.id });
     let _: PanicView = node.client()?.call("panic.clear", clear).await?;
     until("it runs again", async || Ok((marked(&mark).len() == idle).then_some(()))).await?;
     assert_eq!(server.count(), 1, "no model is asked after the stop");

@@ -9,7 +9,7 @@ use clawnode_proto::{
 use clawnode_tests::{
     effects::EffectCounter,
     model::{Act, ModelServer, Script, ToolCall},
-    process::{Client, Frame, Ground, Home, Message, Node, ProcessError, Turn},
+    process::{Client, Frame, Home, Message, Node, ProcessError, TestBackend, Turn},
 };
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ impl Scene {
         let server = ModelServer::start(Script::queue(acts)).await.unwrap();
         let dir = tempfile::tempdir().unwrap();
         let counter = EffectCounter::start(dir.path()).await.unwrap();
-        let home = Home::new(Ground::Local).unwrap().anthropic(&server);
+        let home = Home::new(TestBackend::Local).unwrap().anthropic(&server);
         let home = home.var("CLAWNODE_TEST_EFFECTS", &counter.url());
         let settings = home.path().join(".config/clawnode");
         std::fs::create_dir_all(&settings).unwrap();
@@ -259,7 +259,7 @@ async fn a_command_that_only_looks_asks_nobody() -> Outcome {
     let run = |line: &str| Act::tools([("run_command", json!({ "command": line }))]);
     let acts = [run("echo looked"), run("echo looked; echo more"), Act::say("done")];
     let server = ModelServer::start(Script::queue(acts)).await.unwrap();
-    let home = Home::new(Ground::Local).unwrap().anthropic(&server);
+    let home = Home::new(TestBackend::Local).unwrap().anthropic(&server);
     let settings = home.path().join(".config/clawnode");
     std::fs::create_dir_all(&settings).unwrap();
     let config = "[agents.default]\ntools = [\"run_command\"]\n[sandbox]\nrun_in = \"process\"\n\

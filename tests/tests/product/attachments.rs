@@ -224,7 +224,7 @@ async fn a_file_and_a_model_that_there_are_not_are_told_apart() -> Outcome {
 #[tokio::test]
 async fn an_openai_client_sends_pictures_and_their_past() -> Outcome {
     let server = clawnode_tests::model::ModelServer::start(Script::default()).await.unwrap();
-    let home = clawnode_tests::process::Home::new(clawnode_tests::process::Ground::Local)?;
+    let home = clawnode_tests::process::Home::new(clawnode_tests::process::TestBackend::Local)?;
     let home = home.openai(&server);
     let node = Node::up(&home).await?;
     let client = node.client()?;

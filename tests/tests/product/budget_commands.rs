@@ -9,7 +9,7 @@ use clawnode_proto::{
 };
 use clawnode_tests::{
     model::{Act, ModelServer, Script, Setup},
-    process::{Client, Ground, Home, Message, Node, ProcessError},
+    process::{Client, Home, Message, Node, ProcessError, TestBackend},
 };
 use serde_json::{Value, json};
 
@@ -136,7 +136,7 @@ async fn bud_7_a_backup_keeps_what_is_spent() -> Outcome {
     let file = file.to_str().unwrap();
     assert_eq!(home.run(&["backup", file]).await?.code, 0);
 
-    let other = Home::new(Ground::Local)?.anthropic(&server);
+    let other = Home::new(TestBackend::Local)?.anthropic(&server);
     assert_eq!(other.run(&["restore", file]).await?.code, 0);
     let verified = other.run(&["journal", "verify"]).await?;
     assert_eq!(verified.code, 0, "{verified:?}");
@@ -162,7 +162,7 @@ async fn bud_7_a_backup_keeps_what_is_spent() -> Outcome {
 async fn bud_8_embeddings_count_in_the_limits_of_the_cluster() -> Outcome {
     let setup = Setup { api_key: Some(Home::key().to_owned()), ..Setup::default() };
     let server = ModelServer::start(setup).await.unwrap();
-    let home = Home::new(Ground::Local)?
+    let home = Home::new(TestBackend::Local)?
         .openai(&server)
         .var("CLAWNODE_EMBEDDINGS__MODELS", "openai/embedder");
     let node = Node::up(&home).await?;

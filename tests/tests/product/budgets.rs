@@ -4,7 +4,7 @@ use std::fs;
 
 use clawnode_proto::budget::{AccountKey, BudgetLimit, BudgetUnit, CountedLanes, WindowLength};
 use clawnode_tests::{
-    process::{Client, Ground, Home, Message, Node, ProcessError},
+    process::{Client, Home, Message, Node, ProcessError, TestBackend},
     wait::until,
 };
 use serde_json::{Value, json};
@@ -48,7 +48,7 @@ fn of_cluster(usd: u64) -> Value {
 
 #[tokio::test]
 async fn accounts_have_the_limits_of_the_file() -> Outcome {
-    let home = Home::new(Ground::Local)?.var("CLAWNODE_BUDGETS__DEFAULT", "true");
+    let home = Home::new(TestBackend::Local)?.var("CLAWNODE_BUDGETS__DEFAULT", "true");
     let file = home.path().join(".config/clawnode/config.toml");
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     let (cluster, agent) = (AccountKey::Cluster, "agent:default".parse().unwrap());

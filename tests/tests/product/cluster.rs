@@ -12,7 +12,7 @@ use clawnode_proto::{
 use clawnode_tests::{
     model::{ModelServer, Script},
     nats::{NatsServer, ServerOptions},
-    process::{Client, Ground, Home, Message, Node, ProcessError, Start},
+    process::{Client, Home, Message, Node, ProcessError, Start, TestBackend},
 };
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -42,8 +42,8 @@ impl Cluster {
     async fn start() -> Result<Self, ProcessError> {
         let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
         let server = ModelServer::start(Script::default()).await.unwrap();
-        let ground = Ground::Nats { url: nats.url(), prefix: "ops".to_owned() };
-        let home = Home::new(ground)?.anthropic(&server);
+        let backend = TestBackend::Nats { url: nats.url(), prefix: "ops".to_owned() };
+        let home = Home::new(backend)?.anthropic(&server);
         let home = home.var("CLAWNODE_CLUSTER__PARTITIONS", &PARTITIONS.to_string());
         let gateway = Node::start(&home, named("gateway", "front")).await?;
         let client = gateway.client()?;

@@ -4,7 +4,7 @@ use clawnode_proto::usage::UsageView;
 use clawnode_tests::{
     model::{Act, ModelServer, Reply, Script, Step},
     nats::{NatsServer, ServerOptions},
-    process::{Client, Ground, Home, Message, Node, ProcessError},
+    process::{Client, Home, Message, Node, ProcessError, TestBackend},
 };
 use serde_json::json;
 
@@ -32,10 +32,10 @@ struct Scene {
 }
 
 impl Scene {
-    async fn new(ground: Ground, summaries: Script) -> Result<Self, ProcessError> {
+    async fn new(backend: TestBackend, summaries: Script) -> Result<Self, ProcessError> {
         let chats = ModelServer::start(Script::default()).await.unwrap();
         let summaries = ModelServer::start(summaries).await.unwrap();
-        let home = Home::new(ground)?.anthropic(&chats).openai(&summaries);
+        let home = Home::new(backend)?.anthropic(&chats).openai(&summaries);
         let settings = home.path().join(".config/clawnode");
         std::fs::create_dir_all(&settings).unwrap();
         std::fs::write(settings.join("config.toml"), CONFIG).unwrap();
@@ -73,9 +73,9 @@ fn session() -> String {
 }
 
 /// A provider that is down changes nothing, and the next turn has a summary.
-async fn goes_on_with_a_summary(ground: Ground) -> Outcome {
+async fn goes_on_with_a_summary(backend: TestBackend) -> Outcome {
     let acts = [Act::status(400, "no"), Act::say(SUMMARY)];
-    let mut scene = Scene::new(ground, Script::queue(acts)).await?;
+    let mut scene = Scene::new(backend, Script::queue(acts)).await?;
     let node = Node::up(&scene.home).await?;
     let client = node.client()?;
     scene.chats_until_asked(&client, 1).await?;
@@ -103,7 +103,7 @@ async fn goes_on_with_a_summary(ground: Ground) -> Outcome {
     assert!(context.out.contains("a summary is in its place"), "{context:?}");
     node.stop().await?;
     // Without a node, only a data directory can be read.
-    if matches!(scene.home.ground(), Ground::Local) {
+    if matches!(scene.home.backend(), TestBackend::Local) {
         let replayed = scene.home.run(&["journal", "replay", &session()]).await?;
         assert_eq!(replayed.code, 0, "{replayed:?}");
     }
@@ -112,13 +112,14 @@ async fn goes_on_with_a_summary(ground: Ground) -> Outcome {
 
 #[tokio::test]
 async fn a_long_conversation_goes_on_with_a_summary() -> Outcome {
-    goes_on_with_a_summary(Ground::Local).await
+    goes_on_with_a_summary(TestBackend::Local).await
 }
 
 #[tokio::test]
 async fn a_long_conversation_goes_on_with_a_summary_on_nats() -> Outcome {
     let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
-    goes_on_with_a_summary(Ground::Nats { url: nats.url(), prefix: "compact".to_owned() }).await
+    goes_on_with_a_summary(TestBackend::Nats { url: nats.url(), prefix: "compact".to_owned() })
+        .await
 }
 
 /// The call of a summary that a crash interrupts is made once more, and one that is recorded never.
@@ -126,7 +127,7 @@ async fn a_long_conversation_goes_on_with_a_summary_on_nats() -> Outcome {
 async fn a_kill_in_the_middle_of_a_summary_loses_nothing() -> Outcome {
     let gated = Reply::steps([Step::Gate { name: "never".to_owned() }]);
     let script = Script::queue([Act::Reply(gated), Act::say(SUMMARY)]);
-    let mut scene = Scene::new(Ground::Local, script).await?;
+    let mut scene = Scene::new(TestBackend::Local, script).await?;
     let mut node = Node::up(&scene.home).await?;
     let client = node.client()?;
     let begun = loop {

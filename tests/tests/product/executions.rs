@@ -8,7 +8,7 @@ use clawnode_proto::{
 use clawnode_tests::{
     effects::EffectCounter,
     model::{ModelServer, Script, Setup, read_log},
-    process::{Client, Ground, Home, Node, ProcessError, sound},
+    process::{Client, Home, Node, ProcessError, TestBackend, sound},
 };
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ impl Scene {
             Setup { log, api_key: Some(Home::key().to_owned()), ..Setup::from(Script::queue([])) };
         let server = ModelServer::start(setup).await.unwrap();
         let counter = EffectCounter::start(dir.path()).await.unwrap();
-        let home = Home::new(Ground::Local).unwrap().anthropic(&server);
+        let home = Home::new(TestBackend::Local).unwrap().anthropic(&server);
         let home = home.var("CLAWNODE_TEST_EFFECTS", &counter.url());
         let settings = home.path().join(".config/clawnode");
         std::fs::create_dir_all(&settings).unwrap();

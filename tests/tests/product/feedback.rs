@@ -11,7 +11,7 @@ use clawnode_proto::{
 use clawnode_tests::{
     model::{ModelServer, Script},
     nats::{NatsServer, ServerOptions},
-    process::{Client, Ground, Home, Message, Node, ProcessError},
+    process::{Client, Home, Message, Node, ProcessError, TestBackend},
     wait::until,
 };
 use serde_json::{Value, json};
@@ -83,9 +83,9 @@ async fn refusals(client: &Client, session: &str, turn: TurnId) {
     }
 }
 
-async fn moves_what_was_recalled(ground: Ground) -> Outcome {
+async fn moves_what_was_recalled(backend: TestBackend) -> Outcome {
     let server = ModelServer::start(Script::default()).await.unwrap();
-    let home = Home::new(ground)?.anthropic(&server);
+    let home = Home::new(backend)?.anthropic(&server);
     let settings = home.path().join(".config/clawnode");
     fs::create_dir_all(&settings).unwrap();
     fs::write(settings.join("config.toml"), CONFIG).unwrap();
@@ -137,11 +137,12 @@ async fn moves_what_was_recalled(ground: Ground) -> Outcome {
 
 #[tokio::test]
 async fn a_thumb_moves_the_importance_of_what_its_turn_recalled() -> Outcome {
-    moves_what_was_recalled(Ground::Local).await
+    moves_what_was_recalled(TestBackend::Local).await
 }
 
 #[tokio::test]
 async fn a_thumb_moves_the_importance_of_what_its_turn_recalled_on_nats() -> Outcome {
     let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
-    moves_what_was_recalled(Ground::Nats { url: nats.url(), prefix: "feedback".to_owned() }).await
+    moves_what_was_recalled(TestBackend::Nats { url: nats.url(), prefix: "feedback".to_owned() })
+        .await
 }

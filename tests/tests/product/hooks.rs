@@ -8,7 +8,7 @@ use std::{
 
 use clawnode_tests::{
     model::{Act, ModelServer, Script},
-    process::{Frame, Ground, Home, Message, Node, ProcessError, sound},
+    process::{Frame, Home, Message, Node, ProcessError, TestBackend, sound},
     wait,
 };
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ struct Scene {
 impl Scene {
     async fn new(acts: impl IntoIterator<Item = Act>) -> Self {
         let server = ModelServer::start(Script::queue(acts)).await.unwrap();
-        let home = Home::new(Ground::Local).unwrap().anthropic(&server);
+        let home = Home::new(TestBackend::Local).unwrap().anthropic(&server);
         let settings = home.path().join(".config/clawnode");
         fs::create_dir_all(&settings).unwrap();
         fs::write(settings.join("config.toml"), CONFIG).unwrap();

@@ -9,7 +9,7 @@ use clawnode_tests::{
     docker::Engine,
     model::{Act, ModelServer, Script, Setup},
     nats::{NatsServer, ServerOptions},
-    process::{Client, Ground, Home, Message, Node, ProcessError, Start},
+    process::{Client, Home, Message, Node, ProcessError, Start, TestBackend},
     wait::until,
 };
 use serde_json::{Value, json};
@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use super::Outcome;
 
 /// A home whose agent may run commands there.
-fn home(ground: Ground, server: &ModelServer, socket: &Path, run_in: &str) -> Home {
-    let home = Home::new(ground).unwrap().anthropic(server);
+fn home(backend: TestBackend, server: &ModelServer, socket: &Path, run_in: &str) -> Home {
+    let home = Home::new(backend).unwrap().anthropic(server);
     let settings = home.path().join(".config/clawnode");
     std::fs::create_dir_all(&settings).unwrap();
     let socket = socket.display();
@@ -65,7 +65,7 @@ fn texts(log: &LogView) -> Vec<&str> {
 async fn what_a_command_says_is_kept_shown_searched_and_removed() -> Outcome {
     let command = "echo one; echo two >&2; seq 100; echo LAST; exit 3";
     let server = server(vec![runs(command), Act::say("done")]).await;
-    let home = home(Ground::Local, &server, Path::new("/nowhere"), "process");
+    let home = home(TestBackend::Local, &server, Path::new("/nowhere"), "process");
     let node = Node::up(&home).await?;
     let (client, message) = (node.client()?, Message::new("ada", "go"));
     client.chat(&message).await?;
@@ -117,7 +117,7 @@ async fn what_a_command_says_is_kept_shown_searched_and_removed() -> Outcome {
 async fn a_deleted_session_leaves_no_logs() -> Outcome {
     let server = server(vec![runs("echo secret"), Act::say("done"), runs("echo more; sleep 1000")]);
     let server = server.await;
-    let home = home(Ground::Local, &server, Path::new("/nowhere"), "process");
+    let home = home(TestBackend::Local, &server, Path::new("/nowhere"), "process");
     let node = Node::up(&home).await?;
     let (client, message) = (node.client()?, Message::new("ada", "go"));
     client.chat(&message).await?;
@@ -165,9 +165,9 @@ async fn said(client: &Client, job: &JobView, run: u32) -> Result<LogView, Proce
 async fn on_nats_a_job_is_followed_from_any_node_and_each_run_has_its_own_log() -> Outcome {
     let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
     let server = server(vec![Act::tools([("wait", json!({}))]), Act::say("well")]).await;
-    let ground = Ground::Nats { url: nats.url(), prefix: "arc".to_owned() };
+    let backend = TestBackend::Nats { url: nats.url(), prefix: "arc".to_owned() };
     let make = || {
-        let home = home(ground.clone(), &server, Path::new("/nowhere"), "process");
+        let home = home(backend.clone(), &server, Path::new("/nowhere"), "process");
         home.var("CLAWNODE_CLUSTER__PARTITIONS", "8")
     };
     let homes = [make(), make()];
@@ -214,7 +214,7 @@ async fn on_nats_a_job_is_followed_from_any_node_and_each_run_has_its_own_log() 
 async fn a_follower_at_the_terminal_has_each_line_once() -> Outcome {
     let command = "for n in $(seq 40); do echo line $n; sleep 0.05; done";
     let server = server(vec![runs(command), Act::say("done")]).await;
-    let home = home(Ground::Local, &server, Path::new("/nowhere"), "process");
+    let home = home(TestBackend::Local, &server, Path::new("/nowhere"), "process");
     let node = Node::up(&home).await?;
     let client = node.client()?;
     let turn = client.send(&Message::new("ada", "go")).await?;
@@ -248,7 +248,7 @@ async fn what_a_command_in_docker_says_and_makes_is_kept() -> Outcome {
 
 async fn makes(place: &str, socket: &Path) -> Outcome {
     let server = server(vec![runs(MAKES), Act::say("done")]).await;
-    let home = home(Ground::Local, &server, socket, place);
+    let home = home(TestBackend::Local, &server, socket, place);
     let node = Node::up(&home).await?;
     let (client, message) = (node.client()?, Message::new("ada", "go"));
     client.chat(&message).await?;

@@ -9,7 +9,7 @@ use std::{
 use clawnode_tests::{
     model::{ModelServer, Reply, Script, Step},
     nats::{NatsServer, ServerOptions},
-    process::{Client, Ground, Home, Message, Node, ProcessError},
+    process::{Client, Home, Message, Node, ProcessError, TestBackend},
     wait::until,
 };
 use futures_util::TryStreamExt as _;
@@ -152,8 +152,8 @@ async fn a_deleted_session_leaves_nothing_on_the_disk() -> Outcome {
 async fn a_deleted_session_leaves_no_message_on_the_bus() -> Outcome {
     let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
     let server = ModelServer::start(Script::default()).await.unwrap();
-    let ground = Ground::Nats { url: nats.url(), prefix: "keeps".to_owned() };
-    let home = Home::new(ground)?.anthropic(&server);
+    let backend = TestBackend::Nats { url: nats.url(), prefix: "keeps".to_owned() };
+    let home = Home::new(backend)?.anthropic(&server);
     let home = home.var("CLAWNODE_CLUSTER__PARTITIONS", "8");
     let home = home.var("CLAWNODE_SESSION__SNAPSHOT_EVERY", "12");
     let node = Node::up(&home).await?;
@@ -235,7 +235,7 @@ async fn a_backup_brings_everything_back() -> Outcome {
     node.stop().await?;
     let kept = home.run(&["backup", file]).await?;
     assert_eq!(kept.code, 0, "{kept:?}");
-    let other = Home::new(Ground::Local)?.anthropic(&server);
+    let other = Home::new(TestBackend::Local)?.anthropic(&server);
     let back = other.run(&["restore", file]).await?;
     assert_eq!(back.code, 0, "{back:?}");
     let again = other.run(&["restore", file]).await?;
@@ -263,7 +263,7 @@ async fn what_needs_the_directory_alone_asks_its_lock_and_no_stranger() -> Outco
     }
     node.stop().await?;
 
-    let other = Home::new(Ground::Local)?;
+    let other = Home::new(TestBackend::Local)?;
     let stranger = Node::up(&other).await?;
     std::fs::copy(other.data().join("node.json"), home.data().join("node.json")).unwrap();
     for check in [&["journal", "repair"][..], &["backup", "kept.tar"]] {

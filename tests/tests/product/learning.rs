@@ -10,7 +10,7 @@ use clawnode_proto::{
 use clawnode_tests::{
     model::{ModelServer, Script},
     nats::{NatsServer, ServerOptions},
-    process::{Client, Ground, Home, Message, Node, ProcessError},
+    process::{Client, Home, Message, Node, ProcessError, TestBackend},
     wait::until,
 };
 use serde_json::json;
@@ -46,9 +46,9 @@ async fn tells(client: &Client, peer: &str, text: &str, expected: &[&str]) -> Ou
     .await
 }
 
-async fn learns_and_corrects(ground: Ground) -> Outcome {
+async fn learns_and_corrects(backend: TestBackend) -> Outcome {
     let server = ModelServer::start(Script::default()).await.unwrap();
-    let home = Home::new(ground)?.anthropic(&server);
+    let home = Home::new(backend)?.anthropic(&server);
     let settings = home.path().join(".config/clawnode");
     fs::create_dir_all(&settings).unwrap();
     fs::write(settings.join("config.toml"), CONFIG).unwrap();
@@ -99,11 +99,11 @@ async fn learns_and_corrects(ground: Ground) -> Outcome {
 
 #[tokio::test]
 async fn what_persons_say_of_themselves_is_known_in_other_conversations() -> Outcome {
-    learns_and_corrects(Ground::Local).await
+    learns_and_corrects(TestBackend::Local).await
 }
 
 #[tokio::test]
 async fn what_persons_say_of_themselves_is_known_in_other_conversations_on_nats() -> Outcome {
     let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
-    learns_and_corrects(Ground::Nats { url: nats.url(), prefix: "learning".to_owned() }).await
+    learns_and_corrects(TestBackend::Nats { url: nats.url(), prefix: "learning".to_owned() }).await
 }

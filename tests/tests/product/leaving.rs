@@ -15,7 +15,7 @@ use clawnode_proto::{
 use clawnode_tests::{
     model::{ModelServer, Script},
     nats::{NatsServer, ServerOptions},
-    process::{Ground, Home, Node, Start},
+    process::{Home, Node, Start, TestBackend},
 };
 use serde_json::json;
 use tokio::{
@@ -96,7 +96,8 @@ async fn a_worker_on_nats_that_stops_has_left_and_is_not_dead() -> Outcome {
     beside.spawn(way(listener, nats.url().replace("nats://", "")));
     beside.spawn(chatter(nats.url()));
     let home = |url: String| {
-        let home = Home::new(Ground::Nats { url, prefix: PREFIX.to_owned() })?.anthropic(&model);
+        let home =
+            Home::new(TestBackend::Nats { url, prefix: PREFIX.to_owned() })?.anthropic(&model);
         Ok::<_, clawnode_tests::process::ProcessError>(
             home.var("CLAWNODE_CLUSTER__PARTITIONS", "8"),
         )

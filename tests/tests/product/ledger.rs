@@ -2,7 +2,7 @@
 
 use clawnode_tests::{
     model::{Act, ModelServer, Script, Setup},
-    process::{Ground, Home, Message, Node},
+    process::{Home, Message, Node, TestBackend},
 };
 use serde_json::json;
 
@@ -26,7 +26,7 @@ async fn a_step_takes_the_place_of_calls_and_people_still_see_all() -> Outcome {
         let script = Script::queue(acts);
         let setup = Setup { api_key: Some(Home::key().to_owned()), ..Setup::from(script) };
         let server = ModelServer::start(setup).await.unwrap();
-        let home = Home::new(Ground::Local)?;
+        let home = Home::new(TestBackend::Local)?;
         let home = if openai { home.openai(&server) } else { home.anthropic(&server) };
         let settings = home.path().join(".config/clawnode");
         std::fs::create_dir_all(&settings).unwrap();

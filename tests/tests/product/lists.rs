@@ -4,7 +4,7 @@ use clawnode_proto::view::{SessionList, SessionRow};
 use clawnode_tests::{
     model::{Act, ModelServer, Reply, Script, Step},
     nats::{NatsServer, ServerOptions},
-    process::{Client, Ground, Home, Message, Node},
+    process::{Client, Home, Message, Node, TestBackend},
 };
 use serde_json::{Value, json};
 
@@ -84,8 +84,8 @@ async fn stateless_sessions_go_by_themselves() -> Outcome {
 async fn stateless_sessions_go_by_themselves_in_a_cluster() -> Outcome {
     let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
     let server = ModelServer::start(script()).await.unwrap();
-    let ground = Ground::Nats { url: nats.url(), prefix: "lists".to_owned() };
-    let home = Home::new(ground)?.anthropic(&server).var("CLAWNODE_CLUSTER__PARTITIONS", "8");
+    let backend = TestBackend::Nats { url: nats.url(), prefix: "lists".to_owned() };
+    let home = Home::new(backend)?.anthropic(&server).var("CLAWNODE_CLUSTER__PARTITIONS", "8");
     go_by_themselves(home, &server).await
 }
 

@@ -44,7 +44,7 @@ mod watchdog;
 use clawnode_proto::{llm::Text, view::TurnView};
 use clawnode_tests::{
     model::{ModelServer, Script},
-    process::{Ground, Home, ProcessError},
+    process::{Home, ProcessError, TestBackend},
 };
 
 type Outcome = Result<(), ProcessError>;
@@ -52,7 +52,7 @@ type Outcome = Result<(), ProcessError>;
 /// A home whose nodes ask a scripted model.
 async fn scene(script: Script) -> (ModelServer, Home) {
     let server = ModelServer::start(script).await.unwrap();
-    let home = Home::new(Ground::Local).unwrap().anthropic(&server);
+    let home = Home::new(TestBackend::Local).unwrap().anthropic(&server);
     (server, home)
 }
 

@@ -11,7 +11,7 @@ use clawnode_proto::{
 };
 use clawnode_tests::{
     model::Script,
-    process::{Client, Ground, Home, Message, Node, ProcessError},
+    process::{Client, Home, Message, Node, ProcessError, TestBackend},
     wait::until,
 };
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ fn lives_in(place: &str, key: &str) -> Value {
 
 #[tokio::test]
 async fn a_memory_keeps_what_it_accepted_and_forgets_what_it_is_asked_to() -> Outcome {
-    let home = Home::new(Ground::Local)?;
+    let home = Home::new(TestBackend::Local)?;
     let node = Node::up(&home).await?;
     let client = node.client()?;
     let first: MemoryPutView = client.call("memory.put", lives_in("Rome", "one")).await?;
@@ -84,7 +84,7 @@ async fn a_memory_keeps_what_it_accepted_and_forgets_what_it_is_asked_to() -> Ou
 
 #[tokio::test]
 async fn an_export_is_imported_once_and_a_memory_is_deleted_with_its_journal() -> Outcome {
-    let home = Home::new(Ground::Local)?;
+    let home = Home::new(TestBackend::Local)?;
     let node = Node::up(&home).await?;
     let client = node.client()?;
     let file = home.path().join("points.jsonl");
@@ -194,7 +194,7 @@ fn found(view: &MemorySearchView) -> Vec<&str> {
 
 #[tokio::test]
 async fn a_search_finds_what_is_live_and_crosses_no_scope() -> Outcome {
-    let home = Home::new(Ground::Local)?;
+    let home = Home::new(TestBackend::Local)?;
     let node = Node::up(&home).await?;
     let client = node.client()?;
     let asked = json!({ "memory": MEMORY, "query": "where does Ada live" });

@@ -5,7 +5,7 @@ use std::fs;
 use clawnode_proto::memory_view::{MemorySearchView, MemoryStats};
 use clawnode_tests::{
     model::{ModelServer, Setup},
-    process::{Ground, Home, Node},
+    process::{Home, Node, TestBackend},
     wait::until,
 };
 use serde_json::json;
@@ -22,7 +22,7 @@ const OTHER: &str = "zzzz 9999";
 async fn what_shares_no_word_is_found_by_the_vectors_of_a_provider() -> Outcome {
     let setup = Setup { api_key: Some(Home::key().to_owned()), ..Setup::default() };
     let server = ModelServer::start(setup).await.unwrap();
-    let home = Home::new(Ground::Local)?.openai(&server);
+    let home = Home::new(TestBackend::Local)?.openai(&server);
     let settings = home.path().join(".config/clawnode");
     fs::create_dir_all(&settings).unwrap();
     fs::write(settings.join("config.toml"), "[memory]\nembeddings = 'openai/embedder'\n").unwrap();

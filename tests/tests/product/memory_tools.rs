@@ -11,7 +11,7 @@ use clawnode_proto::{
 use clawnode_tests::{
     model::{Act, ModelServer, Script},
     nats::{NatsServer, ServerOptions},
-    process::{Client, Ground, Home, Message, Node, ProcessError},
+    process::{Client, Home, Message, Node, ProcessError, TestBackend},
 };
 use serde_json::{Value, json};
 
@@ -68,10 +68,10 @@ impl TaughtAgent {
     }
 }
 
-async fn writes_searches_and_forgets(ground: Ground) -> Outcome {
+async fn writes_searches_and_forgets(backend: TestBackend) -> Outcome {
     let server = ModelServer::start(Script::default()).await.unwrap();
-    let is_local = matches!(ground, Ground::Local);
-    let home = Home::new(ground)?.anthropic(&server);
+    let is_local = matches!(backend, TestBackend::Local);
+    let home = Home::new(backend)?.anthropic(&server);
     let settings = home.path().join(".config/clawnode");
     fs::create_dir_all(&settings).unwrap();
     fs::write(settings.join("config.toml"), CONFIG).unwrap();
@@ -133,11 +133,12 @@ async fn writes_searches_and_forgets(ground: Ground) -> Outcome {
 
 #[tokio::test]
 async fn agents_write_search_and_forget_within_their_scopes() -> Outcome {
-    writes_searches_and_forgets(Ground::Local).await
+    writes_searches_and_forgets(TestBackend::Local).await
 }
 
 #[tokio::test]
 async fn agents_write_search_and_forget_within_their_scopes_on_nats() -> Outcome {
     let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
-    writes_searches_and_forgets(Ground::Nats { url: nats.url(), prefix: "tools".to_owned() }).await
+    writes_searches_and_forgets(TestBackend::Nats { url: nats.url(), prefix: "tools".to_owned() })
+        .await
 }

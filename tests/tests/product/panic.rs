@@ -13,7 +13,7 @@ use clawnode_tests::{
     effects::EffectCounter,
     model::{ModelServer, Reply, Script, Setup, Step},
     nats::{NatsServer, ServerOptions},
-    process::{Client, Ground, Home, Message, Node, ProcessError, Start, Turn},
+    process::{Client, Home, Message, Node, ProcessError, Start, TestBackend, Turn},
     wait::until,
 };
 use rustix::process::Signal;
@@ -70,11 +70,11 @@ impl Scene {
         let counter = EffectCounter::start(dir.path()).await.unwrap();
         let setup = Setup { api_key: Some(Home::key().to_owned()), ..Setup::from(script()) };
         let server = ModelServer::start(setup).await.unwrap();
-        let ground = nats.as_ref().map_or(Ground::Local, |nats| Ground::Nats {
+        let backend = nats.as_ref().map_or(TestBackend::Local, |nats| TestBackend::Nats {
             url: nats.url(),
             prefix: "panic".to_owned(),
         });
-        let home = Home::new(ground)?.anthropic(&server);
+        let home = Home::new(backend)?.anthropic(&server);
         let home = home.var("CLAWNODE_CLUSTER__PARTITIONS", "8");
         let home = home.var("CLAWNODE_CLUSTER__LOST_AFTER", "2s");
         let home = home.var("CLAWNODE_TEST_EFFECTS", &counter.url());
@@ -243,7 +243,7 @@ async fn everything_stops(mut scene: Scene) -> Outcome {
                 && view.nodes.iter().all(|ack| ack.dead_ms.is_some())
         })
         .await?;
-    assert!(again.already && again.latch == view.latch, "one latch for a scope: {again:?}");
+    assert!(again.already && again.switch == view.switch, "one kill switch for a scope: {again:?}");
     let history = scene.client.history(&waits.session()).await?;
     assert_eq!(history.turns.len(), 2, "{history:?}");
     assert_eq!(history.turns[1].outcome, None, "it waits, whole");
@@ -251,10 +251,10 @@ async fn everything_stops(mut scene: Scene) -> Outcome {
     assert_eq!(scene.counter.total().unwrap(), effects, "no tool was run");
 
     // Only the kill switch that was shown is cleared; then what waited goes on.
-    let wrong = scene.home.run(&["panic", "--clear", "--id", &other_latch()]).await?;
+    let wrong = scene.home.run(&["panic", "--clear", "--id", &other_switch()]).await?;
     assert_eq!(wrong.code, 1, "{wrong:?}");
     scene.counter.hold(false);
-    let id = view.latch.id.to_string();
+    let id = view.switch.id.to_string();
     let (cleared, code): (Vec<PanicView>, _) =
         scene.command(&["panic", "--clear", "--id", &id]).await?;
     assert_eq!((code, cleared[0].on), (0, false));
@@ -270,7 +270,7 @@ async fn everything_stops(mut scene: Scene) -> Outcome {
 }
 
 /// An id that no kill switch has.
-fn other_latch() -> String {
+fn other_switch() -> String {
     clawnode_proto::SwitchId::from_u128(1).to_string()
 }
 
@@ -341,7 +341,7 @@ async fn a_stopped_agent_ends_its_turns_and_keeps_its_messages() -> Outcome {
     let listed = scene.home.run(&["agents", "list"]).await?;
     assert!(listed.out.contains("stopped"), "{listed:?}");
     assert_eq!(scene.server.count(), 1);
-    let id = view.latch.id.to_string();
+    let id = view.switch.id.to_string();
     let (_, code): (Vec<PanicView>, _) = scene.command(&["panic", "--clear", "--id", &id]).await?;
     assert_eq!(code, 0);
     waiting.completed().await?;
@@ -409,11 +409,11 @@ async fn a_node_that_is_out_of_touch_on_nats_stops_by_itself_and_goes_on_afterwa
 
 /// The process that sets it may die at once: what is stored holds.
 #[tokio::test]
-async fn a_latch_whose_gateway_is_killed_stops_the_workers_on_nats_all_the_same() -> Outcome {
+async fn a_kill_switch_whose_gateway_is_killed_stops_the_workers_on_nats_all_the_same() -> Outcome {
     let mut scene = Scene::cluster().await?;
     let (tools, _running) = busy(&scene, "bob").await?;
     let mut start = named(Some("gateway"), "doomed");
-    start.kill = Some("after-latch".to_owned());
+    start.kill = Some("after-switch".to_owned());
     let mut doomed = Node::start(&scene.home, start).await?;
     let lost = doomed.client()?.call::<PanicView>("panic", json!({})).await.unwrap_err();
     assert!(lost.is_lost(), "{lost}");
@@ -430,7 +430,7 @@ async fn a_latch_whose_gateway_is_killed_stops_the_workers_on_nats_all_the_same(
     let refused = scene.client.send(&Message::new("eve", "hello")).await.unwrap_err();
     assert_eq!(refused.refusal().unwrap().code, ErrorCode::Stopped);
     let switches: SwitchList = scene.client.call("panic.list", json!({})).await?;
-    let clear = json!({ "latch": switches.latches[0].id });
+    let clear = json!({ "latch": switches.switches[0].id });
     let _: PanicView = scene.client.call("panic.clear", clear).await?;
     scene.client.chat(&Message::new("eve", "hello")).await?;
     scene.stop().await

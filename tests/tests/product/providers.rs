@@ -10,7 +10,7 @@ use clawnode_proto::{
 use clawnode_tests::{
     effects::EffectCounter,
     model::{Act, ModelServer, Script, Setup},
-    process::{Ground, Home, Message, Node, ProcessError},
+    process::{Home, Message, Node, ProcessError, TestBackend},
 };
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ async fn scene() -> Result<(ModelServer, EffectCounter, tempfile::TempDir, Home)
     let server = ModelServer::start(setup).await.unwrap();
     let dir = tempfile::tempdir().unwrap();
     let counter = EffectCounter::start(dir.path()).await.unwrap();
-    let home = Home::new(Ground::Local)?.anthropic(&server);
+    let home = Home::new(TestBackend::Local)?.anthropic(&server);
     let home = home.var("CLAWNODE_TEST_EFFECTS", &counter.url());
     let folder = home.path().join(".config/clawnode");
     std::fs::create_dir_all(&folder).unwrap();

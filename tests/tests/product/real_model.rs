@@ -7,7 +7,7 @@
 use std::{path::Path, process::Stdio};
 
 use clawnode_tests::{
-    process::{Ground, Home, Message, Node, sound},
+    process::{Home, Message, Node, TestBackend, sound},
     wait::until,
 };
 use tokio::process::Command;
@@ -38,7 +38,7 @@ async fn a_turn_streams_from_a_real_model() -> Outcome {
     })
     .await?;
 
-    let home = Home::new(Ground::Local)?
+    let home = Home::new(TestBackend::Local)?
         .var("OPENAI_API_KEY", Home::key())
         .var("OPENAI_BASE_URL", &format!("http://127.0.0.1:{port}/v1"));
     let node = Node::up(&home).await?;

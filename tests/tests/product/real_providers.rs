@@ -8,7 +8,7 @@ use clawnode_proto::{
     model::{ModelView, ReasoningStyle},
     session::TurnOutcome,
 };
-use clawnode_tests::process::{Ground, Home, Message, Node, sound};
+use clawnode_tests::process::{Home, Message, Node, TestBackend, sound};
 use serde_json::json;
 
 use super::Outcome;
@@ -58,7 +58,7 @@ fn configure(home: &Home, model: &str, reasoning: &str) {
 
 /// Two turns of a model, with a `kill -9` of the node between them.
 async fn asked(model: &str) -> Outcome {
-    let mut home = Home::new(Ground::Local)?;
+    let mut home = Home::new(TestBackend::Local)?;
     configure(&home, model, "off");
     for name in PASSED {
         if let Ok(value) = std::env::var(name) {

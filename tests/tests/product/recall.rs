@@ -6,7 +6,7 @@ use clawnode_proto::memory_view::MemorySearchView;
 use clawnode_tests::{
     model::{Act, ModelServer, Reply, Script, Step},
     nats::{NatsServer, ServerOptions},
-    process::{Client, Ground, Home, Message, Node, ProcessError, Turn},
+    process::{Client, Home, Message, Node, ProcessError, TestBackend, Turn},
     wait::until,
 };
 use serde_json::json;
@@ -31,9 +31,9 @@ struct RemindedAgent {
 // === impl RemindedAgent ===
 
 impl RemindedAgent {
-    async fn new(ground: Ground) -> Result<Self, ProcessError> {
+    async fn new(backend: TestBackend) -> Result<Self, ProcessError> {
         let server = ModelServer::start(Script::default()).await.unwrap();
-        let home = Home::new(ground)?.anthropic(&server);
+        let home = Home::new(backend)?.anthropic(&server);
         let settings = home.path().join(".config/clawnode");
         fs::create_dir_all(&settings).unwrap();
         fs::write(settings.join("config.toml"), CONFIG).unwrap();
@@ -103,8 +103,8 @@ fn has(path: &Path, text: &[u8]) -> bool {
     fs::read(path).unwrap_or_default().windows(text.len()).any(|window| window == text)
 }
 
-async fn reminds_and_forgets(ground: Ground) -> Outcome {
-    let mut agent = RemindedAgent::new(ground).await?;
+async fn reminds_and_forgets(backend: TestBackend) -> Outcome {
+    let mut agent = RemindedAgent::new(backend).await?;
     let node = Node::up(&agent.home).await?;
     let client = node.client()?;
     let tea = agent.learns("ada", OF_ADA).await?;
@@ -162,11 +162,11 @@ async fn reminds_and_forgets(ground: Ground) -> Outcome {
 
 #[tokio::test]
 async fn turns_are_reminded_of_their_own_person_and_forget() -> Outcome {
-    reminds_and_forgets(Ground::Local).await
+    reminds_and_forgets(TestBackend::Local).await
 }
 
 #[tokio::test]
 async fn turns_are_reminded_of_their_own_person_and_forget_on_nats() -> Outcome {
     let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
-    reminds_and_forgets(Ground::Nats { url: nats.url(), prefix: "recall".to_owned() }).await
+    reminds_and_forgets(TestBackend::Nats { url: nats.url(), prefix: "recall".to_owned() }).await
 }

@@ -12,7 +12,7 @@ use clawnode_proto::{
 use clawnode_tests::{
     model::{Act, ModelServer, Reply, Script, Step},
     nats::{NatsServer, ServerOptions},
-    process::{Client, Ground, Home, Message, Node, ProcessError},
+    process::{Client, Home, Message, Node, ProcessError, TestBackend},
     wait::until,
 };
 use serde_json::{Value, json};
@@ -44,10 +44,10 @@ struct Scene {
 }
 
 impl Scene {
-    async fn new(ground: Ground, acts: Vec<Act>) -> Result<Self, ProcessError> {
+    async fn new(backend: TestBackend, acts: Vec<Act>) -> Result<Self, ProcessError> {
         let chats = ModelServer::start(Script::default()).await.unwrap();
         let looks_back = ModelServer::start(Script::queue(acts)).await.unwrap();
-        let home = Home::new(ground)?.anthropic(&chats).openai(&looks_back);
+        let home = Home::new(backend)?.anthropic(&chats).openai(&looks_back);
         let settings = home.path().join(".config/clawnode");
         fs::create_dir_all(&settings).unwrap();
         fs::write(settings.join("config.toml"), CONFIG).unwrap();
@@ -109,9 +109,9 @@ async fn is_found_as_data(scene: &Scene, client: &Client) -> Outcome {
     Ok(())
 }
 
-async fn looks_back(ground: Ground) -> Outcome {
+async fn looks_back(backend: TestBackend) -> Outcome {
     let acts = vec![Act::say(RATED), Act::say("It went well.")];
-    let scene = Scene::new(ground, acts).await?;
+    let scene = Scene::new(backend, acts).await?;
     let node = Node::up(&scene.home).await?;
     let client = node.client()?;
     let message = scene.works(&client, "Fix the build.").await?;
@@ -157,7 +157,7 @@ async fn looks_back(ground: Ground) -> Outcome {
     assert_eq!(row.map(|row| (row.calls.done, row.calls.failed)), Some((1, 1)), "{usage:?}");
     node.stop().await?;
     // Without a node, only a data directory can be read.
-    if matches!(scene.home.ground(), Ground::Local) {
+    if matches!(scene.home.backend(), TestBackend::Local) {
         let replayed = scene.home.run(&["journal", "replay", &session]).await?;
         assert_eq!(replayed.code, 0, "{replayed:?}");
     }
@@ -166,13 +166,13 @@ async fn looks_back(ground: Ground) -> Outcome {
 
 #[tokio::test]
 async fn a_model_looks_back_at_a_long_turn() -> Outcome {
-    looks_back(Ground::Local).await
+    looks_back(TestBackend::Local).await
 }
 
 #[tokio::test]
 async fn a_model_looks_back_at_a_long_turn_on_nats() -> Outcome {
     let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
-    looks_back(Ground::Nats { url: nats.url(), prefix: "reflect".to_owned() }).await
+    looks_back(TestBackend::Nats { url: nats.url(), prefix: "reflect".to_owned() }).await
 }
 
 /// A person is answered while a model that never answers looks back; what was asked for later is made.
@@ -180,7 +180,7 @@ async fn a_model_looks_back_at_a_long_turn_on_nats() -> Outcome {
 async fn a_message_does_not_wait_for_a_reflection() -> Outcome {
     let gated = Reply::steps([Step::Gate { name: "never".to_owned() }]);
     let acts = vec![Act::Reply(gated), Act::say(RATED)];
-    let scene = Scene::new(Ground::Local, acts).await?;
+    let scene = Scene::new(TestBackend::Local, acts).await?;
     let node = Node::up(&scene.home).await?;
     let client = node.client()?;
     let message = scene.works(&client, "Fix the build.").await?;

@@ -14,7 +14,7 @@ use clawnode_proto::{
 };
 use clawnode_tests::{
     model::{ModelServer, Reply, Script},
-    process::{Client, Ground, Home, Message, Node, ProcessError},
+    process::{Client, Home, Message, Node, ProcessError, TestBackend},
 };
 use serde::Deserialize as _;
 use serde_json::json;
@@ -156,7 +156,7 @@ async fn waits_until_allowed(home: &Home, client: &Client, wire: &str) -> Outcom
 #[tokio::test]
 async fn c22_what_providers_report_is_believed_estimated_or_over_on_each_wire() -> Outcome {
     let server = ModelServer::start(script()).await.unwrap();
-    let home = Home::new(Ground::Local)?.anthropic(&server);
+    let home = Home::new(TestBackend::Local)?.anthropic(&server);
     let file = home.path().join(".config/clawnode/config.toml");
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     fs::write(file, config(&server)).unwrap();

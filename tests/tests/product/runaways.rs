@@ -11,7 +11,7 @@ use clawnode_proto::{
 use clawnode_tests::{
     model::{Act, ModelServer, Script, Setup},
     nats::{NatsServer, ServerOptions},
-    process::{Client, Ground, Home, Message, Node, ProcessError, Start},
+    process::{Client, Home, Message, Node, ProcessError, Start, TestBackend},
     wait::until,
 };
 use serde_json::json;
@@ -20,13 +20,13 @@ use super::Outcome;
 
 /// A model with this script, and a home whose agent has these limits.
 async fn scene(script: Script, limits: &str) -> (ModelServer, Home) {
-    scene_on(Ground::Local, script, limits).await
+    scene_on(TestBackend::Local, script, limits).await
 }
 
-async fn scene_on(ground: Ground, script: Script, limits: &str) -> (ModelServer, Home) {
+async fn scene_on(backend: TestBackend, script: Script, limits: &str) -> (ModelServer, Home) {
     let setup = Setup { api_key: Some(Home::key().to_owned()), ..Setup::from(script) };
     let server = ModelServer::start(setup).await.unwrap();
-    let home = Home::new(ground).unwrap().anthropic(&server);
+    let home = Home::new(backend).unwrap().anthropic(&server);
     let config = home.path().join("config.toml");
     let text = format!(
         "[agents.default]\ntools = [\"calculate\"]\n[agents.default.limits]\n{limits}\n\
@@ -152,8 +152,8 @@ async fn turns_over_their_limit_wait_until_the_agent_is_resumed_and_a_restart_ke
 #[tokio::test]
 async fn workers_count_together_and_a_gateway_pauses_the_agent_for_all_of_them() -> Outcome {
     let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
-    let ground = Ground::Nats { url: nats.url(), prefix: "run".to_owned() };
-    let (server, home) = scene_on(ground, Script::default(), "turns_per_hour = 3").await;
+    let backend = TestBackend::Nats { url: nats.url(), prefix: "run".to_owned() };
+    let (server, home) = scene_on(backend, Script::default(), "turns_per_hour = 3").await;
     let home = home.var("CLAWNODE_CLUSTER__PARTITIONS", "8");
     let mut nodes = Vec::new();
     for (role, name) in [("gateway", "front"), ("worker", "worker-1"), ("worker", "worker-2")] {

@@ -7,7 +7,7 @@ use clawnode_tests::{
     docker::Engine,
     model::{Act, ModelServer, Script, Setup},
     nats::{NatsServer, ServerOptions},
-    process::{Ground, Home, Message, Node, ProcessError},
+    process::{Home, Message, Node, ProcessError, TestBackend},
     wait::until,
 };
 use serde_json::{Value, json};
@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use super::Outcome;
 
 /// A home whose agent may run commands.
-fn home(ground: Ground, server: &ModelServer, socket: &Path, run_in: &str) -> Home {
-    let home = Home::new(ground).unwrap().anthropic(server);
+fn home(backend: TestBackend, server: &ModelServer, socket: &Path, run_in: &str) -> Home {
+    let home = Home::new(backend).unwrap().anthropic(server);
     let settings = home.path().join(".config/clawnode");
     std::fs::create_dir_all(&settings).unwrap();
     let socket = socket.display();
@@ -69,7 +69,7 @@ async fn a_turn_runs_commands_in_docker_and_in_bubblewrap() -> Outcome {
             ("run_command", json!({ "command": "echo part; sleep 100", "timeout_s": 1 })),
         ];
         let server = server(vec![Act::tools(calls), Act::say("all done")]).await;
-        let home = home(Ground::Local, &server, &engine.socket(), place);
+        let home = home(TestBackend::Local, &server, &engine.socket(), place);
         let node = Node::up(&home).await?;
         let mut results = results(&node, &Message::new("ada", "go")).await?;
         // They run at the same time, and end in any order.
@@ -104,7 +104,7 @@ async fn a_turn_runs_code_that_calls_tools_in_docker_and_in_bubblewrap() -> Outc
     for place in ["docker", "process"] {
         let call = Act::tools([("execute_code", json!({ "code": code }))]);
         let server = server(vec![call, Act::say("all done")]).await;
-        let home = home(Ground::Local, &server, &engine.socket(), place);
+        let home = home(TestBackend::Local, &server, &engine.socket(), place);
         let node = Node::up(&home).await?;
         let results = results(&node, &Message::new("ada", "go")).await?;
         let content = results[0]["content"].as_str().unwrap();
@@ -160,9 +160,9 @@ async fn panic_ends(calls: usize) -> Outcome {
     let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
     let sleeps = || Act::tools([("run_command", json!({ "command": "sleep 1000" }))]);
     let server = server((0..calls).map(|_| sleeps()).collect()).await;
-    let ground = Ground::Nats { url: nats.url(), prefix: "six".to_owned() };
+    let backend = TestBackend::Nats { url: nats.url(), prefix: "six".to_owned() };
     let make = || {
-        let home = home(ground.clone(), &server, &engine.socket(), "docker");
+        let home = home(backend.clone(), &server, &engine.socket(), "docker");
         let most = calls.to_string();
         let home = home.var("CLAWNODE_TOOLS__MAX_JOBS", &most);
         // Making many takes longer than a command may by default.
@@ -235,7 +235,7 @@ async fn f_03_docker_containers_of_a_killed_node_are_removed_by_the_next() -> Ou
     let engine = engine().await?;
     let sleeps = Act::tools([("run_command", json!({ "command": "sleep 1000" }))]);
     let server = server(vec![sleeps, Act::say("its end is unclear")]).await;
-    let home = home(Ground::Local, &server, &engine.socket(), "docker");
+    let home = home(TestBackend::Local, &server, &engine.socket(), "docker");
     let node = Node::up(&home).await?;
     let message = Message::new("ada", "go");
     let turn = node.client()?.send(&message).await?;
@@ -260,9 +260,9 @@ async fn f_03_on_nats_docker_containers_of_a_killed_node_are_removed_by_another(
     let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
     let sleeps = Act::tools([("run_command", json!({ "command": "sleep 1000" }))]);
     let server = server(vec![sleeps, Act::say("its end is unclear")]).await;
-    let ground = Ground::Nats { url: nats.url(), prefix: "sbx".to_owned() };
+    let backend = TestBackend::Nats { url: nats.url(), prefix: "sbx".to_owned() };
     let make = || {
-        let home = home(ground.clone(), &server, &engine.socket(), "docker");
+        let home = home(backend.clone(), &server, &engine.socket(), "docker");
         home.var("CLAWNODE_CLUSTER__PARTITIONS", "8")
     };
     let homes = [make(), make()];

@@ -4,7 +4,7 @@ use clawnode_proto::{session::TurnOutcome, timeout::TimeLevel};
 use clawnode_tests::{
     effects::EffectCounter,
     model::{Act, ModelServer, Reply, Script, Setup, Step},
-    process::{Ground, Home, Message, Node, ProcessError},
+    process::{Home, Message, Node, ProcessError, TestBackend},
     wait::until,
 };
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ impl Scene {
         let server = ModelServer::start(setup).await.unwrap();
         let dir = tempfile::tempdir().unwrap();
         let counter = EffectCounter::start(dir.path()).await.unwrap();
-        let home = Home::new(Ground::Local).unwrap().anthropic(&server);
+        let home = Home::new(TestBackend::Local).unwrap().anthropic(&server);
         let home = home.var("CLAWNODE_TEST_EFFECTS", &counter.url());
         let folder = home.path().join(".config/clawnode");
         std::fs::create_dir_all(&folder).unwrap();

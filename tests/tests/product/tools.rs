@@ -4,7 +4,7 @@ use clawnode_proto::session::TurnOutcome;
 use clawnode_tests::{
     effects::EffectCounter,
     model::{Act, ModelServer, Reply, Script, Setup, ToolCall},
-    process::{Ground, Home, Message, Node, ProcessError},
+    process::{Home, Message, Node, ProcessError, TestBackend},
     wait::until,
 };
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ const TOOLS: &str = r#"["calculate", "time_now", "file_write", "file_read"]"#;
 async fn scene(script: Script, openai: bool) -> (ModelServer, Home) {
     let setup = Setup { api_key: Some(Home::key().to_owned()), ..Setup::from(script) };
     let server = ModelServer::start(setup).await.unwrap();
-    let home = Home::new(Ground::Local).unwrap();
+    let home = Home::new(TestBackend::Local).unwrap();
     let home = if openai { home.openai(&server) } else { home.anthropic(&server) };
     let (settings, files) = (home.path().join(".config/clawnode"), home.path().join("files"));
     std::fs::create_dir_all(&settings).unwrap();
@@ -150,7 +150,7 @@ async fn the_calls_of_a_reply_run_at_once_up_to_the_agents_cap() -> Outcome {
         let dir = tempfile::tempdir().unwrap();
         let counter = EffectCounter::start(dir.path()).await.unwrap();
         let server = ModelServer::start(Script::default()).await.unwrap();
-        let home = Home::new(Ground::Local).unwrap().anthropic(&server);
+        let home = Home::new(TestBackend::Local).unwrap().anthropic(&server);
         let home = home.var("CLAWNODE_TEST_EFFECTS", &counter.url());
         let settings = home.path().join(".config/clawnode");
         std::fs::create_dir_all(&settings).unwrap();
@@ -188,7 +188,7 @@ async fn a_call_that_no_node_can_run_is_told_to_the_model() -> Outcome {
         ..Setup::from(Script::queue([asks, Act::say("so be it")]))
     };
     let server = ModelServer::start(setup).await.unwrap();
-    let home = Home::new(Ground::Local).unwrap().anthropic(&server);
+    let home = Home::new(TestBackend::Local).unwrap().anthropic(&server);
     let home = home.var("CLAWNODE_TOOLS__JOB_WAIT", "3s");
     let home = home.var("CLAWNODE_SESSION__PASSIVATE_AFTER", "1s");
     let settings = home.path().join(".config/clawnode");

@@ -4,7 +4,7 @@ use clawnode_proto::{llm::Usage, usage::UsageView};
 use clawnode_tests::{
     model::{Act, ModelServer, Reply, Script, Setup, Step, WireName},
     nats::{NatsServer, ServerOptions},
-    process::{Client, Ground, Home, Message, Node, ProcessError},
+    process::{Client, Home, Message, Node, ProcessError, TestBackend},
 };
 use serde_json::{Value, json};
 
@@ -89,8 +89,8 @@ async fn use_1_calls_are_counted_over_a_kill() -> Outcome {
 async fn use_1_calls_are_counted_over_a_kill_on_nats() -> Outcome {
     let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
     let server = ModelServer::start(script()).await.unwrap();
-    let ground = Ground::Nats { url: nats.url(), prefix: "usage".to_owned() };
-    let home = Home::new(ground)?.anthropic(&server);
+    let backend = TestBackend::Nats { url: nats.url(), prefix: "usage".to_owned() };
+    let home = Home::new(backend)?.anthropic(&server);
     every_call_is_counted_once(&home, &server).await
 }
 
@@ -98,7 +98,7 @@ async fn use_1_calls_are_counted_over_a_kill_on_nats() -> Outcome {
 async fn cached_scene(wire: WireName) -> (ModelServer, Home) {
     let setup = Setup { caches: true, ..Setup::from(Script::default()) };
     let server = ModelServer::start(setup).await.unwrap();
-    let home = Home::new(Ground::Local).unwrap();
+    let home = Home::new(TestBackend::Local).unwrap();
     let (home, model) = match wire {
         WireName::Anthropic => (home.anthropic(&server), "anthropic/claude-sonnet-4-5"),
         _ => (home.openai(&server), "openai/gpt-4o"),
@@ -155,7 +155,7 @@ async fn what_a_provider_does_not_report_is_estimated_listed_and_audited() -> Ou
     // A reply that breaks off is asked for twice more.
     let acts = [Act::Reply(silent), Act::say("two"), cut(), cut(), cut()];
     let server = ModelServer::start(Script::queue(acts)).await.unwrap();
-    let home = Home::new(Ground::Local)?.openai(&server);
+    let home = Home::new(TestBackend::Local)?.openai(&server);
     let node = Node::up(&home).await?;
     let client = node.client()?;
     client.chat(&Message::new("ada", "a")).await?;

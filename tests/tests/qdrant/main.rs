@@ -10,7 +10,7 @@ use clawnode_proto::{
 use clawnode_qdrant::fixture::{FixtureOptions, QdrantFixture};
 use clawnode_tests::{
     nats::{NatsServer, ServerOptions},
-    process::{Client, Ground, Home, Message, Node, ProcessError},
+    process::{Client, Home, Message, Node, ProcessError, TestBackend},
     wait::until,
 };
 use serde_json::json;
@@ -26,8 +26,8 @@ async fn fixture() -> QdrantFixture {
 }
 
 /// A home whose nodes use this server, and keep what is said to the default agent.
-fn home(ground: Ground, fixture: &QdrantFixture) -> Result<Home, ProcessError> {
-    let home = Home::new(ground)?.var("QDRANT_KEY", KEY);
+fn home(backend: TestBackend, fixture: &QdrantFixture) -> Result<Home, ProcessError> {
+    let home = Home::new(backend)?.var("QDRANT_KEY", KEY);
     let settings = home.path().join(".config/clawnode");
     fs::create_dir_all(&settings).unwrap();
     let config = format!(
@@ -55,7 +55,7 @@ fn texts(view: &MemorySearchView) -> Vec<&str> {
 #[tokio::test]
 async fn a_node_goes_on_while_the_server_is_away() -> Outcome {
     let mut fixture = fixture().await;
-    let home = home(Ground::Local, &fixture)?;
+    let home = home(TestBackend::Local, &fixture)?;
     let node = Node::up(&home).await?;
     let client = node.client()?;
     learns(&client, "Tea is at four.").await?;
@@ -105,8 +105,8 @@ async fn a_node_goes_on_while_the_server_is_away() -> Outcome {
 async fn two_nodes_share_one_server() -> Outcome {
     let fixture = fixture().await;
     let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
-    let ground = || Ground::Nats { url: nats.url(), prefix: "shared".to_owned() };
-    let homes = [home(ground(), &fixture)?, home(ground(), &fixture)?];
+    let backend = || TestBackend::Nats { url: nats.url(), prefix: "shared".to_owned() };
+    let homes = [home(backend(), &fixture)?, home(backend(), &fixture)?];
     let one = Node::up(&homes[0]).await?;
     let other = Node::up(&homes[1]).await?;
     let (first, second) = (one.client()?, other.client()?);

@@ -11,7 +11,7 @@ use std::{
 };
 
 use clawnode_executors::sandbox::SandboxBug;
-use clawnode_tests::process::{Ground, Home, Node, binary};
+use clawnode_tests::process::{Home, Node, TestBackend, binary};
 use rustix::io::{FdFlags, fcntl_setfd};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -72,7 +72,7 @@ fn a_kept_program_has_its_standard_streams_alone() {
 #[tokio::test]
 async fn a_node_hands_on_nothing_that_it_was_started_with() -> Outcome {
     let file = inherited();
-    let home = Home::new(Ground::Local)?;
+    let home = Home::new(TestBackend::Local)?;
     let node = Node::up(&home).await?;
     let open = format!("/proc/{}/fd", node.pid());
     let mut checked = 0;

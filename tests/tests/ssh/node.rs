@@ -2,7 +2,7 @@
 
 use clawnode_tests::{
     model::{Act, ModelServer, Script, Setup},
-    process::{Ground, Home, Message, Node},
+    process::{Home, Message, Node, TestBackend},
 };
 use serde_json::json;
 
@@ -15,7 +15,7 @@ async fn a_turn_runs_a_command_on_a_host() -> Outcome {
     let script = Script::queue([calls, Act::say("done")]);
     let setup = Setup { api_key: Some(Home::key().to_owned()), ..Setup::from(script) };
     let server = ModelServer::start(setup).await.unwrap();
-    let home = Home::new(Ground::Local).unwrap().anthropic(&server);
+    let home = Home::new(TestBackend::Local).unwrap().anthropic(&server);
     let settings = home.path().join(".config/clawnode");
     std::fs::create_dir_all(&settings).unwrap();
     let section = host.section(json!({}));

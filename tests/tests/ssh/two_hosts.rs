@@ -8,7 +8,7 @@ use clawnode_tests::{
     docker::Engine,
     mcp::{MARK, marked, reference},
     nats::SecuredNats,
-    process::{Client, Ground, Home, Message, Node, ProcessError, Start},
+    process::{Client, Home, Message, Node, ProcessError, Start, TestBackend},
     wait::until,
 };
 use clawnode_wasm::text::PluginText;
@@ -41,7 +41,7 @@ impl Scene {
         let engine = Engine::start().await?;
         engine.import_busybox().await?;
         engine.import_python().await?;
-        let operator = Home::new(Ground::Local)?.var("CLAWNODE_CLUSTER__PARTITIONS", "4");
+        let operator = Home::new(TestBackend::Local)?.var("CLAWNODE_CLUSTER__PARTITIONS", "4");
         let port = SecuredNats::free_port().unwrap();
         let server = format!("n=127.0.0.1:{port}");
         let made = operator.run(&["cluster", "init", "--server", &server]).await?;
@@ -52,7 +52,7 @@ impl Scene {
         for name in ["without-docker", "with-docker"] {
             let args = ["cluster", "join-token", "--role", "gateway,worker", "--json"];
             let token = operator.run(&args).await?.json()?;
-            let home = Home::new(Ground::Local)?
+            let home = Home::new(TestBackend::Local)?
                 .var("CLAWNODE_JOIN", token["token"].as_str().unwrap())
                 .var("CLAWNODE_NODE__NAME", name)
                 // A Docker engine may take its time to come back.
@@ -223,8 +223,10 @@ async fn a_host_dies(scene: &mut Scene, client: &Client, node: Node) -> Result<N
     node.kill().await?;
     scene.engine.kill().await?;
     scene.engine.start_again().await?;
-    let [without, with] =
-        std::mem::replace(&mut scene.homes, [Home::new(Ground::Local)?, Home::new(Ground::Local)?]);
+    let [without, with] = std::mem::replace(
+        &mut scene.homes,
+        [Home::new(TestBackend::Local)?, Home::new(TestBackend::Local)?],
+    );
     scene.homes = [without, with.var("CLAWNODE_JOIN", "")];
     let node = scene.start(1).await?;
     let reply = turn.completed().await?;
@@ -259,7 +261,7 @@ async fn all_is_stopped(scene: &Scene, client: &Client) -> Outcome {
     until("the third host", async || Ok((!sleeps(&far)).then_some(()))).await?;
     scene.no_container_of_a_call().await?;
     drop(turn);
-    let _: Value = client.call("panic.clear", json!({ "latch": stopped.latch.id })).await?;
+    let _: Value = client.call("panic.clear", json!({ "latch": stopped.switch.id })).await?;
     Ok(())
 }
 

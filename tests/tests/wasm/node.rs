@@ -2,7 +2,7 @@
 
 use clawnode_tests::{
     model::{Act, ModelServer, Script, Setup},
-    process::{Ground, Home, Message, Node, ProcessError},
+    process::{Home, Message, Node, ProcessError, TestBackend},
 };
 use clawnode_wasm::text::PluginText;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ type Outcome = Result<(), ProcessError>;
 async fn scene(script: Script, config: &str) -> (ModelServer, Home) {
     let setup = Setup { api_key: Some(Home::key().to_owned()), ..Setup::from(script) };
     let server = ModelServer::start(setup).await.unwrap();
-    let home = Home::new(Ground::Local).unwrap().anthropic(&server);
+    let home = Home::new(TestBackend::Local).unwrap().anthropic(&server);
     let settings = home.path().join(".config/clawnode");
     std::fs::create_dir_all(&settings).unwrap();
     std::fs::write(settings.join("config.toml"), config).unwrap();

@@ -84,7 +84,7 @@ impl Inner {
                     let mut view = self.context.switch_gate.view();
                     tokio::select! {
                         // The context holds the sender.
-                        _ = view.wait_for(|latches| latches.all().is_none()) => {}
+                        _ = view.wait_for(|switches| switches.all().is_none()) => {}
                         () = self.stop.cancelled() => break,
                     }
                 }

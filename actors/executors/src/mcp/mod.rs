@@ -22,7 +22,7 @@
 //! - `reply`: what a server answers, as an outcome.
 //!
 //! If an operator stops a call of a program, the node kills the program: a cancellation alone
-//! proves nothing (**LATCH-2**). The program's other calls are lost with it, and it is started
+//! proves nothing (**KILL-2**). The program's other calls are lost with it, and it is started
 //! again once work may continue. A service that is reached by a URL only gets the cancellation.
 //!
 //! On crash: the server dies with its node and is started on another; a call in flight is followed

@@ -429,7 +429,7 @@ async fn a_server_that_says_nothing_is_given_up() {
     );
 }
 
-/// LATCH-1 and LATCH-2 for what leaves for other machines.
+/// KILL-1 and KILL-2 for what leaves for other machines.
 #[tokio::test]
 async fn what_an_operator_lets_not_out_is_not_sent_and_what_is_on_its_way_ends() {
     let lab = Lab::new(|seen, _| match seen.path.as_str() {
@@ -449,14 +449,14 @@ async fn what_an_operator_lets_not_out_is_not_sent_and_what_is_on_its_way_ends()
     while switch_gate.running(&SwitchScope::Egress) == 0 {
         tokio::task::yield_now().await;
     }
-    let latch = KillSwitch {
+    let switch = KillSwitch {
         id: SwitchId::from_u128(1),
         scope: SwitchScope::Egress,
         by: "token at a".to_owned(),
         at: Timestamp(1),
         why: String::new(),
     };
-    switch_gate.take(Position(1), SwitchRecord::Set { latch: latch.clone() });
+    switch_gate.take(Position(1), SwitchRecord::Set { switch: switch.clone() });
     let error = on_its_way.await.unwrap().unwrap_err();
     assert!(matches!(error, EgressError::Stopped(_)), "{error}");
     let asked = names.asked();
@@ -465,6 +465,6 @@ async fn what_an_operator_lets_not_out_is_not_sent_and_what_is_on_its_way_ends()
     assert!(error.to_string().contains("was stopped by token at a"), "{error}");
     assert_eq!(names.asked(), asked, "not even its name was looked up");
     let (by, at) = (String::new(), Timestamp(2));
-    switch_gate.take(Position(2), SwitchRecord::Cleared { latch, by, at });
+    switch_gate.take(Position(2), SwitchRecord::Cleared { switch, by, at });
     assert!(egress.fetch(None, get(url("/"))).await.is_ok());
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use clawnode_cluster::{Bucket, BucketEntry, StoreError};
 use clawnode_proto::{
-    Position, codec, kill_switch::SwitchRecord, kill_switch::SwitchScope, subject::LATCH_KEYS,
+    Position, codec, kill_switch::SwitchRecord, kill_switch::SwitchScope, subject::SWITCH_KEYS,
 };
 use futures_util::StreamExt;
 use tracing::{error, warn};
@@ -13,7 +13,7 @@ use super::SwitchGate;
 
 /// Reads all records: before a process takes work, it must have read them.
 pub async fn read(switch_gate: &SwitchGate, bucket: &dyn Bucket) -> Result<(), StoreError> {
-    for (key, entry) in bucket.list(LATCH_KEYS).await? {
+    for (key, entry) in bucket.list(SWITCH_KEYS).await? {
         heard(switch_gate, &key, &entry);
     }
     Ok(())
@@ -27,7 +27,7 @@ pub async fn look(
 ) -> Result<Position, StoreError> {
     // A record that cannot be read and has no scope stops everything, until it is gone.
     let strange =
-        if *scope == SwitchScope::All { switch_gate.latches().strange() } else { Vec::new() };
+        if *scope == SwitchScope::All { switch_gate.switches().strange() } else { Vec::new() };
     for key in strange {
         match bucket.get(&key).await? {
             Some(entry) => heard(switch_gate, &key, &entry),
@@ -46,7 +46,7 @@ pub async fn look(
 
 /// Follows the records until the store is closed.
 pub async fn follow(switch_gate: SwitchGate, bucket: Arc<dyn Bucket>) {
-    let mut changes = match bucket.watch(LATCH_KEYS).await {
+    let mut changes = match bucket.watch(SWITCH_KEYS).await {
         Ok(changes) => changes,
         Err(error) => {
             warn!(%error, "cannot follow the kill switches; trying again");
@@ -62,7 +62,7 @@ pub async fn follow(switch_gate: SwitchGate, bucket: Arc<dyn Bucket>) {
     }
 }
 
-/// Takes in what is under a key. What cannot be read may be a stop, so it is one (LATCH-4).
+/// Takes in what is under a key. What cannot be read may be a stop, so it is one (KILL-4).
 fn heard(switch_gate: &SwitchGate, key: &str, entry: &BucketEntry) {
     match codec::decode::<SwitchRecord>(&entry.value) {
         Ok(record) => switch_gate.take(entry.position, record),

@@ -21,8 +21,11 @@ pub async fn contact(switch_gate: SwitchGate, bucket: Arc<dyn Bucket>, lost_afte
     let mut last = Instant::now();
     loop {
         let asked = Instant::now();
-        let limit =
-            if switch_gate.latches().is_out_of_touch() { asked + every } else { last + lost_after };
+        let limit = if switch_gate.switches().is_out_of_touch() {
+            asked + every
+        } else {
+            last + lost_after
+        };
         let limit = limit.min(asked + every * 2);
         let answer =
             timeout_at(limit, look(&switch_gate, bucket.as_ref(), &SwitchScope::All)).await;
@@ -45,7 +48,7 @@ pub async fn contact(switch_gate: SwitchGate, bucket: Arc<dyn Bucket>, lost_afte
         if last.elapsed() >= lost_after {
             switch_gate.touch(true);
         }
-        let due = if switch_gate.latches().is_out_of_touch() {
+        let due = if switch_gate.switches().is_out_of_touch() {
             next
         } else {
             next.min(last + lost_after)

@@ -41,7 +41,7 @@ pub(super) struct Inner {
 /// One lock over both, so that nothing begins between a check and a change.
 #[derive(Debug, Default)]
 pub(super) struct Board {
-    pub(super) latches: SwitchView,
+    pub(super) switches: SwitchView,
     pub(super) counters: AgentCounters,
     /// Agents that exceeded a limit here or in another process, until a pause of them is stored.
     pub(super) unstored: BTreeMap<AgentName, ExceededLimit>,
@@ -80,10 +80,10 @@ impl SwitchGate {
         self.0.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A pass for this, unless it is stopped now (LATCH-1).
+    /// A pass for this, unless it is stopped now (KILL-1).
     pub fn enter(&self, work: StoppableWork) -> Result<WorkPermit, WorkStopped> {
         let mut board = self.board();
-        let stopped = board.latches.stops(&work);
+        let stopped = board.switches.stops(&work);
         #[cfg(feature = "test-util")]
         let stopped = match (self.0.planted, &work) {
             (SwitchBug::ToolsUnasked, StoppableWork::Tool { .. }) => None,
@@ -106,7 +106,7 @@ impl SwitchGate {
             view.mark_unchanged();
             match self.enter(work.clone()) {
                 Ok(pass) => return Ok(pass),
-                Err(WorkStopped::Latched(latch)) => return Err(latch),
+                Err(WorkStopped::KillSwitch(switch)) => return Err(switch),
                 // The gate itself holds the sender.
                 Err(WorkStopped::OutOfTouch) => drop(view.changed().await),
             }
@@ -115,31 +115,31 @@ impl SwitchGate {
 
     /// Takes a record in, and stops what it stops.
     pub fn take(&self, position: Position, record: SwitchRecord) {
-        let latch = record.latch().clone();
+        let switch = record.switch().clone();
         let is_on = record.is_on();
         let mut board = self.board();
         #[cfg(feature = "test-util")]
         if self.0.planted == SwitchBug::LastHeard {
-            board.latches.forget(&latch.scope);
+            board.switches.forget(&switch.scope);
         }
-        if !board.latches.take(position, record) {
+        if !board.switches.take(position, record) {
             return;
         }
         let running = self.judge(&mut board);
         drop(board);
-        let (scope, by, why) = (&latch.scope, &latch.by, &latch.why);
+        let (scope, by, why) = (&switch.scope, &switch.by, &switch.why);
         if is_on {
-            warn!(%scope, by, why, latch = %latch.id, running, "stopped by an operator");
+            warn!(%scope, by, why, switch = %switch.id, running, "stopped by an operator");
         } else {
-            info!(%scope, latch = %latch.id, "a kill switch is cleared");
+            info!(%scope, switch = %switch.id, "a kill switch is cleared");
         }
     }
 
     /// Takes in that what is under this key of the bucket cannot be read, which stops its scope
-    /// (LATCH-4); whether that is news.
+    /// (KILL-4); whether that is news.
     pub fn take_unreadable(&self, key: &str, position: Position) -> bool {
         let mut board = self.board();
-        let is_news = board.latches.take_unreadable(key, position);
+        let is_news = board.switches.take_unreadable(key, position);
         if is_news {
             self.judge(&mut board);
         }
@@ -150,7 +150,7 @@ impl SwitchGate {
     /// kill switch is cleared by a record that says so.
     pub fn forget(&self, key: &str) {
         let mut board = self.board();
-        if board.latches.forget_strange(key) {
+        if board.switches.forget_strange(key) {
             self.judge(&mut board);
         }
     }
@@ -158,7 +158,7 @@ impl SwitchGate {
     /// The process lost touch with the store, or has found it again.
     pub fn touch(&self, lost: bool) {
         let mut board = self.board();
-        if !board.latches.touch(lost) {
+        if !board.switches.touch(lost) {
             return;
         }
         let running = self.judge(&mut board);
@@ -167,24 +167,24 @@ impl SwitchGate {
             warn!(
                 running,
                 "this node is out of touch with the store: it stops its model calls and tools, \
-                 because it would not hear of a latch"
+                 because it would not hear of a kill switch"
             );
         } else {
             info!("this node reaches the store again; waiting work continues");
         }
     }
 
-    /// Cancels the work that the view stops (LATCH-2), and publishes the view; returns how much
+    /// Cancels the work that the view stops (KILL-2), and publishes the view; returns how much
     /// that was.
     pub(super) fn judge(&self, board: &mut Board) -> usize {
-        let Board { latches, passes, .. } = board;
+        let Board { switches, passes, .. } = board;
         let mut stopped = 0;
         #[cfg(feature = "test-util")]
         let cancels = self.0.planted != SwitchBug::NothingCancelled;
         #[cfg(not(feature = "test-util"))]
         let cancels = true;
         for out in passes.values_mut().filter(|out| out.why.is_none() && cancels) {
-            if let Some(why) = latches.stops(&out.work) {
+            if let Some(why) = switches.stops(&out.work) {
                 out.why = Some(why);
                 out.stop.cancel();
                 stopped += 1;
@@ -194,10 +194,10 @@ impl SwitchGate {
             !cancels
                 || passes
                     .values()
-                    .all(|out| out.why.is_some() || latches.stops(&out.work).is_none()),
-            "LATCH-2"
+                    .all(|out| out.why.is_some() || switches.stops(&out.work).is_none()),
+            "KILL-2"
         );
-        self.0.view.send_replace(latches.clone());
+        self.0.view.send_replace(switches.clone());
         stopped
     }
 
@@ -207,13 +207,13 @@ impl SwitchGate {
     }
 
     /// What is stopped now.
-    pub fn latches(&self) -> SwitchView {
-        self.board().latches.clone()
+    pub fn switches(&self) -> SwitchView {
+        self.board().switches.clone()
     }
 
     /// Why this may not be done now.
     pub fn stops(&self, work: &StoppableWork) -> Option<WorkStopped> {
-        self.board().latches.stops(work)
+        self.board().switches.stops(work)
     }
 
     /// How much of a scope runs here.
@@ -272,7 +272,7 @@ mod tests {
     const SCOPES: [&str; 5] = ["all", "egress", "tool:x", "tool:y", "agent:ada"];
 
     fn record(scope: usize, is_on: bool) -> SwitchRecord {
-        let latch = KillSwitch {
+        let switch = KillSwitch {
             id: SwitchId::from_u128(1),
             scope: SCOPES[scope].parse().unwrap(),
             by: "token at a".to_owned(),
@@ -280,9 +280,9 @@ mod tests {
             why: String::new(),
         };
         if is_on {
-            SwitchRecord::Set { latch }
+            SwitchRecord::Set { switch }
         } else {
-            SwitchRecord::Cleared { latch, by: String::new(), at: Timestamp(2) }
+            SwitchRecord::Cleared { switch, by: String::new(), at: Timestamp(2) }
         }
     }
 
@@ -358,7 +358,7 @@ mod tests {
                     let work = work(kind);
                     let may = !forbids(&heard[node], lost[node], &work);
                     match gates[node].enter(work.clone()) {
-                        Ok(_) if !may => return Err(format!("LATCH-1: {work:?} began at {node}")),
+                        Ok(_) if !may => return Err(format!("KILL-1: {work:?} began at {node}")),
                         Ok(pass) => passes.push((node, pass, work)),
                         Err(why) if may => return Err(format!("{work:?} refused: {why}")),
                         Err(_) => {}
@@ -372,7 +372,7 @@ mod tests {
             }
             for (node, pass, work) in &passes {
                 if forbids(&heard[*node], lost[*node], work) && pass.why().is_none() {
-                    return Err(format!("LATCH-2: {work:?} goes on at {node}"));
+                    return Err(format!("KILL-2: {work:?} goes on at {node}"));
                 }
             }
         }
@@ -388,7 +388,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
-        /// LATCH-1, LATCH-2, LATCH-3: whatever a node hears, in any order.
+        /// KILL-1, KILL-2, KILL-3: whatever a node hears, in any order.
         #[test]
         fn nothing_runs_that_the_nodes_own_view_forbids(
             steps in proptest::collection::vec(happens(), 0..80)
@@ -399,7 +399,7 @@ mod tests {
 
     /// The twin of the property: it finds what it is there for.
     #[test]
-    fn planted_bugs_of_the_latch_are_found() {
+    fn planted_bugs_of_the_kill_switch_are_found() {
         use proptest::{strategy::ValueTree as _, test_runner::TestRunner};
         for planted in [SwitchBug::ToolsUnasked, SwitchBug::NothingCancelled, SwitchBug::LastHeard]
         {
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_comes_while_out_of_touch_waits_and_a_latch_answers_at_once() {
+    async fn who_comes_while_out_of_touch_waits_and_a_kill_switch_answers_at_once() {
         let switch_gate = SwitchGate::default();
         switch_gate.touch(true);
         let mut waiting = tokio::spawn({
@@ -429,7 +429,7 @@ mod tests {
             "a kill switch that is on refuses work, also out of touch"
         );
         switch_gate.touch(false);
-        assert!(waiting.await.unwrap().is_ok(), "bob is not latched");
+        assert!(waiting.await.unwrap().is_ok(), "bob is not stopped");
     }
 
     #[tokio::test(start_paused = true)]
@@ -437,7 +437,7 @@ mod tests {
         let switch_gate = SwitchGate::default();
         let (ada, bob) = (switch_gate.enter(work(0)).unwrap(), switch_gate.enter(work(1)).unwrap());
         switch_gate.take(Position(1), record(4, true));
-        assert!(matches!(ada.stopped().await, WorkStopped::Latched(_)));
+        assert!(matches!(ada.stopped().await, WorkStopped::KillSwitch(_)));
         assert_eq!(bob.why(), None);
         let scope = "agent:ada".parse().unwrap();
         let idle = switch_gate.idle(&scope);

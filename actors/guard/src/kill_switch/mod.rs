@@ -18,10 +18,10 @@
 //! the handle.
 //!
 //! Invariants
-//! - LATCH-1 nothing begins that this process's view of the kill switches stops.
-//! - LATCH-2 what a view stops is cancelled in the step in which the view came to be.
-//! - LATCH-3 a view goes forward only: of two records of one scope the later position holds.
-//! - LATCH-4 a record that cannot be read is a stop of its scope, or of everything if the scope is
+//! - KILL-1 nothing begins that this process's view of the kill switches stops.
+//! - KILL-2 what a view stops is cancelled in the step in which the view came to be.
+//! - KILL-3 a view goes forward only: of two records of one scope the later position holds.
+//! - KILL-4 a record that cannot be read is a stop of its scope, or of everything if the scope is
 //!   unknown, until an operator clears it; it keeps no process from starting.
 
 mod actor;

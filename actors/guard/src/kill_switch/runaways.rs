@@ -98,7 +98,7 @@ impl SwitchGate {
         let stop =
             pause.and_then(|pause| pause.limit.map(|limit| stop_of(agent, limit, &pause.why)));
         let stops = stop.is_some();
-        if !board.latches.run_away(agent, stop) {
+        if !board.switches.run_away(agent, stop) {
             return;
         }
         if !stops {
@@ -115,7 +115,7 @@ impl SwitchGate {
 
     fn exceed(&self, board: &mut Board, agent: &AgentName, exceeded: ExceededLimit) {
         let stop = stop_of(agent, exceeded.limit, &exceeded.to_string());
-        if !board.latches.run_away(agent, Some(stop)) {
+        if !board.switches.run_away(agent, Some(stop)) {
             return;
         }
         board.unstored.insert(agent.clone(), exceeded);
@@ -188,13 +188,13 @@ mod tests {
             "agent `ada` was stopped by its limit `tool_calls_per_minute`: more than 2 tool calls \
              in a minute; `clawnode agents resume ada` lets it go on"
         );
-        assert_eq!(runs.stopped().await, WorkStopped::Latched(stop.clone()));
-        assert_eq!(gate.enter(call("ada")).unwrap_err(), WorkStopped::Latched(stop));
+        assert_eq!(runs.stopped().await, WorkStopped::KillSwitch(stop.clone()));
+        assert_eq!(gate.enter(call("ada")).unwrap_err(), WorkStopped::KillSwitch(stop));
         assert!(bob.why().is_none() && gate.enter(call("bob")).is_ok());
         assert!(exceeded.has_changed().unwrap());
         assert_eq!(gate.unstored().len(), 1);
-        assert_eq!(gate.latches().of_agent(&ada()), None, "no operator has stopped it");
-        assert!(gate.latches().ends(&ada()).is_some());
+        assert_eq!(gate.switches().of_agent(&ada()), None, "no operator has stopped it");
+        assert!(gate.switches().ends(&ada()).is_some());
     }
 
     #[test]
@@ -220,7 +220,7 @@ mod tests {
         gate.paused(&ada(), Some(&pause(None)));
         assert_eq!(runs.why(), None);
         gate.paused(&ada(), Some(&pause(Some(AgentLimit::Unknown))));
-        assert!(matches!(runs.why(), Some(WorkStopped::Latched(_))));
+        assert!(matches!(runs.why(), Some(WorkStopped::KillSwitch(_))));
         assert!(gate.unstored().is_empty(), "it is stored already");
     }
 

@@ -37,7 +37,7 @@ pub enum StoppableWork {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkStopped {
     /// An operator stopped it.
-    Latched(KillSwitch),
+    KillSwitch(KillSwitch),
     /// This process is out of touch with the store, so it would not hear of a kill switch.
     OutOfTouch,
 }
@@ -82,7 +82,7 @@ impl StoppableWork {
 impl fmt::Display for WorkStopped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Latched(latch) => latch.fmt(f),
+            Self::KillSwitch(switch) => switch.fmt(f),
             Self::OutOfTouch => f.write_str(
                 "the node that ran it lost touch with the store, and stopped it because it could \
                  not have heard an operator",
@@ -94,9 +94,9 @@ impl fmt::Display for WorkStopped {
 // === impl SwitchView ===
 
 impl SwitchView {
-    /// Takes a record in, unless it knows a later one (LATCH-3); whether anything changed.
+    /// Takes a record in, unless it knows a later one (KILL-3); whether anything changed.
     pub fn take(&mut self, position: Position, record: SwitchRecord) -> bool {
-        let scope = record.latch().scope.clone();
+        let scope = record.switch().scope.clone();
         if self.records.get(&scope).is_some_and(|(known, _)| *known >= position) {
             return false;
         }
@@ -104,14 +104,14 @@ impl SwitchView {
         true
     }
 
-    /// Takes in that what is under this key cannot be read (LATCH-4); whether anything changed.
+    /// Takes in that what is under this key cannot be read (KILL-4); whether anything changed.
     pub(super) fn take_unreadable(&mut self, key: &str, position: Position) -> bool {
-        let latch = unreadable(key, position);
+        let switch = unreadable(key, position);
         if SwitchScope::of_key(key).is_some() {
-            return self.take(position, SwitchRecord::Set { latch });
+            return self.take(position, SwitchRecord::Set { switch });
         }
         let has_room = self.strange.len() < STRANGE_MAX || self.strange.contains_key(key);
-        has_room && self.strange.insert(key.to_owned(), latch.clone()) != Some(latch)
+        has_room && self.strange.insert(key.to_owned(), switch.clone()) != Some(switch)
     }
 
     /// Nothing is under this key any more; whether that is news. A scope's record says so itself.
@@ -143,21 +143,21 @@ impl SwitchView {
     /// Why this may not be done now.
     pub fn stops(&self, work: &StoppableWork) -> Option<WorkStopped> {
         let runaway = || work.agent().and_then(|agent| self.runaways.get(agent));
-        match self.on().find(|latch| work.is_of(&latch.scope)).or_else(runaway) {
-            Some(latch) => Some(WorkStopped::Latched(latch.clone())),
+        match self.on().find(|switch| work.is_of(&switch.scope)).or_else(runaway) {
+            Some(switch) => Some(WorkStopped::KillSwitch(switch.clone())),
             None => self.out_of_touch.then_some(WorkStopped::OutOfTouch),
         }
     }
 
     /// The kill switch that stops everything, if it is on.
     pub fn all(&self) -> Option<&KillSwitch> {
-        self.on().find(|latch| latch.scope == SwitchScope::All)
+        self.on().find(|switch| switch.scope == SwitchScope::All)
     }
 
     /// The kill switch of an agent, or the one that stops everything.
     pub fn of_agent(&self, agent: &AgentName) -> Option<&KillSwitch> {
         let call = StoppableWork::Call { agent: agent.clone() };
-        self.on().find(|latch| call.is_of(&latch.scope))
+        self.on().find(|switch| call.is_of(&switch.scope))
     }
 
     /// What ends the turns of an agent: a kill switch, or a limit that the agent exceeded.
@@ -176,7 +176,7 @@ impl SwitchView {
     /// The kill switches that are on, the widest first.
     pub fn on(&self) -> impl Iterator<Item = &KillSwitch> {
         let records_on = self.records.values().filter(|(_, record)| record.is_on());
-        self.strange.values().chain(records_on.map(|(_, record)| record.latch()))
+        self.strange.values().chain(records_on.map(|(_, record)| record.switch()))
     }
 
     /// The position of a scope's record.
@@ -211,7 +211,7 @@ pub(super) fn unreadable(key: &str, position: Position) -> KillSwitch {
 mod tests {
     use super::*;
 
-    fn latch(scope: &str) -> KillSwitch {
+    fn switch(scope: &str) -> KillSwitch {
         KillSwitch {
             id: SwitchId::from_u128(1),
             scope: scope.parse().unwrap(),
@@ -222,11 +222,11 @@ mod tests {
     }
 
     fn set(scope: &str) -> SwitchRecord {
-        SwitchRecord::Set { latch: latch(scope) }
+        SwitchRecord::Set { switch: switch(scope) }
     }
 
     fn cleared(scope: &str) -> SwitchRecord {
-        SwitchRecord::Cleared { latch: latch(scope), by: String::new(), at: Timestamp(2) }
+        SwitchRecord::Cleared { switch: switch(scope), by: String::new(), at: Timestamp(2) }
     }
 
     fn call(agent: &str) -> StoppableWork {
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_latch_stops_what_is_of_its_scope_and_nothing_else() {
+    fn a_kill_switch_stops_what_is_of_its_scope_and_nothing_else() {
         let egress = StoppableWork::Egress { agent: Some("ada".parse().unwrap()) };
         for (scope, work, stops) in [
             ("all", call("ada"), true),
@@ -262,59 +262,59 @@ mod tests {
             ("agent:ada", call("bob"), false),
             ("agent:ada", tool("bob", "ada", true), false),
         ] {
-            let mut latches = SwitchView::default();
-            assert_eq!(latches.stops(&work), None);
-            assert!(latches.take(Position(1), set(scope)));
-            assert_eq!(latches.stops(&work).is_some(), stops, "{scope} {work:?}");
-            assert!(latches.take(Position(2), cleared(scope)));
-            assert_eq!(latches.stops(&work), None, "{scope} {work:?}");
+            let mut switches = SwitchView::default();
+            assert_eq!(switches.stops(&work), None);
+            assert!(switches.take(Position(1), set(scope)));
+            assert_eq!(switches.stops(&work).is_some(), stops, "{scope} {work:?}");
+            assert!(switches.take(Position(2), cleared(scope)));
+            assert_eq!(switches.stops(&work), None, "{scope} {work:?}");
         }
     }
 
     #[test]
-    fn latch_3_what_comes_late_changes_nothing() {
-        let mut latches = SwitchView::default();
-        assert!(latches.take(Position(5), set("all")));
-        assert!(!latches.take(Position(4), cleared("all")));
-        assert!(!latches.take(Position(5), cleared("all")));
-        assert!(latches.all().is_some(), "LATCH-3");
-        assert!(latches.take(Position(3), set("egress")), "another scope");
-        assert!(latches.take(Position(6), cleared("all")));
-        assert!(!latches.take(Position(5), set("all")));
-        assert_eq!(latches.on().count(), 1, "LATCH-3");
+    fn kill_3_what_comes_late_changes_nothing() {
+        let mut switches = SwitchView::default();
+        assert!(switches.take(Position(5), set("all")));
+        assert!(!switches.take(Position(4), cleared("all")));
+        assert!(!switches.take(Position(5), cleared("all")));
+        assert!(switches.all().is_some(), "KILL-3");
+        assert!(switches.take(Position(3), set("egress")), "another scope");
+        assert!(switches.take(Position(6), cleared("all")));
+        assert!(!switches.take(Position(5), set("all")));
+        assert_eq!(switches.on().count(), 1, "KILL-3");
     }
 
     #[test]
-    fn latch_4_what_cannot_be_read_stops_until_it_is_cleared() {
-        let mut latches = SwitchView::default();
+    fn kill_4_what_cannot_be_read_stops_until_it_is_cleared() {
+        let mut switches = SwitchView::default();
         let (known, nobodys) = ("latch.tool.x", "latch.zz");
-        assert!(latches.take_unreadable(known, Position(5)));
-        assert!(latches.stops(&tool("ada", "x", false)).is_some(), "LATCH-4");
-        assert_eq!(latches.stops(&call("ada")), None, "nothing but its scope");
-        assert!(!latches.take_unreadable(known, Position(4)), "LATCH-3");
-        assert!(latches.take_unreadable(nobodys, Position(6)));
-        assert!(!latches.take_unreadable(nobodys, Position(6)), "no news");
-        assert!(latches.stops(&call("ada")).is_some(), "LATCH-4");
-        assert_eq!(latches.strange(), [nobodys]);
-        let ids: Vec<_> = latches.on().map(|latch| latch.id).collect();
+        assert!(switches.take_unreadable(known, Position(5)));
+        assert!(switches.stops(&tool("ada", "x", false)).is_some(), "KILL-4");
+        assert_eq!(switches.stops(&call("ada")), None, "nothing but its scope");
+        assert!(!switches.take_unreadable(known, Position(4)), "KILL-3");
+        assert!(switches.take_unreadable(nobodys, Position(6)));
+        assert!(!switches.take_unreadable(nobodys, Position(6)), "no news");
+        assert!(switches.stops(&call("ada")).is_some(), "KILL-4");
+        assert_eq!(switches.strange(), [nobodys]);
+        let ids: Vec<_> = switches.on().map(|switch| switch.id).collect();
         assert_eq!(ids, [SwitchId::from_u128(6), SwitchId::from_u128(5)]);
-        assert!(latches.forget_strange(nobodys) && !latches.forget_strange(known));
-        assert!(latches.take(Position(7), cleared("tool:x")));
-        assert_eq!(latches.on().count(), 0);
+        assert!(switches.forget_strange(nobodys) && !switches.forget_strange(known));
+        assert!(switches.take(Position(7), cleared("tool:x")));
+        assert_eq!(switches.on().count(), 0);
         // However many there are, what is kept of them is bounded.
         for number in 0..10_000 {
-            latches.take_unreadable(&format!("latch.zz{number}"), Position(8 + number));
+            switches.take_unreadable(&format!("latch.zz{number}"), Position(8 + number));
         }
-        assert_eq!(latches.strange().len(), STRANGE_MAX);
+        assert_eq!(switches.strange().len(), STRANGE_MAX);
     }
 
     #[test]
     fn an_operators_word_goes_before_a_lost_store() {
-        let mut latches = SwitchView::default();
-        assert!(latches.touch(true) && !latches.touch(true));
-        assert_eq!(latches.stops(&call("ada")), Some(WorkStopped::OutOfTouch));
-        latches.take(Position(1), set("agent:ada"));
-        assert!(matches!(latches.stops(&call("ada")), Some(WorkStopped::Latched(_))));
-        assert_eq!(latches.stops(&call("bob")), Some(WorkStopped::OutOfTouch));
+        let mut switches = SwitchView::default();
+        assert!(switches.touch(true) && !switches.touch(true));
+        assert_eq!(switches.stops(&call("ada")), Some(WorkStopped::OutOfTouch));
+        switches.take(Position(1), set("agent:ada"));
+        assert!(matches!(switches.stops(&call("ada")), Some(WorkStopped::KillSwitch(_))));
+        assert_eq!(switches.stops(&call("bob")), Some(WorkStopped::OutOfTouch));
     }
 }

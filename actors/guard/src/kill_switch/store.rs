@@ -5,8 +5,8 @@ use clawnode_cluster::{Bucket, BucketError, StoreError};
 use clawnode_proto::{
     Position, SwitchId, Timestamp, codec,
     kill_switch::{CLEARED_TTL, KillSwitch, SwitchRecord, SwitchScope},
-    limits::LATCHES_MAX,
-    subject::LATCH_KEYS,
+    limits::SWITCHES_MAX,
+    subject::SWITCH_KEYS,
 };
 
 use super::{SwitchGate, state::unreadable};
@@ -18,7 +18,7 @@ const TRIES: u32 = 16;
 #[derive(Debug, thiserror::Error)]
 pub enum SwitchError {
     /// There is no room for a further scope.
-    #[error("there are records of {LATCHES_MAX} scopes already, no more are kept")]
+    #[error("there are records of {SWITCHES_MAX} scopes already, no more are kept")]
     Full,
     /// It was cleared meanwhile, or never was.
     #[error("kill switch `{0}` is not on")]
@@ -36,25 +36,25 @@ pub enum SwitchError {
 pub async fn set(
     switch_gate: &SwitchGate,
     bucket: &dyn Bucket,
-    latch: KillSwitch,
+    switch: KillSwitch,
 ) -> Result<(Position, KillSwitch), SwitchError> {
-    let key = latch.scope.key();
-    let record = SwitchRecord::Set { latch: latch.clone() };
+    let key = switch.scope.key();
+    let record = SwitchRecord::Set { switch: switch.clone() };
     let bytes = encode(&record)?;
     for _ in 0..TRIES {
         let expected = match bucket.get(&key).await? {
             // Everything can always be stopped.
-            None if latch.scope != SwitchScope::All
-                && switch_gate.latches().len() >= LATCHES_MAX =>
+            None if switch.scope != SwitchScope::All
+                && switch_gate.switches().len() >= SWITCHES_MAX =>
             {
                 return Err(SwitchError::Full);
             }
             None => Position(0),
             Some(entry) => match codec::decode(&entry.value) {
                 Ok(known @ SwitchRecord::Set { .. }) => {
-                    let latch = known.latch().clone();
+                    let switch = known.switch().clone();
                     switch_gate.take(entry.position, known);
-                    return Ok((entry.position, latch));
+                    return Ok((entry.position, switch));
                 }
                 // A record that cannot be read is replaced: to stop is more important than to know.
                 Ok(SwitchRecord::Cleared { .. }) | Err(_) => entry.position,
@@ -63,14 +63,14 @@ pub async fn set(
         match bucket.put(&key, expected, bytes.clone(), None).await {
             Ok(position) => {
                 switch_gate.take(position, record);
-                return Ok((position, latch));
+                return Ok((position, switch));
             }
             // An own put whose answer was lost is found by the next read.
             Err(BucketError::Conflict { .. }) => {}
             Err(BucketError::Store(failure)) => return Err(failure.into()),
         }
     }
-    Err(SwitchError::Busy(latch.id))
+    Err(SwitchError::Busy(switch.id))
 }
 
 /// Clears a kill switch, and no later one of its scope. Returns the position of the record, and the
@@ -82,30 +82,30 @@ pub async fn clear(
     by: String,
     at: Timestamp,
 ) -> Result<(Position, KillSwitch), SwitchError> {
-    let found = bucket.list(LATCH_KEYS).await?.into_iter().find_map(|(key, entry)| {
-        let latch = match codec::decode::<SwitchRecord>(&entry.value) {
-            Ok(record) => record.is_on().then(|| record.latch().clone())?,
+    let found = bucket.list(SWITCH_KEYS).await?.into_iter().find_map(|(key, entry)| {
+        let switch = match codec::decode::<SwitchRecord>(&entry.value) {
+            Ok(record) => record.is_on().then(|| record.switch().clone())?,
             Err(_) => unreadable(&key, entry.position),
         };
-        (latch.id == id).then_some((key, entry.position, latch))
+        (switch.id == id).then_some((key, entry.position, switch))
     });
-    let Some((key, expected, latch)) = found else { return Err(SwitchError::NotOn(id)) };
+    let Some((key, expected, switch)) = found else { return Err(SwitchError::NotOn(id)) };
     if SwitchScope::of_key(&key).is_none() {
         return match bucket.delete(&key, expected).await {
             Ok(()) => {
                 switch_gate.forget(&key);
                 // No process has to have seen a later record.
-                Ok((Position(0), latch))
+                Ok((Position(0), switch))
             }
             Err(BucketError::Conflict { .. }) => Err(SwitchError::Busy(id)),
             Err(BucketError::Store(failure)) => Err(failure.into()),
         };
     }
-    let record = SwitchRecord::Cleared { latch: latch.clone(), by, at };
+    let record = SwitchRecord::Cleared { switch: switch.clone(), by, at };
     match bucket.put(&key, expected, encode(&record)?, Some(CLEARED_TTL)).await {
         Ok(position) => {
             switch_gate.take(position, record);
-            Ok((position, latch))
+            Ok((position, switch))
         }
         Err(BucketError::Conflict { .. }) => Err(SwitchError::Busy(id)),
         Err(BucketError::Store(failure)) => Err(failure.into()),
@@ -132,7 +132,7 @@ mod tests {
         local::open(dir, options).unwrap().0
     }
 
-    fn latch(id: u128) -> KillSwitch {
+    fn switch(id: u128) -> KillSwitch {
         let (scope, by) = (SwitchScope::All, "token at a".to_owned());
         KillSwitch { id: SwitchId::from_u128(id), scope, by, at: Timestamp(1), why: String::new() }
     }
@@ -146,8 +146,8 @@ mod tests {
         let following = tokio::spawn(follow(there.clone(), Arc::clone(&bucket)));
         let by = || "token at b".to_owned();
 
-        let (_, first) = set(&here, bucket.as_ref(), latch(1)).await.unwrap();
-        let (_, again) = set(&here, bucket.as_ref(), latch(2)).await.unwrap();
+        let (_, first) = set(&here, bucket.as_ref(), switch(1)).await.unwrap();
+        let (_, again) = set(&here, bucket.as_ref(), switch(2)).await.unwrap();
         assert_eq!(first, again, "it is on already");
         let refused =
             clear(&here, bucket.as_ref(), SwitchId::from_u128(2), by(), Timestamp(2)).await;
@@ -157,25 +157,25 @@ mod tests {
         there.view().wait_for(|view| view.all().is_none()).await.unwrap();
 
         // Another one of the same scope is not the one that was shown.
-        let (position, _) = set(&here, bucket.as_ref(), latch(3)).await.unwrap();
+        let (position, _) = set(&here, bucket.as_ref(), switch(3)).await.unwrap();
         assert!(clear(&here, bucket.as_ref(), first.id, by(), Timestamp(2)).await.is_err());
         there.view().wait_for(|view| view.all().is_some()).await.unwrap();
         let late = SwitchGate::default();
         read(&late, bucket.as_ref()).await.unwrap();
-        assert_eq!(late.latches().all().unwrap().id, SwitchId::from_u128(3));
+        assert_eq!(late.switches().all().unwrap().id, SwitchId::from_u128(3));
         assert_eq!(look(&late, bucket.as_ref(), &SwitchScope::All).await.unwrap(), position);
         following.abort();
         storage.health.close().await;
     }
 
     #[tokio::test]
-    async fn latch_4_what_cannot_be_read_keeps_nobody_from_starting_and_is_cleared() {
+    async fn kill_4_what_cannot_be_read_keeps_nobody_from_starting_and_is_cleared() {
         let dir = tempfile::tempdir().unwrap();
         let storage = open_storage(dir.path());
         let bucket = Arc::clone(&storage.bucket);
         let (here, there) = (SwitchGate::default(), SwitchGate::default());
         let following = tokio::spawn(follow(there.clone(), Arc::clone(&bucket)));
-        set(&here, bucket.as_ref(), latch(1)).await.unwrap();
+        set(&here, bucket.as_ref(), switch(1)).await.unwrap();
         let words = Bytes::from_static(br#"{"type":"io.nats.jetstream.api.v1.x","error":{}}"#);
         let by = || "token at b".to_owned();
         for (key, scope) in
@@ -187,22 +187,22 @@ mod tests {
             bucket.put(key, expected, words.clone(), None).await.unwrap();
             let fresh = SwitchGate::default();
             read(&fresh, bucket.as_ref()).await.unwrap();
-            let latches: Vec<KillSwitch> = fresh.latches().on().cloned().collect();
-            assert_eq!(latches.len(), 1, "{key}: {latches:?}");
-            assert_eq!(latches[0].scope.to_string(), scope, "{key}");
-            assert!(latches[0].why.contains(key), "{latches:?}");
+            let switches: Vec<KillSwitch> = fresh.switches().on().cloned().collect();
+            assert_eq!(switches.len(), 1, "{key}: {switches:?}");
+            assert_eq!(switches[0].scope.to_string(), scope, "{key}");
+            assert!(switches[0].why.contains(key), "{switches:?}");
             there
                 .view()
-                .wait_for(|view| view.on().any(|switch| switch.id == latches[0].id))
+                .wait_for(|view| view.on().any(|switch| switch.id == switches[0].id))
                 .await
                 .unwrap();
-            clear(&fresh, bucket.as_ref(), latches[0].id, by(), Timestamp(2)).await.unwrap();
-            assert_eq!(fresh.latches().on().count(), 0, "{key}");
+            clear(&fresh, bucket.as_ref(), switches[0].id, by(), Timestamp(2)).await.unwrap();
+            assert_eq!(fresh.switches().on().count(), 0, "{key}");
             there.view().wait_for(|view| view.on().count() == 0).await.unwrap();
             let again = SwitchGate::default();
             read(&again, bucket.as_ref()).await.unwrap();
-            assert_eq!(again.latches().on().count(), 0, "{key}");
-            let refused = clear(&again, bucket.as_ref(), latches[0].id, by(), Timestamp(2)).await;
+            assert_eq!(again.switches().on().count(), 0, "{key}");
+            let refused = clear(&again, bucket.as_ref(), switches[0].id, by(), Timestamp(2)).await;
             assert!(matches!(refused, Err(SwitchError::NotOn(_))), "{refused:?}");
         }
         // A gate that reads all records finds one without a scope.
@@ -212,7 +212,7 @@ mod tests {
         let entry = bucket.get("latch.zz").await.unwrap().unwrap();
         bucket.delete("latch.zz", entry.position).await.unwrap();
         look(&late, bucket.as_ref(), &SwitchScope::All).await.unwrap();
-        assert_eq!(late.latches().on().count(), 0);
+        assert_eq!(late.switches().on().count(), 0);
         following.abort();
         storage.health.close().await;
     }

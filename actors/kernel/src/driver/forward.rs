@@ -174,7 +174,7 @@ pub(super) async fn ring(
                 NodeReply::NotMine
                 | NodeReply::Frames { .. }
                 | NodeReply::Tree { .. }
-                | NodeReply::Latched { .. }
+                | NodeReply::KillSwitch { .. }
                 | NodeReply::JobLog { .. }
                 | NodeReply::Cleaned { .. }
                 | NodeReply::Embedded { .. }

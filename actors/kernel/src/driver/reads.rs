@@ -155,7 +155,7 @@ async fn ask_once(
                 NodeReply::Ok
                 | NodeReply::Frames { .. }
                 | NodeReply::Tree { .. }
-                | NodeReply::Latched { .. }
+                | NodeReply::KillSwitch { .. }
                 | NodeReply::JobLog { .. }
                 | NodeReply::Cleaned { .. }
                 | NodeReply::Embedded { .. }

@@ -33,7 +33,7 @@ const POLL_BRIEFLY: Duration = Duration::from_millis(100);
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
 /// How long at most an answer waits until the work that an operator stopped has ended.
-const LATCH_WAIT: Duration = Duration::from_secs(10);
+const SWITCH_WAIT: Duration = Duration::from_secs(10);
 
 /// Answers for the frames that this process still has of a turn.
 pub trait AnswerFrames: Send + Sync + fmt::Debug + 'static {
@@ -53,7 +53,7 @@ pub trait TakeOrders: Send + Sync + fmt::Debug + 'static {
     /// An operator set or cleared a kill switch of this scope. Answers with the position of its
     /// record, and how much that it stops still runs: as soon as that is nothing, or after `wait`.
     /// `None` if the store does not say.
-    async fn latch(&self, scope: SwitchScope, wait: Duration) -> Option<(Position, u32)>;
+    async fn read_switch(&self, scope: SwitchScope, wait: Duration) -> Option<(Position, u32)>;
     /// The output after a line of a job that runs here; waits for it, if there is none yet. `None`
     /// if the job does not run here.
     async fn job_log(&self, job: JobId, after: u64, wait: Duration) -> Option<LogPart>;
@@ -149,9 +149,9 @@ async fn answer_one(
             None
         }
         NodeRequest::KillSwitch { scope, wait_ms } => {
-            let wait = Duration::from_millis(wait_ms.into()).min(LATCH_WAIT);
-            let took = orders.latch(scope, wait).await;
-            took.map(|(position, running)| NodeReply::Latched { position, running })
+            let wait = Duration::from_millis(wait_ms.into()).min(SWITCH_WAIT);
+            let took = orders.read_switch(scope, wait).await;
+            took.map(|(position, running)| NodeReply::KillSwitch { position, running })
         }
         NodeRequest::JobLog { job, after, wait_ms } => {
             let (_place, wait) = patience(polls, Duration::from_millis(wait_ms.into()));

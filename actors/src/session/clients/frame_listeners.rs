@@ -146,10 +146,10 @@ impl FrameSubscriptions {
         storage: &Storage,
         session: EntityId,
     ) -> Result<Subscription, StoreError> {
-        let ground = storage.clone();
+        let shared = storage.clone();
         let subscribe = move || {
-            let ground = ground.clone();
-            async move { ground.bus.subscribe(ground.prefix.frames(session)).await.ok() }
+            let shared = shared.clone();
+            async move { shared.bus.subscribe(shared.prefix.frames(session)).await.ok() }
         };
         match self.together(session, subscribe).await.and_then(FrameSubscription::follow) {
             Some(joined) => Ok(joined),

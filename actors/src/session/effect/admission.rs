@@ -97,9 +97,9 @@ impl AdmitPort for AgentAnswer {
         self.lane
     }
 
-    fn stopped(self: Box<Self>, latch: &KillSwitch) -> Option<Box<dyn AdmitPort>> {
+    fn stopped(self: Box<Self>, switch: &KillSwitch) -> Option<Box<dyn AdmitPort>> {
         if self.turns.begun {
-            self.refuse(stopped(latch));
+            self.refuse(stopped(switch));
             return None;
         }
         Some(self)
@@ -125,6 +125,6 @@ pub(in crate::session) fn preempted() -> ModelFailure {
 }
 
 /// How a model call fails that an operator stops.
-pub(in crate::session) fn stopped(latch: &KillSwitch) -> ModelFailure {
-    ModelFailure::new(FailureClass::Stopped, latch.to_string())
+pub(in crate::session) fn stopped(switch: &KillSwitch) -> ModelFailure {
+    ModelFailure::new(FailureClass::Stopped, switch.to_string())
 }

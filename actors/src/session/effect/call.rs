@@ -193,12 +193,12 @@ impl SessionRunner {
         let work = StoppableWork::Call { agent: job.agent.clone() };
         let pass = match self.parts.agents.switch_gate().pass(work).await {
             Ok(pass) => pass,
-            Err(latch) => return Some(CallStreamEnd::Failed(stopped(&latch))),
+            Err(switch) => return Some(CallStreamEnd::Failed(stopped(&switch))),
         };
         tokio::select! {
             biased;
             why = pass.stopped() => match why {
-                WorkStopped::Latched(latch) => Some(CallStreamEnd::Failed(stopped(&latch))),
+                WorkStopped::KillSwitch(switch) => Some(CallStreamEnd::Failed(stopped(&switch))),
                 WorkStopped::OutOfTouch => None,
             },
             // Before the call: what has no time left is not asked of the provider.

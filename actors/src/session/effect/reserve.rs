@@ -329,13 +329,13 @@ impl AdmitPort for PlaceAgain {
         Some(self.it.grant.permit.lane())
     }
 
-    fn stopped(mut self: Box<Self>, latch: &KillSwitch) -> Option<Box<dyn AdmitPort>> {
+    fn stopped(mut self: Box<Self>, switch: &KillSwitch) -> Option<Box<dyn AdmitPort>> {
         // A turn that has begun ends; another waits, and comes back.
         if self.it.call == CallId::derive(self.it.turn, 0) {
             return Some(self);
         }
         self.is_answered = true;
-        refuse(&self.it.port, self.it.effect, stopped(latch));
+        refuse(&self.it.port, self.it.effect, stopped(switch));
         None
     }
 }

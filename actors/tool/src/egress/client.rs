@@ -109,7 +109,7 @@ impl ByteMeter<'_> {
         let Some(agent) = self.agent else { return Ok(()) };
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         let counted = self.switch_gate.count(agent, AgentLimit::EgressBytesPerDay, bytes);
-        counted.map_err(|stop| EgressError::Stopped(WorkStopped::Latched(stop)))
+        counted.map_err(|stop| EgressError::Stopped(WorkStopped::KillSwitch(stop)))
     }
 }
 

@@ -14,9 +14,9 @@ use clawnode_cluster::INBOX;
 use clawnode_proto::{
     node::NodeRole,
     subject::{
-        AGENT_KEYS, APPROVAL_KEYS, ARCHIVE_KEYS, BUDGET_KEYS, FILE_KEYS, JOB_KEYS, LATCH_KEYS,
-        LETTER_KEYS, MCP_KEYS, MEMORY_KEYS, OUTAGE_KEYS, PROBATION_KEYS, Prefix, SSH_KEYS,
-        STORE_KEYS, USAGE_KEYS,
+        AGENT_KEYS, APPROVAL_KEYS, ARCHIVE_KEYS, BUDGET_KEYS, FILE_KEYS, JOB_KEYS, LETTER_KEYS,
+        MCP_KEYS, MEMORY_KEYS, OUTAGE_KEYS, PROBATION_KEYS, Prefix, SSH_KEYS, STORE_KEYS,
+        SWITCH_KEYS, USAGE_KEYS,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -156,7 +156,7 @@ impl RoleGrants {
         }
         // Watching agents, kill switches, approved descriptions of MCP servers, and limits of spending: a
         // consumer of the watcher's own, of these keys only.
-        for keys in [AGENT_KEYS, BUDGET_KEYS, LATCH_KEYS, MCP_KEYS] {
+        for keys in [AGENT_KEYS, BUDGET_KEYS, SWITCH_KEYS, MCP_KEYS] {
             self.watches(keys, prefix, names);
         }
         for operation in ["CONSUMER.MSG.NEXT", "CONSUMER.DELETE", "CONSUMER.INFO"] {
@@ -243,7 +243,7 @@ impl RoleGrants {
         self.api("STREAM.MSG.GET", &names.inbox);
         self.publish(prefix.bucket(&format!("{AGENT_KEYS}>")));
         self.publish(prefix.bucket(&format!("{APPROVAL_KEYS}*")));
-        self.publish(prefix.bucket(&format!("{LATCH_KEYS}>")));
+        self.publish(prefix.bucket(&format!("{SWITCH_KEYS}>")));
         // Files that clients upload, and messages name.
         self.publish(prefix.bucket(&format!("{FILE_KEYS}*.*")));
         // What a person approves of it.
@@ -381,7 +381,7 @@ mod tests {
         assert!(!gateway.publish.contains(&prefix.journals()));
         let worker = RoleGrants::of(BusRole::Worker, &prefix);
         assert!(!gateway.publish.contains(&prefix.jobs_of_any()));
-        for keys in [AGENT_KEYS, LATCH_KEYS] {
+        for keys in [AGENT_KEYS, SWITCH_KEYS] {
             let keys = prefix.bucket(keys);
             assert!(gateway.publish.iter().any(|subject| subject.starts_with(&keys)));
             assert!(!worker.publish.iter().any(|subject| subject.starts_with(&keys)));

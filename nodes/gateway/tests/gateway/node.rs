@@ -77,7 +77,7 @@ pub(super) struct Node {
     pub(super) sent: watch::Sender<Vec<SendRequest>>,
     pub(super) cancelled: Mutex<Vec<TurnId>>,
     pub(super) paused: Mutex<Vec<AgentName>>,
-    pub(super) latch: Mutex<Option<KillSwitch>>,
+    pub(super) switch: Mutex<Option<KillSwitch>>,
     pub(super) not_ready: AtomicBool,
     /// Streams that have a reader.
     pub(super) followed: watch::Sender<usize>,
@@ -97,7 +97,7 @@ impl Default for Node {
             sent: watch::Sender::default(),
             cancelled: Mutex::default(),
             paused: Mutex::default(),
-            latch: Mutex::default(),
+            switch: Mutex::default(),
             not_ready: AtomicBool::new(false),
             followed: watch::Sender::default(),
             resumed: AtomicUsize::new(0),
@@ -651,18 +651,19 @@ impl Node {
                 let Checked(PanicParams { scope, why, wait_ms: _ }) = taken(params);
                 let (id, scope) = (SwitchId::from_u128(1), scope.unwrap_or(SwitchScope::All));
                 let by = caller.credential.to_owned();
-                let latch = KillSwitch { id, scope, by, at: Timestamp(0), why };
-                *self.latch.lock().unwrap() = Some(latch.clone());
-                json!({"latch": latch, "on": true, "nodes": []})
+                let switch = KillSwitch { id, scope, by, at: Timestamp(0), why };
+                *self.switch.lock().unwrap() = Some(switch.clone());
+                json!({"latch": switch, "on": true, "nodes": []})
             }
             Method::PanicList => {
-                let latches: Vec<KillSwitch> = self.latch.lock().unwrap().iter().cloned().collect();
-                json!({"latches": latches})
+                let switches: Vec<KillSwitch> =
+                    self.switch.lock().unwrap().iter().cloned().collect();
+                json!({"latches": switches})
             }
             Method::PanicClear => {
-                let id = taken::<given::PanicClear>(params).0.latch;
-                let latch = self.latch.lock().unwrap().take_if(|latch| latch.id == id);
-                json!({"latch": latch.ok_or_else(|| not_found("latch"))?, "on": false, "nodes": []})
+                let id = taken::<given::PanicClear>(params).0.switch;
+                let switch = self.switch.lock().unwrap().take_if(|switch| switch.id == id);
+                json!({"latch": switch.ok_or_else(|| not_found("latch"))?, "on": false, "nodes": []})
             }
             // No test looks at what is in it.
             other => example::answer(other),

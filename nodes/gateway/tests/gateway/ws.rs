@@ -243,9 +243,9 @@ async fn a_frame_of_type_panic_stops_everything_or_what_it_names() {
         client.say(frame.to_string()).await;
         let answer = client.frame().await;
         assert_eq!(answer["id"], frame["id"]);
-        let latch = &answer["result"]["latch"];
-        assert_eq!((&latch["scope"], &latch["by"]), (&json!(scope), &json!("the token")));
-        assert_eq!(latch.get("why").cloned().unwrap_or_else(|| json!("")), why, "{answer}");
+        let switch = &answer["result"]["latch"];
+        assert_eq!((&switch["scope"], &switch["by"]), (&json!(scope), &json!("the token")));
+        assert_eq!(switch.get("why").cloned().unwrap_or_else(|| json!("")), why, "{answer}");
     }
     client.call(8, "panic", json!({"scope": "tenant:x"})).await;
     assert_eq!(client.frame().await["error"]["data"]["code"], "invalid_params");

@@ -10,7 +10,7 @@ use clawnode_cluster::{
 use clawnode_proto::{
     Capability, Position,
     job::{Job, JobState},
-    subject::{JOB_KEYS, LATCH_KEYS},
+    subject::{JOB_KEYS, SWITCH_KEYS},
 };
 use futures_util::Stream;
 use tokio::sync::RwLock;
@@ -127,8 +127,8 @@ impl Bucket for WithFailpoints<dyn Bucket> {
             Some(JobState::Done { .. }) => self.armed.pass(Point::AfterDone),
             _ => {}
         }
-        if key.starts_with(LATCH_KEYS) {
-            self.armed.pass(Point::AfterLatch);
+        if key.starts_with(SWITCH_KEYS) {
+            self.armed.pass(Point::AfterSwitch);
         }
         Ok(position)
     }

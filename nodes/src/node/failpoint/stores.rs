@@ -80,7 +80,7 @@ pub(super) enum Point {
     /// C11: a job's result is stored, the job is not acknowledged.
     AfterResult,
     /// A kill switch is stored, and no node was notified.
-    AfterLatch,
+    AfterSwitch,
 }
 
 /// All points by name.
@@ -111,7 +111,7 @@ const POINTS: [(&str, Point); 27] = [
     ("after-done", Point::AfterDone),
     ("before-result", Point::BeforeResult),
     ("after-result", Point::AfterResult),
-    ("after-latch", Point::AfterLatch),
+    ("after-switch", Point::AfterSwitch),
 ];
 
 /// What is armed.

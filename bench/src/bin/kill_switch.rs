@@ -4,7 +4,7 @@
 //!
 //! In each run both workers have model calls under way, which would go on for minutes. The record
 //! is stored before any node is notified, so that is in the figure. Run with
-//! `CLAWNODE_BIN=target/release/clawnode cargo run --release -p clawnode-bench --bin latch`.
+//! `CLAWNODE_BIN=target/release/clawnode cargo run --release -p clawnode-bench --bin kill_switch`.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use clawnode_proto::{kill_switch::PanicView, overview::NodeList};
 use clawnode_tests::{
     model::{DefaultReply, ModelServer, Script},
     nats::{NatsServer, ServerOptions},
-    process::{Ground, Home, Message, Node, Start},
+    process::{Home, Message, Node, Start, TestBackend},
 };
 use serde_json::json;
 
@@ -41,8 +41,8 @@ async fn main() -> Result<(), Error> {
     let nats = NatsServer::start(ServerOptions::default()).await.map_err(other)?;
     let default = DefaultReply { tokens: PIECES, delay_ms: PIECE_MS, flush: true };
     let model = ModelServer::start(Script { default, ..Script::default() }).await?;
-    let ground = Ground::Nats { url: nats.url(), prefix: "bench".to_owned() };
-    let home = Home::new(ground).map_err(other)?.openai(&model);
+    let backend = TestBackend::Nats { url: nats.url(), prefix: "bench".to_owned() };
+    let home = Home::new(backend).map_err(other)?.openai(&model);
     let home = home.var("CLAWNODE_CLUSTER__PARTITIONS", "16");
     let mut nodes = Vec::new();
     for role in ["gateway", "worker", "worker"] {
@@ -69,7 +69,7 @@ async fn main() -> Result<(), Error> {
         };
         acknowledged.push(worst(|ack| ack.acknowledged_ms)?);
         dead.push(worst(|ack| ack.dead_ms)?);
-        let clear = json!({ "latch": view.latch.id });
+        let clear = json!({ "latch": view.switch.id });
         let _: PanicView = client.call("panic.clear", clear).await.map_err(other)?;
     }
     let mut table = Table::default();
