@@ -379,15 +379,14 @@ impl RecallJudge {
 
     /// How much was recalled and learned.
     pub(crate) fn tally(&self) -> RecallTally {
-        let taught = self.points.values().filter(|known| {
-            let source = &known.point.source;
-            self.sessions.contains_key(&source.entity)
-        });
+        let of_session =
+            |known: &&JudgedPoint| self.sessions.contains_key(&known.point.source.entity);
+        let taught = self.points.values().filter(of_session).count();
         let (reminded, passages) = (self.reminded.len(), self.passages);
         let feedback = self.feedback.tally();
         let lessons = self.points.values();
         let lessons = lessons.filter(|known| known.point.content.text.starts_with(LESSON)).count();
-        RecallTally { reminded, passages, taught: taught.count(), feedback, lessons }
+        RecallTally { reminded, passages, taught, feedback, lessons }
     }
 
     // === the end ===
