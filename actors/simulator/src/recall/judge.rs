@@ -419,8 +419,7 @@ impl RecallJudge {
                     if *memory != session.peer
                         || (entity, event) != (message.session, message.event)
                     {
-                        let source = &known.point.source;
-                        let text = format!("`{token}` of `{turn}` is in `{memory}`, of {source:?}");
+                        let text = format!("`{token}` of `{turn}` is in `{memory}`, of `{entity}`");
                         return broken("MEM-3", text);
                     }
                 }
