@@ -34,7 +34,6 @@ pub async fn check(loaded: &LoadedConfig) -> Result<String, (String, String)> {
 
 /// No server can be asked.
 #[cfg(not(feature = "qdrant"))]
-#[expect(clippy::unused_async, reason = "with the store it takes time")]
 pub async fn check(loaded: &LoadedConfig) -> Result<String, (String, String)> {
     let fix = "build clawnode with `--features full`".to_owned();
     Err((open(loaded).map_or_else(|failure| failure.to_string(), |_| String::new()), fix))
