@@ -33,6 +33,9 @@ pub const LANES: u16 = 4;
 /// The oldest reader of feedback: an older one would take it for an input of a newer build.
 pub const FEEDBACK: u16 = 4;
 
+/// The oldest reader of a request for a reflection: an older one would take it for an input of a newer build.
+pub const REFLECT: u16 = 4;
+
 /// The oldest reader of a message with attachments: an older one would lose them unseen.
 pub const ATTACHMENTS: u16 = 3;
 

@@ -1,4 +1,5 @@
-//! Feedback as people give and see it: parameters and answers of the methods `feedback.…`.
+//! Feedback as people give and see it, and what models think of turns: parameters and answers of the methods `feedback.…`
+//! and `memory.reflect`.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,6 +7,7 @@ use crate::{
     cursor::Cursor,
     feedback::{RatedPoints, Thumb},
     id::TurnId,
+    llm::{ModelRef, Usage},
     timestamp::Timestamp,
 };
 
@@ -51,9 +53,53 @@ pub struct FeedbackView {
     pub session: String,
     /// All feedback, oldest first. The last one of a turn counts.
     pub feedback: Vec<FeedbackRow>,
+    /// What models think of turns that they looked back at, oldest first. No person has said so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reflections: Vec<ReflectionRow>,
     /// Pass this as `cursor` for the next page. Absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<Cursor>,
+}
+
+/// Parameters of `memory.reflect`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct MemoryReflectParams {
+    /// `agent:channel:account:peer`, or `ent_…`.
+    pub session: String,
+    /// The turn, which has ended. Default: the last one that has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<String>,
+    /// A key of your own. For seven days, a request with the same key is stored only once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+}
+
+/// What a model thinks of a turn, as the API shows it, or why it has not said so.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ReflectionRow {
+    /// The turn that it is about.
+    pub turn: TurnId,
+    /// How good the turn was, 1 to 5. Absent if there is no rating.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rating: Option<u8>,
+    /// What the memory of the person was sent, as points of the layer `procedural` with the trust `agent`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lessons: Vec<String>,
+    /// The model that said so. Absent if there is no rating.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<ModelRef>,
+    /// Why there is no rating.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    /// What the call used.
+    pub usage: Usage,
+    /// When it was recorded.
+    pub at: Timestamp,
+    /// The number of its event in the journal: the source of the points.
+    pub event: u64,
 }
 
 /// One feedback, as the API shows it.

@@ -66,6 +66,7 @@ pub mod policy;
 pub mod provider;
 pub mod reasoning;
 pub mod recall;
+pub mod reflection;
 pub mod response;
 mod role;
 pub mod route;

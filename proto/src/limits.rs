@@ -265,6 +265,15 @@ limits! {
         LEDGER_READ_BYTES: usize = 6 << 10, "bytes";
         /// Calls of `ledger_append` and `ledger_read` in one reply. Each is three events of one append.
         LEDGER_CALLS: usize = 16, "calls";
+        /// Lessons of one reflection.
+        REFLECTION_LESSONS: usize = 3, "lessons";
+        /// The text of one lesson.
+        LESSON_CHARS: usize = 300, "characters";
+        /// Turns of one session that wait for a reflection. A request for a further one is refused.
+        REFLECTIONS_WAITING: usize = 4, "turns";
+        /// How long the model that looks back at a turn may take, and how long its call waits for a budget. Then there
+        /// are no lessons.
+        REFLECTION_TIME: Duration = Duration::from_mins(1);
         /// The comment of feedback.
         FEEDBACK_CHARS: usize = 1_000, "characters";
         /// Changes of the feedback of one turn. A further one is refused.

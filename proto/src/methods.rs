@@ -25,7 +25,7 @@ pub mod types {
         },
         context_view::{ContextView, SessionsContext},
         execute::{ExecuteParams, ExecutionParams, ExecutionView},
-        feedback_view::{FeedbackGive, FeedbackList, FeedbackView},
+        feedback_view::{FeedbackGive, FeedbackList, FeedbackView, MemoryReflectParams},
         kill_switch::{PanicView, SwitchList},
         ledger::{LedgerShow, LedgerView},
         mcp::{McpList, McpServerView},
@@ -134,6 +134,10 @@ macro_rules! methods {
             /// Fills the store of the node that answers from journals again, or says how far it is.
             MemoryReindex memory_reindex = "memory.reindex": MemoryReindexParams => MemoryStoreView
                 [Post "/v1/memory/reindex".with(Object(r#"{"memory":"default/all"}"#))];
+            /// Has a model look back at a turn, rate it, and write lessons into the memory of the person. It answers once the
+            /// request is stored.
+            MemoryReflect memory_reflect = "memory.reflect": MemoryReflectParams => DoneView
+                [Post "/v1/sessions/{session}/reflect".with(Optional(r#"{"turn":"turn_…"}"#))];
             /// The attempts at model calls, newest first, in pages. It reads journals, which takes a while.
             UsageCalls usage_calls = "usage.calls": UsageCallsParams => UsageCalls
                 [Get "/v1/usage/calls".asked(USAGE_CALLS)];
@@ -168,7 +172,8 @@ macro_rules! methods {
             FeedbackGive feedback_give = "feedback.give": FeedbackGive => DoneView
                 [Post "/v1/feedback"
                     .with(Object(r#"{"session":"default:web:app:ada","turn":"turn_…","thumb":"up"}"#))];
-            /// What people said of the turns of a session, oldest first, in pages. It reads the whole journal.
+            /// What people said of the turns of a session, and what models that looked back at them did, oldest first, in pages.
+            /// It reads the whole journal.
             FeedbackList feedback_list = "feedback.list": FeedbackList => FeedbackView
                 [Get "/v1/sessions/{session}/feedback".asked(PAGE)];
             /// Streams a session's frames from a cursor on.

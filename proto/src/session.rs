@@ -15,6 +15,7 @@ use crate::{
     name::ToolName,
     policy::{Decided, Policy},
     recall::Recalled,
+    reflection::ReflectInput,
     response::ResponseSchema,
     skill::SkillsActivated,
     timeout::TurnTime,
@@ -31,6 +32,7 @@ pub use crate::{
     execute::{Plan, StepPlanned},
     hook::{ModelHooked, ToolHooked},
     ledger::LedgerEntry,
+    reflection::{Reflected, ReflectionBegun, ReflectionFailed},
 };
 
 /// What may be sent to a session.
@@ -62,6 +64,8 @@ pub enum SessionInput {
     },
     /// A person says what they think of a turn that has ended.
     Feedback(FeedbackInput),
+    /// Has a model look back at a turn that has ended, and write lessons.
+    Reflect(ReflectInput),
     /// A timer has fired. The timer of a tool call has the bits of the call's id.
     TimerFired {
         /// Its id, by which the state finds what it was set for.
@@ -169,6 +173,12 @@ grammar! {
         Settled(Settled) = "settled", required;
         /// A person has said what they think of a turn. A build that does not know it would not tell memories.
         FeedbackGiven(FeedbackGiven) = "feedback_given", required, progress;
+        /// A model is asked to look back at a turn. A build that does not know it would not count what that costs.
+        ReflectionBegun(ReflectionBegun) = "reflection_begun", required;
+        /// A model has rated a turn, and written lessons. A build that does not know it would not tell memories.
+        Reflected(Reflected) = "reflected", required, progress;
+        /// A turn has no rating by a model.
+        ReflectionFailed(ReflectionFailed) = "reflection_failed", required, progress;
     }
 }
 
@@ -240,6 +250,9 @@ pub struct Profile {
     /// The model that makes summaries of older turns, when the window is nearly full. Absent: none are made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compact_model: Option<ModelRef>,
+    /// Whether a model looks back at turns with many tool calls once they have ended.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reflects: bool,
 }
 
 impl Profile {

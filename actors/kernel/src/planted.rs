@@ -131,6 +131,10 @@ pub enum KernelBug {
     ForgetsHold,
     /// The call of a summary is sent without a reservation.
     SummaryUnheld,
+    /// The call of a reflection is sent without a reservation.
+    ReflectionUnheld,
+    /// Each owner sends the lessons of a reflection under names of its own.
+    ReflectsByOwner,
     /// A call begins with its first grant, whatever else it wants.
     BeginsWithFirstGrant,
     /// What a call that is not wanted any more has is released, and taken to be there when it is wanted again.

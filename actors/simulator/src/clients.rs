@@ -3,6 +3,7 @@
 use clawnode_proto::{
     IdempotencyKey, Input, Kind, SessionKey, Timestamp, TurnId, execute,
     lane::Lane,
+    reflection::ReflectInput,
     session::{SessionInput, UserMessage},
     tool::ToolSpec,
 };
@@ -18,6 +19,9 @@ use super::{
     schemas::wanted,
     tools::specs,
 };
+
+/// The number of the first request for a reflection: no session has so many other inputs.
+const REQUESTS: usize = 10_000;
 
 /// One input and when it is sent first.
 #[derive(Clone, Debug)]
@@ -62,9 +66,27 @@ impl SimClient {
                 }
                 clients.push(Self { after: plan.at(after), input, answered: false });
             }
+            if plan.reflections {
+                let mut later = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x4ef1_ec70);
+                let wanted = requests(&turns, plan.busy, &mut later);
+                for (number, (after, body)) in (turns.len()..).zip(wanted) {
+                    let Some(input) = input(&key, REQUESTS + number, &body) else { continue };
+                    clients.push(Self { after: plan.at(after), input, answered: false });
+                }
+            }
         }
         clients
     }
+}
+
+/// When people ask for a reflection on each of these turns.
+fn requests(turns: &[TurnId], busy: u64, rng: &mut ChaCha8Rng) -> Vec<(u64, SessionInput)> {
+    // Most turns have ended by then.
+    let last = busy.saturating_mul(2).max(1);
+    let request = |turn: &TurnId| {
+        (rng.random_range(0..last), SessionInput::Reflect(ReflectInput { turn: *turn }))
+    };
+    turns.iter().map(request).collect()
 }
 
 /// A message of the plan's sizes, and what its reply has to fit.

@@ -51,7 +51,7 @@ impl Sim {
         let grant = Grant { accounts: self.accounts_view(), process: to, ..grant };
         if self.world.chance(0.02) {
             // Its agent is not configured any more.
-            if !matches!(key, Effect::Compact { .. }) {
+            if !key.is_beside() {
                 self.judge.refused(entity, turn);
             }
             let (attempt, partial, usage) = (Attempt(0), Text::from(""), Usage::default());
@@ -140,6 +140,7 @@ impl Sim {
                 self.follows_turn(PostTurnWork { at, effect: key, jobs, for_memories });
             }
             SessionJob::Rate(ratings) => self.rates(at, key, ratings)?,
+            SessionJob::Teach(job) => self.sends_lessons(at, key, job)?,
         }
         Ok(())
     }
@@ -293,7 +294,12 @@ impl Sim {
         let tool_uses = self.tool_uses();
         let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
         let Some(actor) = process.actor(entity, counter) else { return Ok(()) };
-        let ends = |effect: &Effect| matches!(effect, Effect::Call { call: other, .. } | Effect::Compact { call: other, .. } if *other == call);
+        let ends = |effect: &Effect| match effect {
+            Effect::Call { call: other, .. }
+            | Effect::Compact { call: other, .. }
+            | Effect::Reflect { call: other, .. } => *other == call,
+            _ => false,
+        };
         let mut running = actor.running.iter().filter(|(_, tries)| **tries == Some(attempt));
         let Some(key) = running.find_map(|(effect, _)| ends(effect).then_some(*effect)) else {
             return Ok(());
@@ -316,6 +322,8 @@ impl Sim {
             Outcome::Failed { attempt, failure, partial: Text::from("ha"), usage }
         } else if matches!(key, Effect::Compact { .. }) {
             self.summary(call, attempt, usage)
+        } else if matches!(key, Effect::Reflect { .. }) {
+            self.reflection(call, attempt, usage)
         } else {
             let content = if self.structured.contains(&call) && tool_uses.is_empty() {
                 Text::from(schemas::reply(call, attempt))

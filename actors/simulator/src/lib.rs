@@ -69,6 +69,7 @@ mod process;
 mod purges;
 mod questions;
 mod recall;
+mod reflections;
 mod runaways;
 mod scale;
 mod schemas;
@@ -165,6 +166,8 @@ pub struct SimOptions {
     pub few_turns: bool,
     /// Whether models have small windows, and one of them makes summaries.
     pub summaries: bool,
+    /// Whether people have models look back at turns.
+    pub reflections: bool,
     /// About so many synthetic calls under budgets; as many as come by themselves if it is 0.
     pub admissions: usize,
 }

@@ -127,6 +127,8 @@ pub(super) struct SeedPlan {
     pub(super) summaries: bool,
     /// Whether people say facts of themselves, and turns are reminded of them.
     pub(super) recalls: bool,
+    /// Whether people have models look back at turns.
+    pub(super) reflections: bool,
     /// What is different with very many sessions, if there are.
     pub(super) scale: Option<Scale>,
 }
@@ -179,6 +181,7 @@ impl SeedPlan {
         if options.recalls {
             plan.recalls();
         }
+        plan.reflections = options.reflections;
         plan.lanes = options.lanes;
         if plan.memories > 0 {
             // Sessions take most of the time, and others have them.
@@ -266,6 +269,7 @@ impl SeedPlan {
             kept_turns: None,
             summaries: false,
             recalls: false,
+            reflections: false,
             scale: None,
         };
         plan.unusual(&mut rng);

@@ -273,7 +273,9 @@ impl Sim {
         let has_begun = has_begun.is_some_and(|turn| turn.begun.is_some());
         if is_stopped && has_begun {
             // Its call may not have been sent.
-            self.judge.refused(entity, turn);
+            if !effect.is_beside() {
+                self.judge.refused(entity, turn);
+            }
             let refused = MachineInput::Refused(effect, stopped(Attempt(0)));
             self.world.mail(process, entity.as_u128(), PlannedNote::Feed(entity, counter, refused));
             return false;
@@ -309,7 +311,9 @@ impl Sim {
         let is_stopped = self.runaways.is_stopped(process);
         if is_stopped && self.planted != KernelBug::BeginsWhilePaused {
             // It ends before a model sees its turn, perhaps.
-            self.judge.refused(entity, job.turn);
+            if !effect.is_beside() {
+                self.judge.refused(entity, job.turn);
+            }
             self.session_call_released(at, effect)?;
             self.runs(process, entity, counter, effect, Some(job.attempt));
             let (after, attempt) = (self.world.rng.random_range(1..20), job.attempt);

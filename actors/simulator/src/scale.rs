@@ -65,6 +65,7 @@ impl SeedPlan {
             kept_turns: None,
             summaries: false,
             recalls: false,
+            reflections: false,
             seed,
             local: false,
             partitions: 32,

@@ -110,7 +110,10 @@ impl Booked for Session {
             }
             SessionEvent::CompactionBegun(_)
             | SessionEvent::Compacted(_)
-            | SessionEvent::CompactionFailed(_) => own.notes_summary(head, event)?,
+            | SessionEvent::CompactionFailed(_)
+            | SessionEvent::ReflectionBegun(_)
+            | SessionEvent::Reflected(_)
+            | SessionEvent::ReflectionFailed(_) => own.notes_call_beside(head, event)?,
             SessionEvent::Configured(profile) => own.profile = Some(profile),
             SessionEvent::ModelGaveWay(gave_way) => {
                 let chain =
@@ -180,6 +183,7 @@ impl Booked for Session {
             | SessionInput::ApprovalDecided(_)
             | SessionInput::Continue { .. }
             | SessionInput::Feedback(_)
+            | SessionInput::Reflect(_)
             | SessionInput::TimerFired { .. } => None,
             SessionInput::Delete => {
                 (book.deletions == 0).then(|| format!("`{input}` deleted nothing"))
@@ -226,26 +230,29 @@ impl Booked for Session {
 }
 
 impl SessionHistory {
-    /// Takes what the journal says of a summary: its call is made as others are (C6, I8).
-    fn notes_summary(&mut self, head: &Head, event: SessionEvent) -> Checked {
-        match event {
-            SessionEvent::CompactionBegun(begun) => {
-                let call = self.calls.entry(begun.call).or_default();
-                if call.recorded || call.begun.iter().any(|(_, _, epoch)| *epoch == head.epoch) {
-                    let text = format!("`{}` is begun again", begun.call);
-                    return Err(JudgeViolation::new("C6", text));
-                }
-                call.begun.push((begun.attempt, head.incarnation, head.epoch));
-            }
+    /// Takes what the journal says of a summary or a reflection: its call is made as others are (C6, I8).
+    fn notes_call_beside(&mut self, head: &Head, event: SessionEvent) -> Checked {
+        let (id, begun) = match event {
+            SessionEvent::CompactionBegun(begun) => (begun.call, Some(begun.attempt)),
+            SessionEvent::ReflectionBegun(begun) => (begun.call, Some(begun.attempt)),
             SessionEvent::Compacted(compacted) => {
-                self.calls.entry(compacted.call).or_default().recorded = true;
                 self.summaries.insert(compacted.text);
+                (compacted.call, None)
             }
-            SessionEvent::CompactionFailed(failed) => {
-                self.calls.entry(failed.call).or_default().recorded = true;
-            }
-            _ => {}
+            SessionEvent::CompactionFailed(failed) => (failed.call, None),
+            SessionEvent::Reflected(done) => (done.call, None),
+            SessionEvent::ReflectionFailed(failed) => (failed.call, None),
+            _ => return Ok(()),
+        };
+        let call = self.calls.entry(id).or_default();
+        let Some(attempt) = begun else {
+            call.recorded = true;
+            return Ok(());
+        };
+        if call.recorded || call.begun.iter().any(|(_, _, epoch)| *epoch == head.epoch) {
+            return Err(JudgeViolation::new("C6", format!("`{id}` is begun again")));
         }
+        call.begun.push((attempt, head.incarnation, head.epoch));
         Ok(())
     }
 

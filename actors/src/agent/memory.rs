@@ -18,6 +18,8 @@ pub struct AgentMemory {
     pub recall_untrusted: bool,
     /// How facts are found in what persons say (by patterns).
     pub extract: FactExtraction,
+    /// Whether a model looks back at turns with many tool calls (no), and writes lessons into the person's memory.
+    pub reflect: ReflectionMode,
 }
 
 /// How facts are found in the messages of persons.
@@ -28,6 +30,17 @@ pub enum FactExtraction {
     #[default]
     Patterns,
     /// They are not looked for.
+    Off,
+}
+
+/// Whether turns are looked back at without being asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReflectionMode {
+    /// By a model.
+    Model,
+    /// Only if a person asks for it.
+    #[default]
     Off,
 }
 
@@ -45,6 +58,7 @@ impl Default for AgentMemory {
             shared: Vec::new(),
             recall_untrusted: false,
             extract: FactExtraction::Patterns,
+            reflect: ReflectionMode::Off,
         }
     }
 }

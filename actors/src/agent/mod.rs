@@ -31,7 +31,7 @@ pub(crate) mod yielding;
 
 pub use fair_queue::WEIGHT_MAX;
 pub use handle::{AdmitPort, AgentHandle, Grant, Permit};
-pub use memory::{AgentMemory, FactExtraction};
+pub use memory::{AgentMemory, FactExtraction, ReflectionMode};
 pub use options::AgentOptions;
 pub use registry::{Agents, UnknownAgent};
 pub use terms::{CallBill, CallTerms};

@@ -20,7 +20,7 @@ use clawnode_proto::{
 };
 use clawnode_tool::skill::AgentSkills;
 
-use super::memory::AgentMemory;
+use super::memory::{AgentMemory, ReflectionMode};
 use crate::llm::profile::ModelProfiles;
 
 /// How an agent answers; resolved from the configuration, soul file included.
@@ -186,6 +186,10 @@ impl AgentOptions {
             limits: self.spend,
             context: self.context,
             compact_model: self.compact_model.clone(),
+            reflects: self
+                .memory
+                .as_ref()
+                .is_some_and(|memory| memory.reflect == ReflectionMode::Model),
         }
     }
 

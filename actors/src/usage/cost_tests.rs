@@ -71,6 +71,7 @@ pub(super) fn with_holds(records: &[Record], is_held: impl Fn(usize) -> bool) ->
             let begun = match &session {
                 Some(SessionEvent::ModelBegun(begun)) => Some((begun.call, begun.attempt)),
                 Some(SessionEvent::CompactionBegun(begun)) => Some((begun.call, begun.attempt)),
+                Some(SessionEvent::ReflectionBegun(begun)) => Some((begun.call, begun.attempt)),
                 _ => None,
             };
             if let Some((call, attempt)) = begun {

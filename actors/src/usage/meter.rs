@@ -18,10 +18,10 @@ use clawnode_proto::{
 use tracing::warn;
 
 use super::{cost::AttemptPrice, work::WorkMeter};
-use crate::session::Session;
+use crate::session::{Session, turn::compaction::Compaction};
 
 /// Events of a session that are read here; all others are passed over unread.
-const READ: [&str; 21] = [
+const READ: [&str; 24] = [
     "born",
     ACCEPTED,
     "configured",
@@ -30,6 +30,9 @@ const READ: [&str; 21] = [
     "compaction_begun",
     "compacted",
     "compaction_failed",
+    "reflection_begun",
+    "reflected",
+    "reflection_failed",
     "model_begun",
     "model_done",
     "model_failed",
@@ -131,6 +134,16 @@ impl CountedEvent {
     }
 }
 
+// === impl OpenCall ===
+
+impl OpenCall {
+    /// The call of a summary or a reflection, if it is under way.
+    fn aside(turn: TurnId, open: &Compaction) -> Option<Self> {
+        let (call, attempt, model) = (open.call, open.attempt, open.asked.as_ref()?.model.clone());
+        open.end.is_none().then_some(Self { turn, call, attempt, model, held: None })
+    }
+}
+
 // === impl CountedCall ===
 
 impl CountedCall {
@@ -168,15 +181,11 @@ impl Meter {
             // A state has no price: `find_hold` looks for it in what the snapshot replaced.
             Some(OpenCall { turn, call, attempt, model, held: None })
         });
-        let asked = running.and_then(|turn| Some((turn.id, turn.compaction.as_deref()?)));
-        let asked = asked.filter(|(_, compaction)| compaction.end.is_none()).and_then(
-            |(turn, compaction)| {
-                let (call, attempt, model) =
-                    (compaction.call, compaction.attempt, compaction.asked.as_ref()?.model.clone());
-                Some(OpenCall { turn, call, attempt, model, held: None })
-            },
-        );
-        let open = open.or(asked);
+        let asked = running.and_then(|turn| OpenCall::aside(turn.id, turn.compaction.as_deref()?));
+        let reflecting = state.reflections.open();
+        let reflecting =
+            reflecting.and_then(|open| OpenCall::aside(open.asked.as_ref()?.upto, open));
+        let open = open.or(asked).or(reflecting);
         Ok(Self {
             n: n.unwrap_or_default().saturating_sub(1),
             of: state.key.map_or(Of::Unborn, Of::Session),
@@ -203,21 +212,20 @@ impl Meter {
         let mut last = None;
         let events = records.iter().flat_map(|record| decode_record(&record.bytes));
         for sealed in events.flatten().filter(|event| READ.contains(&event.head.kind.as_str())) {
-            match sealed.event::<SessionEvent>() {
-                Ok(Some(SessionEvent::BudgetHeld(held))) => last = Some(AttemptPrice::of(&held)),
-                Ok(Some(SessionEvent::ModelBegun(begun)))
-                    if (begun.call, begun.attempt) == (open.call, open.attempt) =>
-                {
-                    open.held = last.filter(|held| held.is_of(open.call, open.attempt));
-                    return true;
+            let Ok(Some(event)) = sealed.event::<SessionEvent>() else { continue };
+            let begun = match event {
+                SessionEvent::BudgetHeld(held) => {
+                    last = Some(AttemptPrice::of(&held));
+                    continue;
                 }
-                Ok(Some(SessionEvent::CompactionBegun(begun)))
-                    if (begun.call, begun.attempt) == (open.call, open.attempt) =>
-                {
-                    open.held = last.filter(|held| held.is_of(open.call, open.attempt));
-                    return true;
-                }
-                _ => {}
+                SessionEvent::ModelBegun(begun) => (begun.call, begun.attempt),
+                SessionEvent::CompactionBegun(begun) => (begun.call, begun.attempt),
+                SessionEvent::ReflectionBegun(begun) => (begun.call, begun.attempt),
+                _ => continue,
+            };
+            if begun == (open.call, open.attempt) {
+                open.held = last.filter(|held| held.is_of(open.call, open.attempt));
+                return true;
             }
         }
         false
@@ -274,14 +282,22 @@ impl Meter {
                 let ended = MeteredEnd { call, attempt, answered, end: CallEnd::Done };
                 counted.extend(self.end(at, ended, compacted.usage));
             }
-            // None was made, or the last one was interrupted and no other one is made.
-            SessionEvent::CompactionFailed(failed) if failed.attempt == Attempt(0) => {
-                counted.extend(self.lose(at));
-            }
             SessionEvent::CompactionFailed(failed) => {
-                let (call, attempt, answered) = (failed.call, failed.attempt, String::new());
-                let ended = MeteredEnd { call, attempt, answered, end: CallEnd::Failed };
-                counted.extend(self.end(at, ended, failed.usage));
+                counted.extend(self.fail(at, failed.call, failed.attempt, failed.usage));
+            }
+            SessionEvent::ReflectionBegun(begun) => {
+                counted.extend(self.lose(at));
+                let (turn, call, attempt) = (begun.turn, begun.call, begun.attempt);
+                let held = self.held.take().filter(|held| held.is_of(call, attempt));
+                self.open = Some(OpenCall { turn, call, attempt, model: begun.model, held });
+            }
+            SessionEvent::Reflected(done) => {
+                let (call, attempt, answered) = (done.call, done.attempt, String::new());
+                let ended = MeteredEnd { call, attempt, answered, end: CallEnd::Done };
+                counted.extend(self.end(at, ended, done.usage));
+            }
+            SessionEvent::ReflectionFailed(failed) => {
+                counted.extend(self.fail(at, failed.call, failed.attempt, failed.usage));
             }
             SessionEvent::ModelDone(done) => {
                 let (call, attempt, answered) = (done.call, done.attempt, done.model);
@@ -317,6 +333,22 @@ impl Meter {
         let cost = AttemptPrice::cost(held.as_ref(), None);
         let (turn, end, usage) = (Some(turn), CallEnd::Lost, Usage::default());
         Some(CountedCall { at, key, turn, call, attempt, end, usage, cost })
+    }
+
+    /// A call of a summary or a reflection fails.
+    fn fail(
+        &mut self,
+        at: Timestamp,
+        call: CallId,
+        attempt: Attempt,
+        usage: Usage,
+    ) -> Option<CountedCall> {
+        if attempt == Attempt(0) {
+            // None was made, or the last one was interrupted and no other one is made.
+            return self.lose(at);
+        }
+        let (answered, end) = (String::new(), CallEnd::Failed);
+        self.end(at, MeteredEnd { call, attempt, answered, end }, usage)
     }
 
     fn end(&mut self, at: Timestamp, ended: MeteredEnd, usage: Usage) -> Option<CountedCall> {

@@ -31,6 +31,8 @@ mod days;
 mod history;
 mod meter;
 mod profile;
+#[cfg(test)]
+mod reflection_tests;
 mod show;
 mod state;
 mod stopped;

@@ -62,6 +62,16 @@ pub struct TurnRating {
     pub name: Option<String>,
 }
 
+/// A turn that a model is to look back at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReflectRequest {
+    pub session: SessionRef,
+    /// Which turn of it; nothing for the last one that has ended.
+    pub turn: Option<TurnId>,
+    /// The client's name for the request; nothing if it has none.
+    pub name: Option<String>,
+}
+
 /// Entries of a session's ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionLedgerShow {

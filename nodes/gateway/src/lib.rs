@@ -63,8 +63,8 @@ pub use backend::{
 };
 pub use execute::ExecuteRequest;
 pub use given_params::{
-    CallDecision, ContinuedTurn, ExecutionWait, ListPage, McpApproval, SessionContext,
-    SessionLedgerShow, SessionPage, SessionTurn, TurnRating,
+    CallDecision, ContinuedTurn, ExecutionWait, ListPage, McpApproval, ReflectRequest,
+    SessionContext, SessionLedgerShow, SessionPage, SessionTurn, TurnRating,
 };
 pub use jobs::{CleanFilter, JobFilter, LogFilter};
 pub use options::{AdoptTrace, GatewayOptions, ServeError, TlsFiles};

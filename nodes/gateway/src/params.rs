@@ -12,7 +12,7 @@ use clawnode_proto::{
     },
     context_view::SessionsContext,
     feedback::FeedbackInput,
-    feedback_view::{FeedbackGive, FeedbackList},
+    feedback_view::{FeedbackGive, FeedbackList, MemoryReflectParams},
     ledger::LedgerShow,
     limits,
     memory_view::{MemoryPutParams, MemorySearchParams, MemoryShowParams},
@@ -23,8 +23,8 @@ use serde_json::Value;
 
 use super::{
     given_params::{
-        CallDecision, ContinuedTurn, ListPage, McpApproval, SessionContext, SessionLedgerShow,
-        SessionPage, SessionTurn, TurnRating,
+        CallDecision, ContinuedTurn, ListPage, McpApproval, ReflectRequest, SessionContext,
+        SessionLedgerShow, SessionPage, SessionTurn, TurnRating,
     },
     session_ref::SessionRef,
 };
@@ -44,8 +44,8 @@ pub mod given {
     pub use super::Checked;
     use crate::{
         CallDecision, CleanFilter, ContinuedTurn, ExecuteRequest, ExecutionWait, JobFilter,
-        ListPage, LogFilter, McpApproval, SessionContext, SessionLedgerShow, SessionPage,
-        SessionRef, SessionTurn, TurnRating,
+        ListPage, LogFilter, McpApproval, ReflectRequest, SessionContext, SessionLedgerShow,
+        SessionPage, SessionRef, SessionTurn, TurnRating,
     };
 
     pub type AgentParams = AgentName;
@@ -71,6 +71,7 @@ pub mod given {
     pub type McpApprove = McpApproval;
     pub type McpParams = McpServerName;
     pub type MemoryPutParams = Checked<types::MemoryPutParams>;
+    pub type MemoryReflectParams = ReflectRequest;
     pub type MemorySearchParams = Checked<types::MemorySearchParams>;
     pub type MemoryShowParams = Checked<types::MemoryShowParams>;
     pub type PanicClear = Checked<types::PanicClear>;
@@ -174,6 +175,14 @@ impl Judge<given::FeedbackGive> for FeedbackGive {
         let comment = comment.filter(|comment| !comment.trim().is_empty());
         let given = FeedbackInput { turn: parse("turn", &turn)?, thumb, comment };
         Ok(TurnRating { session: parse("session", &session)?, given, name })
+    }
+}
+
+impl Judge<given::MemoryReflectParams> for MemoryReflectParams {
+    fn judge(self) -> Result<given::MemoryReflectParams, ErrorBody> {
+        let Self { session, turn, idempotency_key: name } = self;
+        let turn = turn.map(|text| parse("turn", &text)).transpose()?;
+        Ok(ReflectRequest { session: parse("session", &session)?, turn, name })
     }
 }
 

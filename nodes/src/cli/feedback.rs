@@ -1,11 +1,13 @@
-//! `feedback`: what people think of the turns of a session.
+//! `feedback`: what people, and models, think of the turns of a session. `memory reflect`: has a model say so.
 
 use clap::Args;
 use clawnode_proto::{
     Cursor,
     api::calls,
     feedback::{RatedPoints, Thumb},
-    feedback_view::{FeedbackGive, FeedbackList, FeedbackRow, FeedbackView},
+    feedback_view::{
+        FeedbackGive, FeedbackList, FeedbackRow, FeedbackView, MemoryReflectParams, ReflectionRow,
+    },
     view::DoneView,
 };
 
@@ -23,7 +25,8 @@ const PAGE: u32 = 1_000;
 /// What `feedback --help` ends with.
 const EXAMPLES: &str = "\
 The points of memories that the turn recalled matter one step more or less from then on. The last
-feedback of a turn counts. Without a turn, the command shows all feedback of the session.
+feedback of a turn counts. Without a turn, the command shows all feedback of the session, and
+what models that looked back at turns think of them.
 
 Examples:
   clawnode feedback default:cli:local:ada turn_01kb0e8x0000000000000000m1 up
@@ -46,6 +49,30 @@ pub(super) struct FeedbackArgs {
     comment: Option<String>,
 }
 
+#[derive(Debug, Args)]
+pub(super) struct ReflectArgs {
+    /// The session: its key (`agent:channel:account:peer`) or its id
+    session: String,
+    /// A turn that has ended (default: the last one)
+    turn: Option<String>,
+    /// A name for this request: a repeat under the same name asks for nothing
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+}
+
+/// `memory reflect`.
+pub(super) async fn reflect(args: ReflectArgs, context: &CliContext) -> Result<Exit, Failure> {
+    let ReflectArgs { session, turn, key: idempotency_key } = args;
+    let out = context.out;
+    let params = MemoryReflectParams { session: session.clone(), turn, idempotency_key };
+    let done = context.call(calls::MemoryReflect, &params).await?;
+    let words = format!(
+        "a model looks back at the turn; `clawnode feedback {session}` shows the rating and the lessons"
+    );
+    out.document(&done, |_: &DoneView| words)?;
+    Ok(Exit::Ok)
+}
+
 /// `feedback`.
 pub(super) async fn run(args: FeedbackArgs, context: &CliContext) -> Result<Exit, Failure> {
     let FeedbackArgs { session, turn, thumb, comment } = args;
@@ -64,33 +91,51 @@ pub(super) async fn run(args: FeedbackArgs, context: &CliContext) -> Result<Exit
 async fn read_all(session: String, context: &CliContext) -> Result<FeedbackView, Failure> {
     let source = context.source().await?;
     let mut cursor: Option<Cursor> = None;
-    let mut feedback = Vec::new();
+    let (mut feedback, mut reflections) = (Vec::new(), Vec::new());
     loop {
         let page = FeedbackList { session: session.clone(), cursor, limit: Some(PAGE) };
         let page = source.call(calls::FeedbackList, &page).await?;
         feedback.extend(page.feedback);
+        reflections.extend(page.reflections);
         cursor = page.next;
         if cursor.is_none() {
-            return Ok(FeedbackView { session: page.session, feedback, next: None });
+            return Ok(FeedbackView { session: page.session, feedback, reflections, next: None });
         }
     }
 }
 
 fn table(out: Output, view: &FeedbackView) -> String {
-    if view.feedback.is_empty() {
+    if view.feedback.is_empty() && view.reflections.is_empty() {
         return format!("{}: no feedback", exact(&view.session));
     }
     let row = |row: &FeedbackRow| {
-        vec![
+        let cells = vec![
             row.turn.to_string(),
             time(row.at),
             row.thumb.as_str().to_owned(),
             moved(row),
             brief(row.comment.as_deref().unwrap_or_default(), COMMENT_CHARS),
-        ]
+        ];
+        (row.event, cells)
     };
-    let head = ["turn", "time", "thumb", "moves", "comment"];
-    out.table(&head, view.feedback.iter().map(row))
+    let of_people = view.feedback.iter().map(row);
+    let mut rows: Vec<_> = of_people.chain(view.reflections.iter().map(reflected)).collect();
+    rows.sort_by_key(|(event, _)| *event);
+    let head = ["turn", "time", "rating", "moves", "comment"];
+    out.table(&head, rows.into_iter().map(|(_, cells)| cells))
+}
+
+/// The event of a reflection, and its cells.
+fn reflected(row: &ReflectionRow) -> (u64, Vec<String>) {
+    let rating = match (row.rating, &row.by) {
+        (Some(rating), Some(by)) => format!("{rating}/5 by {by}"),
+        _ => "no rating by a model".to_owned(),
+    };
+    let lessons = u64::try_from(row.lessons.len()).unwrap_or(u64::MAX);
+    let moves = if lessons == 0 { "-".to_owned() } else { count(lessons, "lesson") };
+    let comment = row.failure.clone().unwrap_or_else(|| row.lessons.join(" | "));
+    let comment = brief(&comment, COMMENT_CHARS);
+    (row.event, vec![row.turn.to_string(), time(row.at), rating, moves, comment])
 }
 
 /// How many points it moves, and where.

@@ -23,6 +23,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
     context::CliContext,
+    feedback::{ReflectArgs, reflect},
     memory_forget::{MemoryForgetArgs, forget},
     memory_search::{self, MemorySearchArgs},
     output::{Output, brief, clean, count, size, time},
@@ -59,6 +60,7 @@ Examples:
   clawnode memory stats default/all
   clawnode memory search default/all 'When is tea?'
   clawnode memory search --session default:web:bot:ada 'When is tea?'
+  clawnode memory reflect default:web:bot:ada
   clawnode memory reindex";
 
 #[derive(Debug, Subcommand)]
@@ -98,6 +100,8 @@ pub(super) enum MemoryCommand {
     },
     /// Search a memory, or a session and what its agent knows, and show why something was found
     Search(MemorySearchArgs),
+    /// Have a model look back at a turn, and write lessons into the memory of its person
+    Reflect(ReflectArgs),
     /// Fill the store of the node from journals again
     Reindex {
         /// The memory, or the session (default: everything)
@@ -194,6 +198,7 @@ pub(super) async fn run(command: MemoryCommand, context: &CliContext) -> Result<
             }
         }
         MemoryCommand::Search(args) => return memory_search::search(args, context).await,
+        MemoryCommand::Reflect(args) => return reflect(args, context).await,
         MemoryCommand::Reindex { key } => return memory_search::reindex(key, context).await,
         MemoryCommand::Stats { memory } => {
             let view = context.call(calls::MemoryStats, &MemoryParams { memory }).await?;

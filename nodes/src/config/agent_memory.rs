@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use clawnode_actors::agent::{AgentMemory, FactExtraction};
+use clawnode_actors::agent::{AgentMemory, FactExtraction, ReflectionMode};
 use clawnode_proto::{
     id::KeyPart,
     limits::{AGENT_SHARED_MEMORIES, RECALL_POINTS},
@@ -26,6 +26,9 @@ pub struct AgentMemoryOptions {
     pub recall_untrusted: bool,
     /// How facts are found in what persons say of themselves (`patterns`), for the memory of each person; `off`: they are not.
     pub extract: FactExtraction,
+    /// Whether a model looks back at each turn of 5 or more tool calls (`off`): `model` has the agent's `compact_model`, or its
+    /// own model, rate the turn and write at most 3 lessons into the memory of the person. Each costs a call.
+    pub reflect: ReflectionMode,
 }
 
 impl Default for AgentMemoryOptions {
@@ -37,6 +40,7 @@ impl Default for AgentMemoryOptions {
             shared: usual.shared,
             recall_untrusted: usual.recall_untrusted,
             extract: usual.extract,
+            reflect: usual.reflect,
         }
     }
 }
@@ -49,6 +53,7 @@ impl From<&AgentMemoryOptions> for AgentMemory {
             shared: options.shared.clone(),
             recall_untrusted: options.recall_untrusted,
             extract: options.extract,
+            reflect: options.reflect,
         }
     }
 }
@@ -65,6 +70,11 @@ impl AgentMemoryOptions {
         if self.layers.is_empty() {
             let hint = "remove the section `memory`, and nothing is recalled";
             return Some(("layers", "it is empty".to_owned(), hint.to_owned()));
+        }
+        let has_lessons = self.layers.contains(&MemoryLayer::Procedural);
+        if self.reflect == ReflectionMode::Model && !has_lessons {
+            let what = "lessons are of the layer `procedural`, which `layers` does not name";
+            return Some(("reflect", what.to_owned(), "add it to `layers`".to_owned()));
         }
         let names: BTreeSet<&str> = self.shared.iter().map(KeyPart::as_str).collect();
         if self.shared.len() > AGENT_SHARED_MEMORIES {

@@ -557,6 +557,12 @@ mod tests {
             ("[agents.a]\ncontext_tokens = 5", "agents.a.context_tokens", "256 or more"),
             ("[agents.a.memory]\ntop_facts = 21", "agents.a.memory.top_facts", "0 to 20"),
             ("[agents.a.memory]\nextract = 'model'", "agents.a.memory.extract", "`patterns`"),
+            ("[agents.a.memory]\nreflect = 'always'", "agents.a.memory.reflect", "`model`"),
+            (
+                "[agents.a.memory]\nreflect = 'model'\nlayers = ['social']",
+                "agents.a.memory.reflect",
+                "`procedural`",
+            ),
             ("[agents.a.memory]\nlayers = []", "agents.a.memory.layers", "remove the section"),
             ("[agents.a.memory]\nshared = ['x', 'x']", "agents.a.memory.shared", "twice"),
             ("[agents.a.memory]\nshared = ['all']", "agents.a.memory.shared", "named `shared`"),

@@ -3,8 +3,9 @@
 use async_trait::async_trait;
 use clawnode_gateway::{
     Answers, CallDecision, Checked, CleanFilter, ContinuedTurn, ExecuteRequest, ExecutionWait,
-    HandlerResult, JobFilter, ListPage, LogFilter, McpApproval, RequestCaller as Caller,
-    SessionContext, SessionLedgerShow, SessionPage, SessionRef, SessionTurn, TurnRating,
+    HandlerResult, JobFilter, ListPage, LogFilter, McpApproval, ReflectRequest,
+    RequestCaller as Caller, SessionContext, SessionLedgerShow, SessionPage, SessionRef,
+    SessionTurn, TurnRating,
 };
 use clawnode_proto::{
     AgentName, CallId, JobId, McpServerName,
@@ -230,6 +231,14 @@ impl Answers for NodeBackend {
 
     async fn feedback_give(&self, caller: &Caller, rating: TurnRating) -> HandlerResult<DoneView> {
         self.take_feedback(rating, caller.trace.clone()).await.map(|()| DONE)
+    }
+
+    async fn memory_reflect(
+        &self,
+        caller: &Caller,
+        wanted: ReflectRequest,
+    ) -> HandlerResult<DoneView> {
+        self.ask_reflection(wanted, caller.trace.clone()).await.map(|()| DONE)
     }
 
     async fn feedback_list(&self, _: &Caller, page: SessionPage) -> HandlerResult<FeedbackView> {

@@ -1,15 +1,24 @@
 //! Sessions, as clients list them, what people think of their turns, and which model answers in one next.
 
-use clawnode_gateway::{HandlerResult, SessionPage, SessionRef, TurnRating};
+use clawnode_gateway::{HandlerResult, ReflectRequest, SessionPage, SessionRef, TurnRating};
 use clawnode_proto::{
-    AgentName, ErrorBody, ErrorCode, Traceparent, api::SessionsList, feedback_view::FeedbackView,
-    model_route::RouteView, view::SessionList,
+    AgentName, ErrorBody, ErrorCode, IdempotencyKey, Traceparent, api::SessionsList,
+    feedback_view::FeedbackView, model_route::RouteView, view::SessionList,
 };
 
 use super::{
     backend::{NodeBackend, named, store},
     session_filter,
 };
+
+/// The idempotency key of an input, by the name that its client has for the request, if it has one.
+fn request_name(method: &str, name: Option<String>) -> HandlerResult<IdempotencyKey> {
+    let name = name.unwrap_or_else(|| ulid::Ulid::generate().to_string());
+    format!("{method}:{name}").parse().map_err(|error| {
+        let what = format!("parameter `idempotency_key`: {error}");
+        ErrorBody::new(ErrorCode::InvalidParams, what)
+    })
+}
 
 impl NodeBackend {
     /// One page of the sessions that a client asks for, with the nodes that own them.
@@ -29,12 +38,20 @@ impl NodeBackend {
         trace: Option<Traceparent>,
     ) -> HandlerResult<()> {
         let TurnRating { session, given, name } = rating;
-        let name = name.unwrap_or_else(|| ulid::Ulid::generate().to_string());
-        let name = format!("feedback:{name}").parse().map_err(|error| {
-            let what = format!("parameter `idempotency_key`: {error}");
-            ErrorBody::new(ErrorCode::InvalidParams, what)
-        })?;
+        let name = request_name("feedback", name)?;
         let done = self.sessions.give_feedback(session.id, given, name, trace).await;
+        done.map_err(|error| named(&session, error))
+    }
+
+    /// Has a model look back at a turn of a session.
+    pub(super) async fn ask_reflection(
+        &self,
+        wanted: ReflectRequest,
+        trace: Option<Traceparent>,
+    ) -> HandlerResult<()> {
+        let ReflectRequest { session, turn, name } = wanted;
+        let name = request_name("reflect", name)?;
+        let done = self.sessions.reflect(session.id, turn, name, trace).await;
         done.map_err(|error| named(&session, error))
     }
 

@@ -156,6 +156,7 @@ fn a_new_reader_fills_in_what_an_old_writer_left_out() {
         limits: SpendLimits::default(),
         context: None,
         compact_model: None,
+        reflects: false,
     };
     let read = SessionEvent::decode_body("configured", &encode(&old).unwrap()).unwrap();
     assert_eq!(read, Some(new.into()));

@@ -1,7 +1,8 @@
 //! The bytes of the events that memories record, of their inputs, and of how the bucket lists them.
 
 use clawnode_proto::{
-    EntityId, InputId, MemoryPointId, Timestamp, TurnId,
+    Attempt, Digest, EntityId, InputId, MemoryPointId, Timestamp, TurnId,
+    llm::{FailureClass, ModelFailure, Usage},
     memory::{MemoryLayer, MemorySource, MemoryTrust},
     memory_point::{
         JoinedPoint, LearnedPoint, MemoryEvent, MemoryInput, MemoryPoint, PointAdded, PointContent,
@@ -9,11 +10,13 @@ use clawnode_proto::{
         RatedPoint,
     },
     memory_view::ListedMemory,
+    reflection::ReflectInput,
+    session::{Profile, Reflected, ReflectionBegun, ReflectionFailed, SessionEvent, SessionInput},
 };
 
 use crate::{
     goldens::{all, events},
-    samples::name,
+    samples::{call, model, name, profile, turn, usage},
 };
 
 fn content() -> PointContent {
@@ -98,6 +101,29 @@ fn memories() {
     let trusts = [MemoryTrust::Agent, MemoryTrust::Operator];
     let golden = events(&memory_events()) + &all(&inputs()) + &all(&listed);
     insta::assert_snapshot!(golden + &all(&layers) + &all(&trusts));
+}
+
+/// Where no model looks back at turns, a configuration has the bytes that it had before any did: the other goldens show it.
+#[test]
+fn reflections() {
+    let (turn, call, by) = (turn(), call(), model());
+    let (attempt, request, max_tokens) = (Attempt(1), Digest::of(b"request"), 2_048);
+    let model = by.clone();
+    let begun = ReflectionBegun { turn, call, attempt, model, request, max_tokens };
+    let lessons = vec!["Run the tests before you push.".to_owned(), "Ask first.".to_owned()];
+    let done = Reflected { turn, call, attempt, rating: 4, lessons, by, usage: usage() };
+    let failure = ModelFailure::new(FailureClass::Cancelled, "a message came first");
+    let failed = ReflectionFailed { turn, call, attempt, failure, usage: usage() };
+    let events = events::<SessionEvent>(&[
+        Profile { reflects: true, ..profile() }.into(),
+        begun.into(),
+        done.clone().into(),
+        Reflected { lessons: Vec::new(), ..done }.into(),
+        failed.clone().into(),
+        ReflectionFailed { attempt: Attempt(0), usage: Usage::default(), ..failed }.into(),
+    ]);
+    let input = SessionInput::Reflect(ReflectInput { turn });
+    insta::assert_snapshot!(all(&[input]) + &events);
 }
 
 /// An id that changed would add a source that comes again a second time (MEM-3).

@@ -547,6 +547,7 @@ pub(crate) fn profile() -> Profile {
         limits: SpendLimits::default(),
         context: None,
         compact_model: None,
+        reflects: false,
     }
 }
 

@@ -1,7 +1,10 @@
-//! Facts and points of a turn, and feedback on it, reach a memory once, wherever the process dies that sends them (C23,
-//! MEM-3).
+//! Facts and points of a turn, feedback on it and lessons of a model reach a memory once, wherever the process dies that
+//! sends them (C23, MEM-3).
 
-use clawnode_proto::memory_view::{MemoryPointView, MemoryPoints};
+use clawnode_proto::{
+    memory::MemoryTrust,
+    memory_view::{MemoryPointView, MemoryPoints},
+};
 use clawnode_tests::{
     model::{Act, Script},
     process::{Client, Message, Node, ProcessError, Start, sound},
@@ -148,4 +151,50 @@ async fn c23_feedback_is_sent_until_the_memory_has_it_and_counts_once() -> Outco
         node.stop().await?;
     }
     Ok(())
+}
+
+/// Says nothing of a person, so that nothing but lessons is sent.
+const WORK: &str = "Fix the build.";
+const LESSON: &str = "Look for the flag first.";
+
+/// Lessons are recorded, and the memory does not have them, or the session does not know that it has.
+async fn lessons(under: Under) -> Outcome {
+    for kill in ["before-learned", "after-learned"] {
+        let mut scene = Scene::on(under, Script::default()).await;
+        scene.configure(REFLECTS);
+        scene = scene.with_var("CLAWNODE_TEST_ACK_WAIT", "3000");
+        let calls = ["a", "b", "c", "d", "e"].map(|word| ("recall", json!({ "query": word })));
+        scene.server.push(Act::tools(calls));
+        scene.server.push(Act::say("Done."));
+        let rated = json!({ "rating": 3, "lessons": [LESSON] });
+        scene.server.push(Act::say(&rated.to_string()));
+        let message = Message::new("ada", WORK);
+        scene.die_at(kill, &message).await?;
+        let node = Node::up(&scene.home).await?;
+        let client = node.client()?;
+        let learned = learned(&client, &message, LESSON).await?;
+        assert_eq!(learned, [LESSON], "MEM-3: {kill}");
+        let point = points(&client).await?.remove(0);
+        assert_eq!(point.trust, MemoryTrust::Agent, "S-22");
+        let journal: Vec<Value> = client.journal(&message.session()).await?;
+        let of = |kind: &str| journal.iter().filter(|event| event["kind"] == kind).count();
+        assert_eq!((of("reflection_begun"), of("reflected")), (1, 1), "{kill}");
+        assert!(sound(&scene.home).await? > 0);
+        node.stop().await?;
+    }
+    Ok(())
+}
+
+const REFLECTS: &str = "[agents.default]\ntools = [\"recall\"]\n\
+                        rules = [{ tool = \"*\", verdict = \"allow\" }]\n\
+                        [agents.default.memory]\nreflect = \"model\"\n";
+
+#[tokio::test]
+async fn c23_lessons_are_sent_until_the_memory_has_them() -> Outcome {
+    lessons(Under::Local).await
+}
+
+#[tokio::test]
+async fn c23_lessons_are_sent_until_the_memory_has_them_on_nats() -> Outcome {
+    lessons(Under::Nats).await
 }

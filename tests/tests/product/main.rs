@@ -30,6 +30,7 @@ mod providers;
 mod real_model;
 mod real_providers;
 mod recall;
+mod reflection;
 mod reported_usage;
 mod runaways;
 mod sandbox;

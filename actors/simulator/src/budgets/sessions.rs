@@ -164,6 +164,7 @@ impl Sim {
         let is_unheld = match self.planted {
             KernelBug::ForgetsHold => before.is_some_and(|one| one != process),
             KernelBug::SummaryUnheld => matches!(effect, Effect::Compact { .. }),
+            KernelBug::ReflectionUnheld => matches!(effect, Effect::Reflect { .. }),
             _ => false,
         };
         if is_unheld {
@@ -223,8 +224,8 @@ impl Sim {
             return false;
         };
         let WaitingCall { at, effect, want, .. } = waiting;
-        // A turn goes on without its summary.
-        if !matches!(effect, Effect::Compact { .. }) {
+        // A session goes on without a summary or a reflection.
+        if !effect.is_beside() {
             self.judge.refused(at.entity, want.turn);
         }
         let failure = ModelFailure::new(FailureClass::NoAgent, "no money".to_owned());

@@ -241,6 +241,15 @@ impl OutsideJudge {
             SessionEvent::Compacted(done) => {
                 self.costs.ended(done.call, done.attempt, &done.usage, None)
             }
+            SessionEvent::Reflected(done) => {
+                self.costs.ended(done.call, done.attempt, &done.usage, None)
+            }
+            SessionEvent::ReflectionFailed(failed) => self.costs.ended(
+                failed.call,
+                failed.attempt,
+                &failed.usage,
+                Some(failed.failure.class),
+            ),
             SessionEvent::CompactionFailed(failed) => self.costs.ended(
                 failed.call,
                 failed.attempt,

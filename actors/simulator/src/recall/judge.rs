@@ -25,8 +25,9 @@ use clawnode_sim::StoreChange;
 
 use super::{
     feedback_judge::{FeedbackJudge, FeedbackTally, PointPlace},
+    lesson_judge::RecordedLessons,
     shown::{all_points, journaled_lines, shown_lines},
-    told::{READ, memories, of_peer, token_in},
+    told::{LESSON, READ, memories, of_peer, token_in},
 };
 use crate::{JudgeViolation, book::Checked};
 
@@ -50,6 +51,8 @@ pub(crate) struct RecallJudge {
     reminded: BTreeSet<TurnId>,
     passages: usize,
     feedback: FeedbackJudge,
+    /// What models wrote that looked back, by session and event.
+    lessons: RecordedLessons,
 }
 
 /// How much was recalled and learned.
@@ -63,6 +66,8 @@ pub struct RecallTally {
     pub taught: usize,
     /// What was said of turns.
     pub feedback: FeedbackTally,
+    /// Of these, lessons of models that looked back.
+    pub lessons: usize,
 }
 
 #[derive(Debug)]
@@ -202,8 +207,8 @@ impl RecallJudge {
 
     /// MEM-3: no other point says what a message said once.
     fn is_new(&self, memory: EntityId, point: &MemoryPoint) -> Checked {
-        let Some(token) = token_in(&point.content.text) else { return Ok(()) };
-        let says = |known: &&JudgedPoint| token_in(&known.point.content.text) == Some(token);
+        let Some(token) = said_once(&point.content.text) else { return Ok(()) };
+        let says = |known: &&JudgedPoint| said_once(&known.point.content.text) == Some(token);
         // A journal that was damaged and deleted takes messages again, as other events.
         let is_known = |known: &JudgedPoint| !self.lost.contains(&known.point.source.entity);
         let mut others = self.points.values().filter(says).filter(|known| is_known(known));
@@ -242,6 +247,9 @@ impl RecallJudge {
                     _ => TurnEnd::Otherwise,
                 };
                 self.ended.insert(done.turn, end);
+            }
+            Ok(Some(SessionEvent::Reflected(done))) => {
+                self.lessons.add(session, sealed.head.n.0, done.lessons);
             }
             _ => {}
         }
@@ -371,13 +379,14 @@ impl RecallJudge {
 
     /// How much was recalled and learned.
     pub(crate) fn tally(&self) -> RecallTally {
-        let taught = self.points.values().filter(|known| {
-            let source = &known.point.source;
-            self.sessions.contains_key(&source.entity)
-        });
+        let of_session =
+            |known: &&JudgedPoint| self.sessions.contains_key(&known.point.source.entity);
+        let taught = self.points.values().filter(of_session).count();
         let (reminded, passages) = (self.reminded.len(), self.passages);
         let feedback = self.feedback.tally();
-        RecallTally { reminded, passages, taught: taught.count(), feedback }
+        let lessons = self.points.values();
+        let lessons = lessons.filter(|known| known.point.content.text.starts_with(LESSON)).count();
+        RecallTally { reminded, passages, taught, feedback, lessons }
     }
 
     // === the end ===
@@ -410,8 +419,7 @@ impl RecallJudge {
                     if *memory != session.peer
                         || (entity, event) != (message.session, message.event)
                     {
-                        let source = &known.point.source;
-                        let text = format!("`{token}` of `{turn}` is in `{memory}`, of {source:?}");
+                        let text = format!("`{token}` of `{turn}` is in `{memory}`, of `{entity}`");
                         return broken("MEM-3", text);
                     }
                 }
@@ -420,6 +428,10 @@ impl RecallJudge {
         }
         self.comes_from_somewhere()?;
         let knows = |memory| serves(memory) && !self.lost.contains(&memory);
+        let peer = |session| self.sessions.get(&session).map(|known| known.peer);
+        let peer = |session| peer(session).filter(|peer| knows(session) && knows(*peer));
+        let point = |memory, id| self.points.get(&(memory, id)).map(|known| &known.point);
+        self.lessons.are_known(peer, point)?;
         self.feedback.at_the_end(&serves, knows)
     }
 
@@ -432,7 +444,12 @@ impl RecallJudge {
             }
             let said =
                 |message: &&JudgedMessage| message.session == entity && message.event == event;
-            let token = token_in(&known.point.content.text);
+            let text = &known.point.content.text;
+            if text.starts_with(LESSON) {
+                self.lessons.recorded(entity, event, text)?;
+                continue;
+            }
+            let token = token_in(text);
             let is_said = self
                 .messages
                 .values()
@@ -445,6 +462,11 @@ impl RecallJudge {
         }
         Ok(())
     }
+}
+
+/// What is said once of a text: a fact, or a whole lesson.
+fn said_once(text: &str) -> Option<&str> {
+    if text.starts_with(LESSON) { Some(text) } else { token_in(text) }
 }
 
 fn point_document(point: &MemoryPoint) -> Document {

@@ -57,7 +57,7 @@ impl Sim {
 }
 
 /// A planted bug: the same facts as this owner's own.
-fn of_owner(owner: ProcessId, lesson: Input) -> Input {
+pub(crate) fn of_owner(owner: ProcessId, lesson: Input) -> Input {
     let part = u32::try_from(owner.as_u128() % 10_007).unwrap_or(0);
     let name = format!("learned:{}:{part}", lesson.id).parse::<IdempotencyKey>();
     let (Ok(MemoryInput::Put { mut points }), Ok(name), Ok(key)) =

@@ -11,6 +11,9 @@ const TOKEN: &str = "Qz";
 /// Letters of such a thing.
 const TOKEN_CHARS: usize = 5;
 
+/// How each lesson begins that a model writes which looks back at a turn.
+pub(crate) const LESSON: &str = "Lesson ";
+
 /// The memories that every session reads beside that of its peer.
 pub(super) const READ: [&str; 2] = ["default/all", "shared/team"];
 /// Those that none reads.

@@ -1,4 +1,4 @@
-//! What people think of turns: given as inputs of a session, and read from its journal.
+//! What people think of turns: given as inputs of a session, and read from its journal, with what models think of them.
 
 use std::ops::ControlFlow;
 
@@ -7,15 +7,22 @@ use clawnode_proto::{
     Cursor, EntityId, IdempotencyKey, Sealed, Seq, Traceparent, TurnId,
     api::Method,
     feedback::{FeedbackGiven, FeedbackInput},
-    feedback_view::{FeedbackRow, FeedbackView},
+    feedback_view::{FeedbackRow, FeedbackView, ReflectionRow},
     kernel::DELETED,
-    session::{SessionEvent, SessionInput},
+    reflection::ReflectInput,
+    session::{Reflected, ReflectionFailed, SessionEvent, SessionInput},
 };
 
 use super::{send_error::SendError, sessions::Sessions};
 
 /// The list that cursors are of.
 const LIST: Method = Method::FeedbackList;
+
+/// An event that is listed.
+enum FeedbackEntry {
+    OfPerson(FeedbackRow),
+    OfModel(ReflectionRow),
+}
 
 impl Sessions {
     /// Says what a person thinks of a turn that has ended; answers once that is stored. The last feedback of a turn
@@ -57,7 +64,59 @@ impl Sessions {
         Ok(turn.id)
     }
 
-    /// What people said of the turns of a session, oldest first: one page.
+    /// Has a model look back at a turn that has ended, or at the last one; answers once the request is stored.
+    pub async fn reflect(
+        &self,
+        session: EntityId,
+        turn: Option<TurnId>,
+        idempotency_key: IdempotencyKey,
+        trace: Option<Traceparent>,
+    ) -> Result<(), SendError> {
+        let turn = self.reflected_turn(session, turn).await?;
+        let input = SessionInput::Reflect(ReflectInput { turn });
+        self.tell(session, &input, idempotency_key, trace).await
+    }
+
+    /// The turn that a model is to look back at, if it can.
+    async fn reflected_turn(
+        &self,
+        session: EntityId,
+        wanted: Option<TurnId>,
+    ) -> Result<TurnId, SendError> {
+        let entity = self.known(session).await?;
+        if matches!(entity.core.service, Service::Deleted) {
+            return Err(SendError::NotFound { session: session.to_string() });
+        }
+        let state = &entity.state;
+        let Some(id) = wanted.or_else(|| Some(state.closed.last()?.id)) else {
+            return Err(SendError::NoTurnEnded { session: session.to_string() });
+        };
+        let refused = |what: &str| {
+            let what = what.to_owned();
+            Err(SendError::NoReflection { turn: id.to_string(), what })
+        };
+        let Some(turn) = state.turn(id) else {
+            return match self.earlier_turn(&entity, id, true).await {
+                Some(_) => refused("later turns have taken its place in the state of its session"),
+                None => Err(SendError::NoTurn { turn: id.to_string() }),
+            };
+        };
+        if turn.outcome.is_none() {
+            return refused("it has not ended");
+        }
+        if !turn.may_be_reflected_on() {
+            return refused("it was cancelled or blocked, or no model was asked in it");
+        }
+        if !state.has_person() {
+            return refused("its session is of one request, so no memory takes lessons");
+        }
+        if state.reflections.is_full() && !state.reflections.waits_for(turn.id) {
+            return refused("as many turns of its session wait for that as may");
+        }
+        Ok(turn.id)
+    }
+
+    /// What people said of the turns of a session, and models, oldest first: one page.
     pub async fn feedback(
         &self,
         id: EntityId,
@@ -70,26 +129,55 @@ impl Sessions {
         if matches!(known.core.service, Service::Deleted) {
             return Err(SendError::NotFound { session });
         }
-        let (mut rows, mut is_more) = (Vec::new(), false);
+        let (mut rows, mut reflections, mut is_more) = (Vec::new(), Vec::new(), false);
+        let mut last = None;
         let visit = |sealed: Sealed| {
             if sealed.head.kind == DELETED {
                 // What is before is of a session that was deleted.
                 rows.clear();
+                reflections.clear();
             }
-            let Ok(Some(SessionEvent::FeedbackGiven(given))) = sealed.event() else {
-                return ControlFlow::Continue(());
-            };
-            is_more = rows.len() >= limit;
+            let Some(entry) = entry(&sealed) else { return ControlFlow::Continue(()) };
+            is_more = rows.len().saturating_add(reflections.len()) >= limit;
             if is_more {
                 return ControlFlow::Break(());
             }
-            rows.push(row(&sealed, given));
+            last = Some(sealed.head.n.0);
+            match entry {
+                FeedbackEntry::OfPerson(row) => rows.push(row),
+                FeedbackEntry::OfModel(row) => reflections.push(row),
+            }
             ControlFlow::Continue(())
         };
         self.entities().each_event(id, Seq(after), visit).await?;
-        let next = rows.last().filter(|_| is_more).map(|row| Cursor::new(LIST, row.event));
-        Ok(FeedbackView { session, feedback: rows, next })
+        let next = last.filter(|_| is_more).map(|event| Cursor::new(LIST, event));
+        Ok(FeedbackView { session, feedback: rows, reflections, next })
     }
+}
+
+fn entry(sealed: &Sealed) -> Option<FeedbackEntry> {
+    match sealed.event::<SessionEvent>().ok()?? {
+        SessionEvent::FeedbackGiven(given) => Some(FeedbackEntry::OfPerson(row(sealed, given))),
+        SessionEvent::Reflected(done) => Some(FeedbackEntry::OfModel(reflection(sealed, done))),
+        SessionEvent::ReflectionFailed(failed) => {
+            Some(FeedbackEntry::OfModel(no_reflection(sealed, failed)))
+        }
+        _ => None,
+    }
+}
+
+fn reflection(sealed: &Sealed, done: Reflected) -> ReflectionRow {
+    let Reflected { turn, call: _, attempt: _, rating, lessons, by, usage } = done;
+    let (rating, by, failure) = (Some(rating), Some(by), None);
+    let (at, event) = (sealed.head.ts, sealed.head.n.0);
+    ReflectionRow { turn, rating, lessons, by, failure, usage, at, event }
+}
+
+fn no_reflection(sealed: &Sealed, failed: ReflectionFailed) -> ReflectionRow {
+    let ReflectionFailed { turn, call: _, attempt: _, failure, usage } = failed;
+    let (rating, lessons, by, failure) = (None, Vec::new(), None, Some(failure.message));
+    let (at, event) = (sealed.head.ts, sealed.head.n.0);
+    ReflectionRow { turn, rating, lessons, by, failure, usage, at, event }
 }
 
 fn row(sealed: &Sealed, given: FeedbackGiven) -> FeedbackRow {

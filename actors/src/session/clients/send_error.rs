@@ -51,6 +51,16 @@ pub enum SendError {
         /// Why not.
         what: String,
     },
+    /// No model looks back at a turn.
+    #[error("no model can look back at turn `{turn}`: {what}")]
+    NoReflection {
+        turn: String,
+        /// Why not.
+        what: String,
+    },
+    /// No turn of a session has ended.
+    #[error("no turn of session `{session}` has ended")]
+    NoTurnEnded { session: String },
     /// No model call is at the place.
     #[error("no model call{} in session `{session}`", place.as_ref().map(|call| format!(" `{call}`")).unwrap_or_default())]
     NoCall {
@@ -117,6 +127,10 @@ impl From<SendError> for ErrorBody {
                 .hint("`clawnode sessions show` shows the turns"),
             SendError::NoFeedback { .. } => Self::new(ErrorCode::Conflict, message)
                 .hint("give feedback to one of the last turns, once it has ended; `clawnode sessions show` shows them"),
+            SendError::NoReflection { .. } | SendError::NoTurnEnded { .. } => {
+                Self::new(ErrorCode::Conflict, message)
+                    .hint("name one of the last turns, once it has ended; `clawnode sessions show` shows them")
+            }
             SendError::NoCall { .. } => Self::new(ErrorCode::NotFound, message)
                 .hint("name it as `TURN` or `TURN.STEP`; `clawnode sessions show` shows the turns"),
             SendError::NoApproval { .. } => Self::new(ErrorCode::NotFound, message)

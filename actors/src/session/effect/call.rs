@@ -211,7 +211,7 @@ impl SessionRunner {
 }
 
 /// Returns once a more urgent call ends this one, if it may be ended.
-async fn yields(yielding: Option<Arc<Yielding>>) {
+pub(super) async fn yields(yielding: Option<Arc<Yielding>>) {
     match yielding {
         Some(yielding) => yielding.ended().await,
         None => std::future::pending().await,

@@ -59,7 +59,7 @@ impl SessionRunner {
     }
 
     /// For those who listen now. For billing, `Settled` in the journal counts.
-    async fn record(&self, record: &UsageRecord) {
+    pub(super) async fn record(&self, record: &UsageRecord) {
         let Ok(bytes) = codec::encode(record) else { return };
         let subject = self.parts.storage.prefix.usage();
         if let Err(failure) =

@@ -14,6 +14,7 @@ pub(in crate::session) mod frames;
 pub(in crate::session) mod hub;
 pub(in crate::session) mod judge;
 mod learned;
+mod lessons;
 mod memory_tools;
 pub(in crate::session) mod outages;
 pub(in crate::session) mod people;

@@ -129,6 +129,7 @@ impl SessionRunner {
                 port.confirmed(effect);
             }),
             SessionJob::Rate(ratings) => self.rating(entity, ratings, port, effect),
+            SessionJob::Teach(job) => self.lessons(entity, *job, port, effect),
         }
     }
 }

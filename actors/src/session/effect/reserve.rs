@@ -19,7 +19,7 @@ use clawnode_proto::{
     frame::Notice,
     kill_switch::KillSwitch,
     lane::Lane,
-    limits::SUMMARY_TIME,
+    limits::{REFLECTION_TIME, SUMMARY_TIME},
     llm::{FailureClass, ModelFailure},
     session::TurnOutcome,
 };
@@ -27,7 +27,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::debug;
 
 use super::{
-    admission::{refuse, stopped},
+    admission::{preempted, refuse, stopped},
+    call::yields,
     run::SessionRunner,
     waiting_holds::WaitingHold,
 };
@@ -131,27 +132,44 @@ impl ReservingCall {
         let wait = waiting.wait();
         if !wait.is_over {
             self.port.deferred(self.effect);
-            if let Effect::Compact { .. } = self.effect {
-                // Detached: it ends with the wait.
-                drop(tokio::spawn(self.gives_up(Arc::downgrade(&waiting), over)));
-            } else if permit.lane() == Lane::Background {
+            let yielding = (permit.lane() == Lane::Background).then(|| {
                 let yielding = Arc::new(Yielding::waiting());
                 permit.may_yield(&yielding);
-                let waiting = Arc::downgrade(&waiting);
-                // Detached: it ends with the wait.
-                drop(tokio::spawn(self.gives_way(waiting, yielding, over)));
+                yielding
+            });
+            let waiting = Arc::downgrade(&waiting);
+            // Detached: each ends with the wait.
+            match (self.effect, yielding) {
+                (Effect::Compact { .. } | Effect::Reflect { .. }, yielding) => {
+                    drop(tokio::spawn(self.gives_up(waiting, yielding, over)));
+                }
+                (_, Some(yielding)) => {
+                    drop(tokio::spawn(self.gives_way(waiting, yielding, over)));
+                }
+                (_, None) => {}
             }
         }
         None
     }
 
-    /// Ends the wait of a call that makes a summary after a minute: its turn goes on without one.
-    async fn gives_up(self, waiting: Weak<WaitingHold>, over: CancellationToken) {
-        tokio::select! {
+    /// Ends the wait of a call that makes a summary or looks back at a turn after a minute: its session goes on without.
+    /// One of the background ends as soon as a more urgent call waits for its place, too.
+    async fn gives_up(
+        self,
+        waiting: Weak<WaitingHold>,
+        yielding: Option<Arc<Yielding>>,
+        over: CancellationToken,
+    ) {
+        let most = match self.effect {
+            Effect::Reflect { .. } => REFLECTION_TIME,
+            _ => SUMMARY_TIME,
+        };
+        let why = tokio::select! {
             biased;
             () = over.cancelled() => return,
-            () = tokio::time::sleep(SUMMARY_TIME) => {}
-        }
+            () = yields(yielding) => preempted().message,
+            () = tokio::time::sleep(most) => "the budget had no room for it for a minute".to_owned(),
+        };
         let Some(waiting) = waiting.upgrade() else { return };
         {
             let mut wait = waiting.wait();
@@ -162,7 +180,6 @@ impl ReservingCall {
             waiting.withdraw();
             drop(wait.permit.take());
         }
-        let why = "the budget had no room for it for a minute".to_owned();
         refuse(&self.port, self.effect, ModelFailure::new(FailureClass::BudgetUnavailable, why));
     }
 
@@ -199,6 +216,10 @@ impl ReservingCall {
 
     /// What people read while the call waits. It is provisional, so it does not matter whether it is lost.
     fn notify(&self, name: &str, message: String) {
+        if let Effect::Reflect { .. } = self.effect {
+            // Clients are shown nothing of it: its turn has ended.
+            return;
+        }
         let index = WAIT_INDEX.saturating_add(self.notices.fetch_add(1, Ordering::Relaxed));
         let terms = self.grant.terms.as_ref();
         let attempt = terms.map_or(0, |terms| terms.attempt.0.saturating_sub(1));

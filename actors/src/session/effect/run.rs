@@ -223,6 +223,11 @@ impl EffectRunner<Session> for SessionRunner {
         let admission = Box::new(AgentAnswer { effect, port, granted: false, turns, lane });
         match found {
             Ok(handle) => handle.admit(admission),
+            // Its turn has ended, and nothing waits for it.
+            Err(failure) if matches!(effect, Effect::Reflect { .. }) => {
+                let why = failure.to_string();
+                (*admission).refuse(ModelFailure::new(FailureClass::NoAgent, why));
+            }
             Err(failure) => {
                 warn!(%entity, %failure, "a turn waits, because its agent is not configured here");
                 admission.deferred();

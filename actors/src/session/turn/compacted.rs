@@ -8,8 +8,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    compaction::{Compaction, CompactionAsked, CompactionEnd, HistorySummary},
-    reserved_cost::{AttemptBill, HeldAttempt},
+    compaction::{Compaction, CompactionAsked, HistorySummary},
     state::SessionState,
 };
 
@@ -34,18 +33,11 @@ impl SessionState {
             return Err(Violation(format!("what is reserved is not for `{call}` (BUD-1)")));
         }
         let compaction = running.compaction.get_or_insert_with(|| Box::new(Compaction::new(call)));
-        if compaction.end.is_some() || compaction.call != call {
+        if compaction.call != call {
             return Err(Violation(format!("`{call}` has ended and was begun again (I3)")));
         }
-        if attempt != compaction.attempt.next() {
-            let before = compaction.attempt;
-            return Err(Violation(format!("attempt {attempt} at `{call}` follows {before}")));
-        }
-        // The end of the one before is not known.
-        compaction.spent = compaction.spending();
-        compaction.held = held.map(|held| Box::new(HeldAttempt::of(&held, 0, 0)));
-        compaction.attempt = attempt;
-        compaction.asked = Some(CompactionAsked { upto, model, max_tokens });
+        let asked = CompactionAsked { upto, model, max_tokens };
+        compaction.begins(attempt, held.as_deref(), asked)?;
         #[cfg(feature = "test-util")]
         if clawnode_kernel::KernelBug::CompactsFirst.is_in_folds() {
             let by = begun.model.clone();
@@ -103,21 +95,10 @@ impl SessionState {
             return Err(Violation(format!("`{turn}` is not the running turn (SES-2)")));
         };
         let compaction = running.compaction.get_or_insert_with(|| Box::new(Compaction::new(call)));
-        if compaction.end.is_some() || compaction.call != call {
+        if compaction.call != call {
             return Err(Violation(format!("`{call}` has two outcomes (I3)")));
         }
-        // None was made, or the last one was interrupted and no other one is made.
-        let is_of_last = attempt == compaction.attempt && attempt != Attempt(0);
-        if !is_of_last && attempt != Attempt(0) {
-            return Err(Violation(format!("attempt {attempt} at `{call}` is not under way")));
-        }
-        let bill = AttemptBill::of(&usage, failure);
-        if let Some(held) = compaction.held.take() {
-            let spent = if is_of_last { held.spent(bill, &usage) } else { held.most() };
-            compaction.spent = compaction.spent.plus(spent);
-        }
-        let why = failure.map(|failure| failure.message.clone());
-        compaction.end = Some(CompactionEnd { attempt, usage, why });
+        compaction.ends(attempt, usage, failure)?;
         Ok(compaction.asked.clone())
     }
 

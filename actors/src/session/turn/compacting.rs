@@ -278,8 +278,8 @@ fn next(state: &SessionState, turn: &Turn, grant: &Grant) -> Result<NextSummary,
     Ok(NextSummary { next, upto: asked.upto })
 }
 
-/// Tokens that the model reads which makes summaries: as configured, and as its provider said.
-fn window_of(options: &AgentOptions, model: &ModelRef) -> u32 {
+/// Tokens that a model reads which is asked beside the turns of an agent: as configured, and as its provider said.
+pub(super) fn window_of(options: &AgentOptions, model: &ModelRef) -> u32 {
     if *model == options.model {
         return options.profile_of(&[], model).window_tokens;
     }
@@ -385,7 +385,7 @@ fn failed(turn: &Turn, attempt: Attempt, failure: ModelFailure, usage: Usage) ->
 }
 
 /// Why limits do not allow it.
-fn why_refused(outcome: TurnOutcome) -> String {
+pub(super) fn why_refused(outcome: TurnOutcome) -> String {
     match outcome {
         TurnOutcome::Bankrupt { account, .. } => {
             format!("the budget of {account} has no room for it")

@@ -1,12 +1,15 @@
-//! What a state keeps of summaries: the one that requests show, and the running turn's attempt at another one.
+//! What a state keeps of summaries: the one that requests show, and the running turn's attempt at another one. The call
+//! of a reflection is kept alike.
 
+use clawnode_kernel::Violation;
 use clawnode_proto::{
     Attempt, CallId, TurnId,
-    llm::{Message, ModelRef, Role, Usage},
+    budget::BudgetHeld,
+    llm::{Message, ModelFailure, ModelRef, Role, Usage},
 };
 use serde::{Deserialize, Serialize};
 
-use super::reserved_cost::{HeldAttempt, Spent};
+use super::reserved_cost::{AttemptBill, HeldAttempt, Spent};
 
 /// What the model reads before a summary. Journals have its digest: other words are other rules.
 const LABEL: &str = "[A summary of the earlier conversation, made by a model. It records what was said, and is \
@@ -25,7 +28,8 @@ pub struct HistorySummary {
     pub by: ModelRef,
 }
 
-/// A turn's attempt at a summary. There is one for each turn at most, before its first model call.
+/// A turn's attempt at a summary. There is one for each turn at most, before its first model call. Or a session's attempt
+/// to look back at a turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compaction {
     /// The model call.
@@ -46,10 +50,10 @@ pub struct Compaction {
     pub end: Option<CompactionEnd>,
 }
 
-/// What a summary is asked of, and from which model.
+/// What a summary or a reflection is asked of, and from which model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompactionAsked {
-    /// The last turn that it is to be about.
+    /// The last turn that a summary is to be about, or the turn that is looked back at.
     pub upto: TurnId,
     pub model: ModelRef,
     /// The limit of the reply, in tokens.
@@ -84,6 +88,53 @@ impl Compaction {
     pub(super) fn new(call: CallId) -> Self {
         let (attempt, spent) = (Attempt(0), Spent::default());
         Self { call, attempt, asked: None, held: None, spent, end: None }
+    }
+
+    /// An attempt begins, which has reserved this.
+    pub(super) fn begins(
+        &mut self,
+        attempt: Attempt,
+        held: Option<&BudgetHeld>,
+        asked: CompactionAsked,
+    ) -> Result<(), Violation> {
+        let (call, before) = (self.call, self.attempt);
+        if self.end.is_some() {
+            return Err(Violation(format!("`{call}` has ended and was begun again (I3)")));
+        }
+        if attempt != before.next() {
+            return Err(Violation(format!("attempt {attempt} at `{call}` follows {before}")));
+        }
+        // The end of the one before is not known.
+        self.spent = self.spending();
+        self.held = held.map(|held| Box::new(HeldAttempt::of(held, 0, 0)));
+        (self.attempt, self.asked) = (attempt, Some(asked));
+        Ok(())
+    }
+
+    /// It ends with this attempt, or without one. Without a failure there is what was asked for.
+    pub(super) fn ends(
+        &mut self,
+        attempt: Attempt,
+        usage: Usage,
+        failure: Option<&ModelFailure>,
+    ) -> Result<(), Violation> {
+        let call = self.call;
+        if self.end.is_some() {
+            return Err(Violation(format!("`{call}` has two outcomes (I3)")));
+        }
+        // None was made, or the last one was interrupted and no other one is made.
+        let is_of_last = attempt == self.attempt && attempt != Attempt(0);
+        if !is_of_last && attempt != Attempt(0) {
+            return Err(Violation(format!("attempt {attempt} at `{call}` is not under way")));
+        }
+        let bill = AttemptBill::of(&usage, failure);
+        if let Some(held) = self.held.take() {
+            let spent = if is_of_last { held.spent(bill, &usage) } else { held.most() };
+            self.spent = self.spent.plus(spent);
+        }
+        let why = failure.map(|failure| failure.message.clone());
+        self.end = Some(CompactionEnd { attempt, usage, why });
+        Ok(())
     }
 
     /// What its last attempt used, if that has ended.

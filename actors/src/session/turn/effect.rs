@@ -16,7 +16,7 @@ use clawnode_proto::{
     tool::{ToolOutcome, ToolUse},
 };
 
-use super::recall::RecallAsk;
+use super::{recall::RecallAsk, reflection::emitted_as};
 use crate::agent::Grant;
 
 /// What must be under way for a session.
@@ -26,6 +26,8 @@ pub enum Effect {
     Call { turn: TurnId, call: CallId },
     /// A model call that makes a summary of older turns.
     Compact { turn: TurnId, call: CallId },
+    /// A model call that looks back at a turn which has ended.
+    Reflect { turn: TurnId, call: CallId },
     /// A tool call, or its result, that hooks are asked about.
     Judge {
         call: CallId,
@@ -74,6 +76,11 @@ pub enum Effect {
     Emit { turn: TurnId },
     /// Memories are sent which points feedback moves.
     Rate { feedback: InputId },
+    /// The memory is sent the lessons of a reflection that has ended.
+    Teach {
+        /// The call that made it.
+        call: CallId,
+    },
 }
 
 /// What a model call needs before it may start.
@@ -177,9 +184,14 @@ pub enum Outcome {
 // === impl Effect ===
 
 impl Effect {
+    /// Whether it is a model call beside those of turns: no turn ends if it is refused.
+    pub const fn is_beside(self) -> bool {
+        matches!(self, Self::Compact { .. } | Self::Reflect { .. })
+    }
+
     pub(in crate::session) const fn class(self) -> EffectKind {
         match self {
-            Self::Call { .. } | Self::Compact { .. } => EffectKind::Call,
+            Self::Call { .. } | Self::Compact { .. } | Self::Reflect { .. } => EffectKind::Call,
             Self::Judge { .. } | Self::Tool { .. } | Self::Settle { .. } => EffectKind::Run,
             Self::Publish { .. }
             | Self::Ask { .. }
@@ -189,6 +201,7 @@ impl Effect {
             | Self::Outage { .. } => EffectKind::Publish,
             Self::Emit { turn } => EffectKind::Emit(turn),
             Self::Rate { feedback } => EffectKind::Emit(TurnId::from_u128(feedback.as_u128())),
+            Self::Teach { call } => EffectKind::Emit(emitted_as(call)),
         }
     }
 }

@@ -101,6 +101,9 @@ impl SessionState {
             SessionEvent::TurnDone(done) => self.close(done.turn, &done.outcome),
             SessionEvent::Settled(settled) => self.settled(settled),
             SessionEvent::FeedbackGiven(given) => self.feedback_given(given),
+            SessionEvent::ReflectionBegun(begun) => self.reflection_begun(begun),
+            SessionEvent::Reflected(done) => self.reflected(head, done),
+            SessionEvent::ReflectionFailed(failed) => self.reflection_failed(head, failed),
         }
     }
 
@@ -131,6 +134,9 @@ impl SessionState {
 
     /// Something is reserved for the attempt that begins with the next event.
     fn held(&mut self, held: &BudgetHeld) -> Result<(), Violation> {
+        if self.reflections.takes(held) {
+            return Ok(());
+        }
         let Some(turn) = self.open.front_mut() else {
             return Err(Violation(format!("no turn runs that `{}` is of", held.call)));
         };
@@ -150,6 +156,7 @@ impl SessionState {
         turn.usage = settled.usage;
         turn.lost_attempts = settled.lost_attempts;
         self.spent = self.spent.plus(turn.spending());
+        self.reflects_on(settled.turn);
         self.prune();
         Ok(())
     }

@@ -203,7 +203,11 @@ impl SessionState {
         self.earlier.turns = self.earlier.turns.saturating_add(gone.len() as u64);
         if let Some(shelf) = &mut self.earlier.shelf {
             shelf.extend(gone);
+        } else {
+            drop(gone);
         }
+        let closed = &self.closed;
+        self.reflections.keep_those(|id| closed.iter().any(|turn| turn.id == id));
     }
 
     /// How many of the oldest turns here no request shows any more: the last one left them out.

@@ -26,7 +26,7 @@ use super::{
     next_call::next_call,
     plan,
     prepare::{CallJob, EffectJob, SessionJob, judge_model_job},
-    recall, recorded,
+    recall, recorded, reflecting,
     state::{SEAM, SessionState, Step, StepEnd, Turn},
     tool_frames::ToolFrames,
     tools::BegunToolCall,
@@ -65,6 +65,7 @@ impl EntityKind for Session {
     fn emitted(state: &mut SessionState, turn: TurnId) {
         state.unemitted.retain(|one| *one != turn);
         state.feedback.is_sent(turn);
+        state.reflections.is_sent(turn);
         let told = state.closed.iter_mut().rev().find(|one| one.id == turn);
         let Some(turn) = told else { return };
         turn.heard = Vec::new();
@@ -108,6 +109,9 @@ impl EntityKind for Session {
         if let Some(given) = state.next_feedback() {
             return vec![given.into()];
         }
+        if let Some(interrupted) = reflecting::interrupted(state) {
+            return vec![interrupted];
+        }
         // A cancelled turn that waits ends at once, whatever runs before it.
         let waiting = state.open.iter().skip(1).find(|turn| turn.cancelled);
         if let Some(turn) = waiting {
@@ -144,8 +148,11 @@ impl EntityKind for Session {
         let mut effects: Vec<Effect> =
             state.unemitted.iter().map(|turn| Effect::Emit { turn: *turn }).collect();
         effects.extend(state.feedback.unsent().map(|feedback| Effect::Rate { feedback }));
+        effects.extend(state.reflections.unsent().map(|call| Effect::Teach { call }));
+        effects.extend(reflecting::effect(state));
         if let Some(turn) = state.running()
             && state.key.is_some()
+            && !reflecting::is_in_the_way(state)
             && !turn.cancelled
             && state.timed_out().is_none()
         {
@@ -200,7 +207,8 @@ impl EntityKind for Session {
 
     fn want(state: &SessionState, effect: &Effect, granted: Option<&Grant>) -> Option<Want> {
         let Effect::Call { turn, call } = *effect else {
-            return compacting::want(state, effect, granted);
+            let summary = compacting::want(state, effect, granted);
+            return summary.or_else(|| reflecting::want(state, effect, granted));
         };
         match granted {
             None => {
@@ -240,7 +248,8 @@ impl EntityKind for Session {
         grant: &Grant,
     ) -> Option<Begun<SessionEvent, EffectJob>> {
         let Effect::Call { turn, call } = *effect else {
-            return compacting::begin(state, effect, grant);
+            let summary = compacting::begin(state, effect, grant);
+            return summary.or_else(|| reflecting::begin(state, effect, grant));
         };
         let begun = state.turn(turn)?.begun_with(grant);
         let turn = &*begun;
@@ -314,6 +323,9 @@ impl EntityKind for Session {
         if let Effect::Compact { .. } = effect {
             return compacting::refuse(state, effect, outcome);
         }
+        if let Effect::Reflect { .. } = effect {
+            return reflecting::refuse(state, effect, outcome);
+        }
         let wanted = Self::decide(state).contains(effect);
         match (state.running(), outcome) {
             (Some(turn), Outcome::Failed { failure, .. }) if wanted => end(turn, failure.into()),
@@ -323,6 +335,9 @@ impl EntityKind for Session {
     }
 
     fn conclude(state: &SessionState, effect: &Effect, outcome: Outcome) -> Vec<SessionEvent> {
+        if let Effect::Reflect { .. } = effect {
+            return reflecting::conclude(state, effect, outcome);
+        }
         let Some(turn) = state.running() else { return Vec::new() };
         let call = match *effect {
             Effect::Judge { call, .. } => return hooks::conclude(turn, call, outcome),
@@ -335,7 +350,9 @@ impl EntityKind for Session {
             | Effect::Time { .. }
             | Effect::Outage { .. }
             | Effect::Emit { .. }
-            | Effect::Rate { .. } => return Vec::new(),
+            | Effect::Rate { .. }
+            | Effect::Reflect { .. }
+            | Effect::Teach { .. } => return Vec::new(),
         };
         if let Outcome::Tool(end, hooks) = outcome {
             let mut tools = turn.steps.iter().flat_map(|step| &step.tools);

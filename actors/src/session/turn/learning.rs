@@ -1,26 +1,32 @@
-//! What memories learn from a turn that has ended: which messages are looked at. Pure.
+//! What memories learn from a turn that has ended: which messages are looked at, and what a reflection gives. Pure.
 //!
 //! C23: the turn is done, and the memory does not have its facts yet. They are a part of the turn's post-turn effects, so they
 //! are sent again under the same key until `Emitted` is folded, and the message is not acknowledged before.
 //!
 //! - MEM-3 the source of a point is the event with the person's message, so a message that is sent again adds nothing.
 //! - Only messages of persons count that a model was shown, and that were neither cancelled nor blocked.
+//! - S-22 lessons of a reflection have the trust of an agent: they supersede nothing that people said, and are not shown as
+//!   standing instructions, whatever they say.
 
 use clawnode_memory::{Memory, extract::facts};
 use clawnode_proto::{
-    Head, IdempotencyKey, Input, SessionKey, Timestamp, TurnId,
+    CallId, Head, IdempotencyKey, Input, SessionKey, Timestamp, TurnId,
     codec::CodecError,
     llm::Text,
-    memory::{MemoryKey, MemorySource},
-    memory_point::{LearnedPoint, MemoryInput, PointContent},
+    memory::{MemoryKey, MemoryLayer, MemorySource, MemoryTrust},
+    memory_point::{IMPORTANCE_DEFAULT, LearnedPoint, MemoryInput, PointContent},
     session::TurnOutcome,
 };
 
 use super::{
     heard::HeardMessage,
+    reflection::EndedReflection,
     state::{SessionState, Turn},
 };
 use crate::agent::AgentMemory;
+
+/// How certain a lesson is, in percent: a model has seen one turn.
+const LESSON_CONFIDENCE: u8 = 50;
 
 /// What memories may learn from a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +44,17 @@ pub struct SaidMessage {
     pub heard: HeardMessage,
     /// Its text.
     pub text: Text,
+}
+
+/// What follows from a reflection that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LessonsJob {
+    /// Whose turn was looked back at.
+    pub session: SessionKey,
+    /// How it ended.
+    pub ended: EndedReflection,
+    /// Whether the session is deleted: then nothing is learned.
+    pub doomed: bool,
 }
 
 /// What memories may learn from this turn.
@@ -100,9 +117,46 @@ impl LearnJob {
     }
 }
 
+// === impl LessonsJob ===
+
+impl LessonsJob {
+    /// What the memory of the session's peer is sent (MEM-1); nothing if there is no lesson. Sent again, it is the same
+    /// input.
+    pub fn lessons(&self, now: Timestamp) -> Result<Option<Input>, CodecError> {
+        let EndedReflection { call, event, at, ref lessons, .. } = self.ended;
+        let name = format!("reflected:{call}").parse::<IdempotencyKey>();
+        let Ok(name) = name else { return Ok(None) };
+        if lessons.is_empty() || self.doomed {
+            return Ok(None);
+        }
+        let entity = self.session.entity();
+        let point = |(text, part): (&String, u32)| LearnedPoint {
+            content: PointContent {
+                layer: MemoryLayer::Procedural,
+                text: text.clone(),
+                subject: None,
+                predicate: None,
+                object: None,
+                confidence: LESSON_CONFIDENCE,
+                importance: IMPORTANCE_DEFAULT,
+                trust: MemoryTrust::Agent,
+            },
+            source: Some(MemorySource { entity, event, part, at }),
+        };
+        let body = MemoryInput::Put { points: lessons.iter().zip(0..).map(point).collect() };
+        Memory::input(&MemoryKey::of_peer(&self.session), name, now, &body).map(Some)
+    }
+}
+
 // === impl SessionState ===
 
 impl SessionState {
+    /// What follows from this reflection, while memories may not have its lessons.
+    pub(super) fn lessons(&self, call: CallId) -> Option<LessonsJob> {
+        let ended = self.reflections.unsent.iter().find(|ended| ended.call == call)?.clone();
+        Some(LessonsJob { session: self.key.clone()?, ended, doomed: self.doomed })
+    }
+
     /// Takes note of the event that has a person's message.
     pub(super) fn heard(&mut self, id: TurnId, head: &Head) {
         let has = |turn: &&mut Turn| turn.id == id || turn.joined.contains(&id);

@@ -10,7 +10,8 @@
 //! from a turn, and `heard` where that was said. `feedback` has what people think of turns, and `rating` takes it. `ledger` has what an agent wrote down of its work, and
 //! `blocks` what a model is shown of that. `recorded` tells who looks at a journal from outside what it says, and `explain_context`
 //! what a model was shown, and why. `compacting` has summaries made of older turns, `compacted` takes
-//! them into the state, and `compaction` is what that keeps of them. `room_beside` says what a summary leaves of limits for
+//! them into the state, and `compaction` is what that keeps of them. `reflecting` has a model look back at a turn, as
+//! `reflection_request` shows it; `reflected` takes what it writes into the state, and `reflection` is what that keeps of it. `room_beside` says what a summary leaves of limits for
 //! its own turn, and `rough` how large a request is at most, without making it.
 
 pub mod approval;
@@ -65,6 +66,12 @@ pub mod recall;
 #[cfg(test)]
 mod recall_tests;
 mod recorded;
+mod reflected;
+mod reflecting;
+#[cfg(test)]
+mod reflecting_tests;
+pub mod reflection;
+mod reflection_request;
 pub mod reserved_cost;
 pub(in crate::session) mod response;
 #[cfg(test)]

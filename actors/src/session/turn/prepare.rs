@@ -24,7 +24,7 @@ use super::{
     ending::{EmittedCall, emitted, emitted_summary},
     feedback::MemoryRating,
     hooks,
-    learning::{self, LearnJob},
+    learning::{self, LearnJob, LessonsJob},
     state::{SessionState, Turn},
     tool_frames::ToolFrames,
     tools::{ToolCall, action_of},
@@ -67,6 +67,8 @@ pub enum SessionJob {
     Emit(EmitJob),
     /// Send memories which points feedback moves.
     Rate(Vec<MemoryRating>),
+    /// Send the memory the lessons of a reflection.
+    Teach(Box<LessonsJob>),
 }
 
 /// All that a model call takes.
@@ -261,7 +263,7 @@ impl Effect {
         again: bool,
     ) -> Option<EffectJob> {
         match self {
-            Self::Call { .. } | Self::Compact { .. } => None,
+            Self::Call { .. } | Self::Compact { .. } | Self::Reflect { .. } => None,
             Self::Judge { call, point } => judge_job(state, call, point),
             Self::Tool { call } | Self::Publish { call } | Self::Settle { call, .. } => {
                 tool_job(state, self, call, again)
@@ -283,6 +285,10 @@ impl Effect {
             Self::Emit { turn } => Some(emission(state, turn)),
             Self::Rate { feedback } => {
                 let job = SessionJob::Rate(state.ratings(feedback)?);
+                Some(EffectJob { told: None, trace: None, job })
+            }
+            Self::Teach { call } => {
+                let job = SessionJob::Teach(Box::new(state.lessons(call)?));
                 Some(EffectJob { told: None, trace: None, job })
             }
         }

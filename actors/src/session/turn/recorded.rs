@@ -19,6 +19,7 @@ use super::{
     context::{Draft, draft},
     dropping::Recorded,
     hooks::judged,
+    reflecting,
     routing::is_by_routes,
     state::{SessionState, Turn},
 };
@@ -53,6 +54,7 @@ pub(super) fn blobs_of_input(input: &Input) -> Vec<Digest> {
             | SessionInput::ApprovalDecided(_)
             | SessionInput::Continue { .. }
             | SessionInput::Feedback(_)
+            | SessionInput::Reflect(_)
             | SessionInput::TimerFired { .. }
             | SessionInput::Delete,
         )
@@ -80,6 +82,9 @@ pub(super) fn blobs_of_event(event: &SessionEvent) -> Vec<Digest> {
 pub(super) fn replay(state: &SessionState, event: &SessionEvent) -> Option<Result<(), Violation>> {
     if let SessionEvent::CompactionBegun(begun) = event {
         return Some(compacting::replay(state, begun));
+    }
+    if let SessionEvent::ReflectionBegun(begun) = event {
+        return Some(reflecting::replay(state, begun));
     }
     let SessionEvent::ModelBegun(begun) = event else { return None };
     let ModelBegun { turn, call, .. } = begun;

@@ -32,6 +32,7 @@ use super::{
     kept::EarlierTurns,
     ledger::SessionLedger,
     measure::Measured,
+    reflection::Reflections,
     reserved_cost::{HeldAttempt, MeasuredPrefix, Spent},
     tools::ToolCall,
 };
@@ -87,6 +88,9 @@ pub struct SessionState {
     /// Feedback that is not recorded, or that memories do not have yet.
     #[serde(default, skip_serializing_if = "OpenFeedback::is_none")]
     pub feedback: OpenFeedback,
+    /// Turns that a model is to look back at, and lessons that memories do not have yet.
+    #[serde(default, skip_serializing_if = "Reflections::is_none")]
+    pub reflections: Reflections,
     /// A client asked for its deletion.
     pub doomed: bool,
 }
@@ -330,6 +334,7 @@ impl SessionState {
                 }
             }
             SessionInput::Feedback(given) => self.is_rated(input.id, given),
+            SessionInput::Reflect(wanted) => self.reflection_asked(input.id, wanted.turn),
             SessionInput::TimerFired { timer } => self.fired(timer),
             SessionInput::Delete => {
                 self.doomed = true;

@@ -149,6 +149,12 @@ impl<'a> SessionHolds<'a> {
             SessionEvent::CompactionFailed(failed) => {
                 self.ended(failed.call, failed.attempt, failed.usage, Some(failed.failure.class));
             }
+            SessionEvent::Reflected(done) => {
+                self.ended(done.call, done.attempt, done.usage, None);
+            }
+            SessionEvent::ReflectionFailed(failed) => {
+                self.ended(failed.call, failed.attempt, failed.usage, Some(failed.failure.class));
+            }
             _ => {}
         }
     }

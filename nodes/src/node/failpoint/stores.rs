@@ -178,10 +178,11 @@ impl Armed {
         }
     }
 
-    /// The same for what a session sends to a memory: what a turn said, what `remember` was called with, or feedback.
+    /// The same for what a session sends to a memory: what a turn said, what `remember` was called with, feedback, or the
+    /// lessons of a reflection.
     fn pass_lesson(&self, input: &Input, here: Point) {
         let (name, _) = input.idempotency_key.as_str().split_once(':').unwrap_or_default();
-        if matches!(name, "learned" | "remember" | "rated") {
+        if matches!(name, "learned" | "remember" | "rated" | "reflected") {
             self.pass(here);
         }
     }

@@ -1,0 +1,129 @@
+//! What the journal says of reflections, taken into a session's state.
+
+use clawnode_kernel::Violation;
+use clawnode_proto::{
+    Attempt, Head, InputId, TurnId,
+    llm::ModelFailure,
+    reflection::check_reflection,
+    session::{Profile, Reflected, ReflectionBegun, ReflectionFailed, TurnOutcome},
+};
+
+use super::{
+    compaction::CompactionAsked,
+    reflection::EndedReflection,
+    state::{SessionState, Turn},
+    terms,
+};
+
+/// Tool calls of a turn from which on it is looked back at without being asked for.
+const CALLS_LEAST: usize = 5;
+
+impl SessionState {
+    /// A turn is settled: a model looks back at it if it did enough, and if it is configured so.
+    pub(super) fn reflects_on(&mut self, id: TurnId) {
+        let reflects = |profile: &Profile| profile.reflects && !terms::asks_hooks(profile);
+        if !self.profile.as_ref().is_some_and(reflects) || !self.has_person() {
+            return;
+        }
+        let turn = self.closed.iter().rev().find(|turn| turn.id == id);
+        if turn.is_some_and(|turn| turn.may_be_reflected_on() && turn.has_worked()) {
+            self.reflections.want(id, id);
+        }
+    }
+
+    /// A person asks for a reflection.
+    pub(super) fn reflection_asked(&mut self, input: InputId, turn: TurnId) {
+        let is_it = |one: &&Turn| one.id == turn || one.joined.contains(&turn);
+        let turn = self.closed.iter().rev().find(is_it);
+        if let Some(turn) = turn.filter(|turn| turn.may_be_reflected_on())
+            && self.has_person()
+        {
+            let turn = turn.id;
+            self.reflections.want(TurnId::from(input), turn);
+        }
+    }
+
+    /// Whether lessons have a memory that they are for.
+    pub(in crate::session) fn has_person(&self) -> bool {
+        self.key.as_ref().is_some_and(|key| !key.is_stateless()) && !self.doomed
+    }
+
+    /// An attempt to look back begins.
+    pub(super) fn reflection_begun(&mut self, begun: &ReflectionBegun) -> Result<(), Violation> {
+        let ReflectionBegun { turn, call, attempt, max_tokens, .. } = *begun;
+        if !self.open.is_empty() {
+            return Err(Violation(format!("`{call}` begins while a turn is open")));
+        }
+        let mut known = self.reflections.begun(turn, call)?;
+        let held = self.reflections.held.take();
+        if held.as_ref().is_some_and(|held| (held.call, held.attempt) != (call, attempt)) {
+            return Err(Violation(format!("what is reserved is not for `{call}` (BUD-1)")));
+        }
+        let asked = CompactionAsked { upto: turn, model: begun.model.clone(), max_tokens };
+        known.begins(attempt, held.as_deref(), asked)?;
+        self.reflections.open = Some(Box::new(known));
+        Ok(())
+    }
+
+    /// A model has rated a turn.
+    pub(super) fn reflected(&mut self, head: &Head, done: &Reflected) -> Result<(), Violation> {
+        let Reflected { turn, call, attempt, rating, ref lessons, usage, .. } = *done;
+        check_reflection(rating, lessons).map_err(|why| Violation(format!("`{call}`: {why}")))?;
+        if attempt == Attempt(0) {
+            return Err(Violation(format!("`{call}` was not made, and gives no rating")));
+        }
+        let (event, at) = (head.n.0, head.ts);
+        let (lessons, model, why) = (lessons.clone(), None, None);
+        let ended = EndedReflection { turn, call, attempt, model, usage, event, at, lessons, why };
+        self.reflection_ended(ended, None)
+    }
+
+    /// A turn has no rating.
+    pub(super) fn reflection_failed(
+        &mut self,
+        head: &Head,
+        failed: &ReflectionFailed,
+    ) -> Result<(), Violation> {
+        let ReflectionFailed { turn, call, attempt, ref failure, usage } = *failed;
+        let (event, at) = (head.n.0, head.ts);
+        let (lessons, model, why) = (Vec::new(), None, Some(failure.message.clone()));
+        let ended = EndedReflection { turn, call, attempt, model, usage, event, at, lessons, why };
+        self.reflection_ended(ended, Some(failure))
+    }
+
+    fn reflection_ended(
+        &mut self,
+        mut ended: EndedReflection,
+        failure: Option<&ModelFailure>,
+    ) -> Result<(), Violation> {
+        let EndedReflection { turn, call, attempt, usage, .. } = ended;
+        let mut known = self.reflections.begun(turn, call)?;
+        known.ends(attempt, usage, failure)?;
+        self.usage = self.usage.plus(usage);
+        self.spent = self.spent.plus(known.spending());
+        ended.model = known.asked.map(|asked| asked.model);
+        self.reflections.wanted.pop_front();
+        self.reflections.held = None;
+        self.reflections.unsent.push(ended);
+        Ok(())
+    }
+}
+
+// === impl Turn ===
+
+impl Turn {
+    /// Whether a model can look back at it: a model was asked in it, and it was neither cancelled nor blocked.
+    pub(in crate::session) fn may_be_reflected_on(&self) -> bool {
+        let is_withdrawn = matches!(
+            self.outcome,
+            None | Some(TurnOutcome::Cancelled | TurnOutcome::Blocked { .. })
+        );
+        self.plan.is_none() && !self.steps.is_empty() && !is_withdrawn
+    }
+
+    /// Whether so many of its tool calls have ended that there may be something to learn.
+    fn has_worked(&self) -> bool {
+        let calls = self.steps.iter().flat_map(|step| &step.tools);
+        calls.filter(|tool| tool.end.is_some()).count() >= CALLS_LEAST
+    }
+}
