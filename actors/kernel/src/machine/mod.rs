@@ -35,6 +35,7 @@ mod options;
 #[cfg(feature = "test-util")]
 mod planted;
 mod purge;
+mod quarantine;
 #[cfg(test)]
 #[cfg(feature = "test-util")]
 mod wants_tests;
