@@ -17,10 +17,10 @@
 //! | `grants` | what each role may publish and subscribe to: the one table |
 //! | `authority` | the keys of a cluster's operator, and what they sign |
 //! | `credential` | what one user holds |
-//! | `join_token` | a join token: an admission, used once |
+//! | `join_token` | a join token as a line of text |
 //! | `config` | the configuration of a server |
 //! | `control` | telling the servers |
-//! | `join_offer` | from a join token to a credential, at both ends |
+//! | `join_token_exchange` | a join token becomes a credential, once: both ends |
 //!
 //! Secrets: seeds never leave [`Authority::to_json`], [`Credential::to_creds`] and
 //! [`JoinToken::to_text`]; nothing here prints them.
@@ -30,8 +30,8 @@ mod config;
 mod control;
 mod credential;
 mod grants;
-mod join_offer;
 mod join_token;
+mod join_token_exchange;
 mod jwt;
 
 pub use authority::{Authority, AuthorityError, Issued};
@@ -39,6 +39,6 @@ pub use config::{BusServer, ServerNameError, server_config};
 pub use control::{PushError, Pushed, push};
 pub use credential::{Credential, CredentialError};
 pub use grants::BusRole;
-pub use join_offer::{AdmitError, admit, offer};
 pub use join_token::{JoinToken, TokenError};
+pub use join_token_exchange::{AdmitError, admit, offer};
 pub use jwt::JwtError;
