@@ -8,7 +8,8 @@
 //! terminal, [`screen`] draws on it. [`follow`] takes a turn to its end, over as many connections as
 //! that needs; [`person`] and [`script`] are the two loops around it.
 
-mod allow;
+mod allow_budget;
+mod always_rule;
 mod approve;
 mod asked;
 mod asking;

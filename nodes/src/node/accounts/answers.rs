@@ -11,12 +11,12 @@ use clawnode_cluster::Storage;
 use clawnode_gateway::{HandlerResult, SessionRef};
 use clawnode_kernel::{Entity, EntityError, Service};
 use clawnode_proto::{
-    AgentName, Cursor, ErrorBody, ErrorCode, IdempotencyKey, InputId, ProcessId, Timestamp,
+    AgentName, Cursor, ErrorBody, ErrorCode, IdempotencyKey, InputId,
     api::Method,
     budget::{
         AccountKey, AccountView, AskingBudget, BudgetAllowParams, BudgetExplainView, BudgetInput,
-        BudgetList, BudgetReconcileParams, BudgetSetParams, BudgetView, CallForecast, LimitKey,
-        LimitSource, LimitView, ReconcileView, SliceReport, WindowNumber,
+        BudgetList, BudgetSetParams, BudgetView, CallForecast, LimitKey, LimitSource, LimitView,
+        WindowNumber,
     },
     codec,
     subject::{BUDGET_KEYS, budget_key},
@@ -25,13 +25,7 @@ use clawnode_proto::{
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use tracing::warn;
 
-use super::{
-    closing, explain_budget, notes,
-    peers::{PeerState, Peers},
-    scan::AccountScan,
-    sessions_read::{self, ReadHolds},
-    view, wanted,
-};
+use super::{explain_budget, metrics_and_warnings, peers::Peers, scan::AccountScan, view, wanted};
 use crate::{config::nearest, node::overview::NodeInfo};
 
 /// Journals of accounts that are read at the same time.
@@ -43,15 +37,13 @@ const USERS_SCANNED: usize = 100;
 const CHANGED_WITHIN: Duration = Duration::from_secs(20);
 /// How often its end is looked for, at first and at most.
 const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
-/// Clocks of processes differ by less.
-const CLOCKS_MS: u64 = 3_600_000;
 
 /// The accounts of a cluster, for people.
 #[derive(Clone, Debug)]
 pub struct BudgetAnswers {
-    sessions: Sessions,
+    pub(super) sessions: Sessions,
     agents: Agents,
-    peers: Peers,
+    pub(super) peers: Peers,
     scan: AccountScan,
 }
 
@@ -127,17 +119,17 @@ impl BudgetAnswers {
 
     /// The limits that wait for a person: of the cluster, of agents, and of some users.
     pub(in crate::node) async fn asking(&self) -> HandlerResult<Vec<AskingBudget>> {
-        Ok(notes::asking(self.clone().scanned().await?))
+        Ok(metrics_and_warnings::asking(self.clone().scanned().await?))
     }
 
     /// What `status` warns about.
     pub(in crate::node) async fn warnings(&self) -> Vec<WarningView> {
-        notes::warnings(&self.scan.first(|| self.clone().scanned()).await)
+        metrics_and_warnings::warnings(&self.scan.first(|| self.clone().scanned()).await)
     }
 
     /// The metrics of accounts, as they were read last.
     pub(in crate::node) fn metrics(&self, out: &mut String) -> std::fmt::Result {
-        notes::metrics(&self.scan.known(|| self.clone().scanned()), out)
+        metrics_and_warnings::metrics(&self.scan.known(|| self.clone().scanned()), out)
     }
 
     /// The accounts of the cluster and of agents, and some of users.
@@ -222,110 +214,12 @@ impl BudgetAnswers {
         self.change(key, &inputs).await
     }
 
-    /// Answers `budget.reconcile`.
-    pub(in crate::node) async fn reconcile(
-        &self,
-        params: BudgetReconcileParams,
-    ) -> HandlerResult<ReconcileView> {
-        let BudgetReconcileParams { account: key, node, gone } = params;
-        if !gone {
-            let what = format!("it is not confirmed that the process of `{node}` is gone");
-            return Err(ErrorBody::new(ErrorCode::InvalidParams, what)
-                .hint("a process that still runs would spend this a second time; say `gone`"));
-        }
-        let state = self.existing(&key).await?.state;
-        let processes = self.gone(&key, &state, &node)?;
-        let mut done = self.close(&key, &state, &processes).await?;
-        // What the process had asked for before it died may have come to the account since it was read. Once the
-        // account has the reports, it has that, too, and the process asks for nothing more.
-        if let Some(account) = self.load(&key).await?
-            && !closing::open_slices(&account.state, &processes).is_empty()
-        {
-            let more = self.close(&key, &account.state, &processes).await?;
-            done.closed.extend(more.closed);
-            (done.account, done.unread) = (more.account, done.unread.max(more.unread));
-        }
-        Ok(done)
-    }
-
-    /// Closes the slices that these processes have, at what journals say of their calls.
-    async fn close(
-        &self,
-        key: &AccountKey,
-        state: &BudgetState,
-        processes: &[ProcessId],
-    ) -> HandlerResult<ReconcileView> {
-        let slices = closing::open_slices(state, processes);
-        let since = slices.iter().map(|slice| begin(slice.limit, slice.window)).min();
-        let read = match since {
-            Some(since) => sessions_read::holds(&self.sessions, key, processes, since).await?,
-            None => ReadHolds::default(),
-        };
-        let closed = closing::closed(&slices, &read.used, read.unread > 0);
-        let mut reports: BTreeMap<ProcessId, Vec<SliceReport>> = BTreeMap::new();
-        for (slice, report) in &closed {
-            reports.entry(slice.process).or_default().push(*report);
-        }
-        for process in processes {
-            reports.entry(*process).or_insert_with(|| vec![closing::nothing_out()]);
-        }
-        let input = |(process, reports)| BudgetInput::Report { process, reports };
-        let inputs: Vec<BudgetInput> = reports.into_iter().map(input).collect();
-        let account = self.change(key.clone(), &inputs).await?;
-        Ok(ReconcileView {
-            account,
-            closed: closed.into_iter().map(|(slice, _)| slice).collect(),
-            sessions: read.sessions,
-            unread: read.unread,
-        })
-    }
-
-    /// The dead processes of a node that have parts of an account, or wait for them.
-    fn gone(
-        &self,
-        key: &AccountKey,
-        state: &BudgetState,
-        node: &str,
-    ) -> HandlerResult<Vec<ProcessId>> {
-        let holders = closing::with_parts(state);
-        let is_meant = |process: &ProcessId| {
-            let name = self.peers.name(*process);
-            process.to_string() == node || name.is_some_and(|name| name.as_str() == node)
-        };
-        let meant: Vec<ProcessId> = holders.iter().copied().filter(is_meant).collect();
-        let dead = |process: &ProcessId| self.peers.state(*process) == PeerState::Dead;
-        let gone: Vec<ProcessId> = meant.iter().copied().filter(dead).collect();
-        if !gone.is_empty() {
-            return Ok(gone);
-        }
-        let dead: Vec<String> =
-            holders.iter().filter(|holder| dead(holder)).map(ToString::to_string).collect();
-        let others = if dead.is_empty() {
-            "no dead process has a part of it".to_owned()
-        } else {
-            format!("dead processes have parts of it: {}", dead.join(", "))
-        };
-        let Some(process) = meant.first() else {
-            let what = format!("no process of `{node}` has a part of `{key}`");
-            return Err(ErrorBody::new(ErrorCode::NotFound, what).hint(others));
-        };
-        let (what, hint) = match self.peers.state(*process) {
-            PeerState::Unknown => (
-                format!("this node does not know yet whether process {process} is alive"),
-                "try again in some seconds".to_owned(),
-            ),
-            PeerState::Alive | PeerState::Dead => (
-                format!(
-                    "process {process} of `{node}` is alive, and gives back what it does not use"
-                ),
-                others,
-            ),
-        };
-        Err(ErrorBody::new(ErrorCode::Conflict, what).hint(hint))
-    }
-
     /// Stores inputs for an account, and waits until its journal has them.
-    async fn change(&self, key: AccountKey, inputs: &[BudgetInput]) -> HandlerResult<AccountView> {
+    pub(super) async fn change(
+        &self,
+        key: AccountKey,
+        inputs: &[BudgetInput],
+    ) -> HandlerResult<AccountView> {
         let mut last = None;
         for body in inputs {
             let internal = |why: String| ErrorBody::new(ErrorCode::Internal, why);
@@ -393,7 +287,7 @@ impl BudgetAnswers {
     // === Reading ===
 
     /// The account as its journal has it; nothing if it has none.
-    async fn load(&self, key: &AccountKey) -> HandlerResult<Option<Entity<Budget>>> {
+    pub(super) async fn load(&self, key: &AccountKey) -> HandlerResult<Option<Entity<Budget>>> {
         let id = key.entity();
         let loaded = self.sessions.entities().load(id).await.map_err(EntityError::from)?;
         if loaded.records.is_empty() {
@@ -411,7 +305,7 @@ impl BudgetAnswers {
         }
     }
 
-    async fn existing(&self, key: &AccountKey) -> HandlerResult<Entity<Budget>> {
+    pub(super) async fn existing(&self, key: &AccountKey) -> HandlerResult<Entity<Budget>> {
         if let Some(account) = self.load(key).await? {
             return Ok(account);
         }
@@ -471,11 +365,4 @@ impl BudgetAnswers {
         let read = stream::iter(keys.into_iter().map(read)).buffered(READS_MOST);
         read.try_filter_map(|view| async move { Ok(view) }).try_collect().await
     }
-}
-
-/// Before this time, nothing was spent in a window.
-fn begin(limit: LimitKey, window: WindowNumber) -> Timestamp {
-    let before = window.0.checked_sub(1).map(WindowNumber);
-    let begun = before.and_then(|before| limit.window.end(before)).unwrap_or_default();
-    Timestamp(begun.0.saturating_sub(CLOCKS_MS))
 }

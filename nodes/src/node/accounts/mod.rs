@@ -1,13 +1,14 @@
 //! Accounts for people: what `budget.…` answers, and what `status`, `doctor` and metrics say of them.
 //!
 //! All of it is read from the journals of accounts, and every change is an input for one. `view`,
-//! `wanted`, `explain_budget`, `closing` and `notes` decide without I/O.
+//! `wanted`, `explain_budget`, `dead_slices` and `metrics_and_warnings` decide without I/O.
 
 mod answers;
-mod closing;
+mod dead_slices;
 mod explain_budget;
-mod notes;
+mod metrics_and_warnings;
 mod peers;
+mod reconcile;
 mod scan;
 mod sessions_read;
 #[cfg(test)]
@@ -16,4 +17,4 @@ mod view;
 mod wanted;
 
 pub use answers::BudgetAnswers;
-pub use notes::WARNINGS;
+pub use metrics_and_warnings::WARNINGS;

@@ -14,7 +14,7 @@ use clawnode_proto::{
 use futures_util::{StreamExt as _, stream};
 use tracing::warn;
 
-use super::closing::{SessionHolds, UsedSlices};
+use super::dead_slices::{SessionHolds, UsedSlices};
 
 /// Journals that are read for one request at most.
 const SESSIONS_MOST: usize = 10_000;
