@@ -64,6 +64,7 @@ pub mod overview;
 pub mod plugin;
 pub mod policy;
 pub mod provider;
+mod quarantine_view;
 pub mod reasoning;
 pub mod recall;
 pub mod reflection;

@@ -7,26 +7,10 @@ use clawnode_gateway::{
     RequestCaller as Caller, SessionContext, SessionLedgerShow, SessionPage, SessionRef,
     SessionTurn, TurnRating,
 };
+#[expect(clippy::wildcard_imports, reason = "handlers name every type of the table")]
+use clawnode_proto::methods::types::*;
 use clawnode_proto::{
-    AgentName, CallId, JobId, McpServerName,
-    api::Method,
-    limits::MORE_STEPS,
-    methods::types::{
-        AccountView, AgentDetail, AgentList, AgentProfile, AgentProfileParams, AgentView, Approval,
-        ApprovalList, ArchiveStats, BudgetAllowParams, BudgetExplainView, BudgetList, BudgetParams,
-        BudgetReconcileParams, BudgetSetParams, CleanView, ContextView, ContinuedView,
-        DiagnoseParams, DiagnoseView, DoneView, EventList, EventsParams, ExecutionView, FeedView,
-        FeedbackView, HistoryView, JobList, JobView, LedgerView, LogView, McpList, McpServerView,
-        MemoryForgetParams, MemoryForgetView, MemoryList, MemoryParams, MemoryPoints,
-        MemoryPutParams, MemoryPutView, MemoryReindexParams, MemorySearchParams, MemorySearchView,
-        MemoryShowParams, MemoryStats, MemoryStoreView, ModelList, ModelParams, ModelTest,
-        ModelView, NodeList, NodeParams, NodeView, NodesDrain, Nothing, PanicClear, PanicParams,
-        PanicView, ParkedDrop, ParkedList, PartitionList, PolicyCheck, PolicyView, ProvidersView,
-        QuarantineDone, QuarantineList, QuarantineView, ReconcileView, RouteView, SessionList,
-        SessionsList, StatusView, SwitchList, TreeParams, TreeView, UsageAudit, UsageCalls,
-        UsageCallsParams, UsageParams, UsageView, VerifyView,
-    },
-    policy::Decision,
+    AgentName, CallId, JobId, McpServerName, api::Method, limits::MORE_STEPS, policy::Decision,
     usage::Day,
 };
 
