@@ -1,4 +1,4 @@
-//! The counter: a small kind of entities for tests, beside the session.
+//! The counter: a small kind of entities for tests, beside the session. A new kind begins as a copy of it.
 //!
 //! It adds numbers, at once or when a timer fires, and records each new total in an event. It has
 //! inputs, own events, timers, snapshots and deletion, so it tests on every backend what the kernel
@@ -8,7 +8,7 @@
 
 use std::{collections::BTreeMap, convert::Infallible, future::Future, pin::Pin, sync::Arc};
 
-use clawnode_cluster::{Storage, SystemClock, Timer};
+use clawnode_cluster::{Clock, Feed, Storage, Timer};
 use clawnode_proto::{
     CodecError, Digest, EntityId, Epoch, Head, IdempotencyKey, Input, InputId, Kind, ProcessId,
     TimerId, Timestamp, TurnId, codec, grammar,
@@ -16,18 +16,17 @@ use clawnode_proto::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
-use tracing::debug;
 
 #[cfg(feature = "test-util")]
 use crate::KernelBug;
 use crate::{
     ActivationEnd, Begun, EffectKind, Entities, EntityKind, InputMemory, KnownKinds,
     MachineOptions, Violation,
-    driver::{AddKind, EffectRunner, Kinds, Performing, Port},
+    driver::{
+        AddKind, EffectRunner, Kinds, Performing, Port, erase_until_done, show_claimed, show_left,
+        store_until_done,
+    },
 };
-
-/// Between two tries at a store.
-const AGAIN: std::time::Duration = std::time::Duration::from_millis(50);
 
 /// The counter entity kind.
 #[derive(Debug)]
@@ -82,10 +81,15 @@ pub struct Later {
     pub by: u64,
 }
 
-/// How a counter's timers are set.
+/// Runs the effects of counters.
 #[derive(Clone, Debug)]
 pub struct CounterRunner {
+    /// The storage of counters.
     pub storage: Storage,
+    /// The clock of deletions.
+    pub clock: Arc<dyn Clock>,
+    /// Where operators see what happens to counters.
+    pub feed: Feed,
 }
 
 impl CounterInput {
@@ -102,6 +106,7 @@ impl CounterInput {
 
 impl EntityKind for Counter {
     const KIND: Kind = Kind::of("counter");
+    // A kind leaves this out unless it gets far more inputs than a client sends.
     const MEMORY: InputMemory = InputMemory { least: 64, age: std::time::Duration::from_hours(1) };
     type State = CounterState;
     type Event = CounterEvent;
@@ -236,14 +241,8 @@ impl EffectRunner<Counter> for CounterRunner {
     ) -> Performing {
         let timers = Arc::clone(&self.storage.timers);
         Box::pin(async move {
-            while let Err(failure) = timers.set(&job).await {
-                debug!(%entity, %failure, "a timer cannot be set now; trying again");
-                if cancelled.is_cancelled() {
-                    return port.gone(timer);
-                }
-                tokio::time::sleep(AGAIN).await;
-            }
-            port.confirmed(timer);
+            let attempt = || timers.set(&job);
+            store_until_done(port, entity, timer, cancelled, attempt).await;
         })
     }
 
@@ -254,20 +253,18 @@ impl EffectRunner<Counter> for CounterRunner {
     ) -> Pin<Box<dyn Future<Output = Option<Digest>> + Send>> {
         // A counter names no blobs, but its snapshots have archives.
         let kinds = Counter::know(KnownKinds::default());
-        let clock = Arc::new(SystemClock);
-        let entities = Entities::new(self.storage.clone(), clock, kinds);
+        let entities = Entities::new(self.storage.clone(), Arc::clone(&self.clock), kinds);
         Box::pin(async move {
-            loop {
-                match entities.erase(Counter::KIND, entity, &dropped).await {
-                    Ok(snapshot) => return snapshot,
-                    Err(failure) => debug!(%entity, %failure, "a deletion failed; trying again"),
-                }
-                tokio::time::sleep(AGAIN).await;
-            }
+            let attempt = || entities.erase(Counter::KIND, entity, &dropped);
+            erase_until_done(entity, attempt).await
         })
     }
 
-    fn claimed(&self, _: EntityId, _: ProcessId, _: Epoch) {}
+    fn claimed(&self, entity: EntityId, from: ProcessId, epoch: Epoch) {
+        show_claimed(&self.feed, entity, from, epoch);
+    }
 
-    fn left(&self, _: EntityId, _: &[InputId], _: &ActivationEnd) {}
+    fn left(&self, entity: EntityId, _: &[InputId], stop: &ActivationEnd) {
+        show_left::<Counter>(&self.feed, entity, stop);
+    }
 }

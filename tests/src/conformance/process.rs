@@ -107,7 +107,9 @@ impl Process {
         let process = ProcessId::from_u128(id);
         let mut served = Kinds::default();
         if kinds.contains(&Counter::KIND) {
-            let runner = CounterRunner { storage: storage.clone() };
+            let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+            let feed = Feed::new(process, "n".parse()?, Arc::clone(&clock));
+            let runner = CounterRunner { storage: storage.clone(), clock, feed };
             let snapshot_every = SNAPSHOT_EVERY;
             let options = MachineOptions { snapshot_every, ..MachineOptions::default() };
             served = served.with::<Counter>(Arc::new(runner), options);
