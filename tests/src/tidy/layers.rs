@@ -3,7 +3,7 @@
 use super::{Check, File, Findings, Tree, paths::targets, scan::without_comment};
 
 /// A folder, and its modules in layers, lowest first. A module names those of its own layer and of those before
-/// it. Each module of the folder is in one layer, unless only tests compile it.
+/// it. One that has no place here is above all others; those that only tests compile need none.
 type LayerList = (&'static str, &'static [&'static str]);
 
 const LAYERS: &[LayerList] = &[
@@ -169,19 +169,15 @@ pub(super) const MODULES_KEEP_THEIR_LAYERS: Check = Check {
             // A name that nothing has would hold nothing to its layer. Samples have few files.
             if tree.get("Cargo.toml").is_some() {
                 let names = layers.iter().flat_map(|layer| layer.split_whitespace());
-                let gone = names.filter(|name| !is_there(tree, root, name));
+                let gone = names.filter(|name| module_file(tree, root, name).is_none());
                 findings.found.extend(gone.map(|name| format!("{root}: no module `{name}`")));
             }
             let inside = |file: &&File| file.path.starts_with(&format!("{root}/"));
             for file in tree.ending("rs").filter(inside).filter(|file| !tree.is_for_tests(file)) {
                 findings.scanned += 1;
                 let Some(module) = module(root, file) else { continue };
-                match layer(layers, module) {
-                    Some(own) => findings.found.extend(above(list, own, file)),
-                    None => findings
-                        .found
-                        .push(format!("{}: `{module}` is in no layer of `{root}`", file.path)),
-                }
+                let own = layer(layers, module).unwrap_or(layers.len());
+                findings.found.extend(above(tree, list, own, file));
             }
         }
         findings
@@ -189,21 +185,38 @@ pub(super) const MODULES_KEEP_THEIR_LAYERS: Check = Check {
     bad: &[
         ("actors/src/llm/a.rs", "//! A.\nuse crate::{\n    units::B,\n    session::{C, D},\n};\n"),
         ("actors/src/session/turn/a.rs", "//! A.\nuse super::super::effect::run;\n"),
+        ("actors/src/score.rs", "//! A module without a place.\n"),
+        ("actors/src/usage/a.rs", "//! A.\nuse crate::score::Score;\n"),
     ],
 };
 
 /// What a file of this layer names that is in a layer above it.
-fn above(list: &LayerList, own: usize, file: &File) -> Vec<String> {
+fn above(tree: &Tree, list: &LayerList, own: usize, file: &File) -> Vec<String> {
     let (root, layers) = list;
+    let place = |name: &str| layer(layers, name).or_else(|| top(tree, list, name));
     let names = named(root, file).into_iter();
-    let higher = names.filter(|name| layer(layers, name).is_some_and(|other| other > own));
-    higher.map(|name| format!("{}: names `{name}`, which is above", file.path)).collect()
+    let higher = names.filter(|name| place(name).is_some_and(|other| other > own));
+    let found = |name: String| {
+        format!(
+            "{}: names `{name}`, which is above; tests/src/tidy/layers.rs has places",
+            file.path
+        )
+    };
+    higher.map(found).collect()
 }
 
-/// Whether a folder has this module.
-fn is_there(tree: &Tree, root: &str, name: &str) -> bool {
+/// The layer of a module that has no place: above all others. Absent if there is no such module, or if only tests
+/// compile it.
+fn top(tree: &Tree, list: &LayerList, name: &str) -> Option<usize> {
+    let (root, layers) = list;
+    let module = module_file(tree, root, name)?;
+    (!tree.is_for_tests(module)).then_some(layers.len())
+}
+
+/// The file of a module of a folder.
+fn module_file<'a>(tree: &'a Tree, root: &str, name: &str) -> Option<&'a File> {
     let paths = [format!("{root}/{name}.rs"), format!("{root}/{name}/mod.rs")];
-    paths.iter().any(|path| tree.get(path).is_some())
+    paths.iter().find_map(|path| tree.get(path))
 }
 
 pub(super) const PURE_MODULES_STAY_PURE: Check = Check {
