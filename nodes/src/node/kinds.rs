@@ -24,9 +24,8 @@ macro_rules! kinds {
             Entities::new(storage, clock, known)
         }
 
-        /// The names of the events of every kind.
-        #[cfg(test)]
-        fn events() -> Vec<(&'static str, clawnode_proto::Kind)> {
+        /// The names of the events of every kind, in the order of the table.
+        pub fn events() -> Vec<(&'static str, clawnode_proto::Kind)> {
             use clawnode_kernel::EntityKind;
             use clawnode_proto::Grammar as _;
 

@@ -29,12 +29,13 @@ and none has the content of a conversation. Each has these fields:";
 fn reference_of_events() {
     let text = format!(
         "## Turns\n\n{TURNS}\n\n{}## Journals\n\n{JOURNALS}\n\n### Entities\n\n{KERNEL}\n\n{}### Sessions\n\n{}\
-         ### Accounts\n\n{}### Memories\n\n{}## The event feed\n\n{CLUSTER}\n\n{}{}",
+         ### Accounts\n\n{}### Memories\n\n{}{}## The event feed\n\n{CLUSTER}\n\n{}{}",
         turns(),
         journal::<KernelEvent>(),
         journal::<SessionEvent>(),
         journal::<BudgetEvent>(),
         journal::<MemoryEvent>(),
+        others(),
         fields::<ClusterEvent>(),
         feed(),
     );
@@ -52,6 +53,23 @@ fn journal<G: Grammar + JsonSchema>() -> String {
         chapter(&schema, &format!("#### `{kind}`"), event, body)
     };
     events.iter().zip(G::KINDS).map(one).collect()
+}
+
+/// The events of kinds that are not named above: a kind whose events are not in `proto` has no schema.
+fn others() -> String {
+    let described = [SessionEvent::KINDS, BudgetEvent::KINDS, MemoryEvent::KINDS].concat();
+    let all = clawnode::node::kinds::events().into_iter();
+    let others = all.filter(|(event, _)| !described.contains(event)).map(|(event, kind)| {
+        format!(
+            "#### `{event}`\n\nAn event of the kind `{kind}`. Its fields are not described.\n\n"
+        )
+    });
+    let others: Vec<String> = others.collect();
+    if others.is_empty() {
+        String::new()
+    } else {
+        format!("### Other kinds\n\n{}", others.concat())
+    }
 }
 
 /// What clients see of a turn.
