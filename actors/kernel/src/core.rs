@@ -19,10 +19,7 @@ use clawnode_proto::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{
-    FoldError, archive,
-    kind::{InputMemory, Violation},
-};
+use super::{FoldError, archive, input_memory::InputMemory, kind::Violation};
 #[cfg(feature = "test-util")]
 use crate::KernelBug;
 
@@ -237,9 +234,9 @@ impl Core {
         let head = &sealed.head;
         self.accepted.push_back(Remembered { input, ts: head.ts, n: head.n });
         self.known.insert(input);
-        let InputMemory { least, age } = self.memory();
-        while self.accepted.len() > least
-            && self.accepted.front().is_some_and(|oldest| head.ts.since(oldest.ts) > age)
+        let memory = self.memory();
+        while let Some(oldest) = self.accepted.front()
+            && memory.forgets(self.accepted.len(), oldest.ts, head.ts)
         {
             if let Some(oldest) = self.accepted.pop_front() {
                 self.known.remove(&oldest.input);

@@ -1,13 +1,12 @@
 //! What an entity kind is: pure functions over its state.
 
-use std::{fmt::Debug, time::Duration};
+use std::fmt::Debug;
 
-use clawnode_proto::{
-    Digest, Grammar, Head, Input, Kind, TurnId,
-    limits::{DEDUP_AGE, DEDUP_MIN},
-};
+use clawnode_proto::{Digest, Grammar, Head, Input, Kind, TurnId};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
+
+use super::input_memory::InputMemory;
 
 /// An event that contradicts the state before it; the journal is refused, and the event named.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,21 +27,6 @@ pub enum EffectKind {
     Publish,
     /// Idempotent by key; once confirmed, the next append carries `Emitted` for this turn.
     Emit(TurnId),
-}
-
-/// How long inputs are remembered, so that one which comes twice is taken once: at least this many
-/// of them, and all up to this age by the time of events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InputMemory {
-    /// How many at least.
-    pub least: usize,
-    /// Up to which age.
-    pub age: Duration,
-}
-
-impl InputMemory {
-    /// Enough for most kinds: clients repeat a request for days, and send few.
-    pub const DAYS: Self = Self { least: DEDUP_MIN, age: DEDUP_AGE };
 }
 
 /// A kind of entity: what happened ([`fold`](Self::fold)) and what follows from it
