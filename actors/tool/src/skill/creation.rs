@@ -11,7 +11,7 @@ use cap_std::fs::{Dir, OpenOptions};
 use clawnode_proto::{Digest, limits::SKILLS};
 use rustix::fs::{RenameFlags, renameat_with};
 
-use super::folder::{SKILL_FILE, Skill, opened, read_folders, read_skill};
+use super::folder::{FoundSkills, SKILL_FILE, Skill, opened, read_folders, read_skill};
 
 /// The mode of a folder of skills that is made.
 const FOLDER_MODE: u32 = 0o700;
@@ -41,7 +41,7 @@ impl SkillFolders {
         replaces: Option<Digest>,
     ) -> Result<Skill, String> {
         let folder = self.new_skills()?;
-        let found = read_folders(&self.read);
+        let found = self.found();
         let there = found.skills.iter().find(|skill| skill.head.name == name);
         match there {
             Some(skill) if skill.digest == Digest::of(text.as_bytes()) => {
@@ -72,6 +72,13 @@ impl SkillFolders {
             _ => format!("`{}` cannot be written: {error}", place.display()),
         })?;
         read_skill(&place).map_err(|fault| fault.what)
+    }
+
+    /// What is in all of these folders now, also in one that has come since it was looked for.
+    pub(super) fn found(&self) -> FoundSkills {
+        let new = self.write.iter().filter(|folder| !self.read.contains(folder));
+        let folders: Vec<PathBuf> = new.chain(&self.read).cloned().collect();
+        read_folders(&folders)
     }
 
     /// The folder for new skills.
@@ -164,6 +171,17 @@ mod tests {
         assert_eq!(fs::metadata(home.path().join("first")).unwrap().mode() & 0o777, 0o700);
         let nowhere = SkillFolders::default().create("ship", "x", None).unwrap_err();
         assert!(nowhere.contains("skills.folders"), "{nowhere}");
+    }
+
+    /// The usual folder is not read while it is not there.
+    #[test]
+    fn a_folder_that_was_made_is_looked_at() {
+        let home = tempfile::tempdir().unwrap();
+        let folders = SkillFolders { read: Vec::new(), write: Some(home.path().join("usual")) };
+        let first = folders.create("ship", &text("ship", "Go."), None).unwrap();
+        assert_eq!(folders.create("ship", &text("ship", "Go."), None).unwrap(), first);
+        let refused = folders.create("ship", &text("ship", "Stay."), None).unwrap_err();
+        assert!(refused.contains(&first.digest.to_string()), "{refused}");
     }
 
     #[test]

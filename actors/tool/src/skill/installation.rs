@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     BundleError, Skill, SkillFolders, VerifiedBundle, bundle,
     creation::{keep_names, made, write_new},
-    folder::{opened, read_file, read_folders},
+    folder::{opened, read_file},
 };
 
 /// The file that says which bundle a skill came from. Hidden files are none of a skill's.
@@ -79,7 +79,7 @@ impl SkillFolders {
         replaces: bool,
     ) -> Result<Installed, BundleError> {
         let folder = self.new_skills().map_err(BundleError::Conflict)?;
-        let (name, found) = (bundle.head.name.as_str(), read_folders(&self.read));
+        let (name, found) = (bundle.head.name.as_str(), self.found());
         let there = found.skills.iter().find(|skill| skill.head.name == name);
         if let Some(skill) = there {
             if digest(skill) == Some(bundle.digest) {
