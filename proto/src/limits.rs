@@ -298,6 +298,10 @@ limits! {
         SKILLS_TRIGGERED: usize = 3, "skills";
         /// The text of these skills together. It is journaled with the turn.
         SKILLS_SHOWN_BYTES: usize = 64 << 10, "bytes";
+        /// Entries of a work ledger that one call of `create_skill` names.
+        SKILL_ENTRIES: usize = 64, "entries";
+        /// The file of a bundle, which has all files of a skill.
+        SKILL_BUNDLE_BYTES: usize = 16 << 20, "bytes";
     }
     "Approvals, plans and the kill switch" {
         /// How long a tool call can wait for a person.

@@ -4,6 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{Digest, TurnId};
 
+/// The tool that writes a skill from entries of the work ledger.
+pub const CREATE_SKILL: &str = "create_skill";
+
 /// The message of a turn has triggers of skills. The model reads them with it, for as long as the turn runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

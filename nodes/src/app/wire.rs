@@ -104,6 +104,7 @@ impl Opened {
             job_wait: config.tools.job_wait,
             peers: base.members.clone(),
             memory: memories::recall_store(&base),
+            skills: skills.clone(),
             hub: hub.clone(),
             clock: Arc::clone(&base.clock),
             link: Arc::new(telemetry::set_parent),

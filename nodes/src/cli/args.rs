@@ -146,7 +146,7 @@ pub(super) enum Command {
     /// List the programs that judge model calls and tool calls on this machine
     #[command(subcommand)]
     Hooks(hooks::HooksCommand),
-    /// List, show and check the skills on this machine
+    /// List, show, check, pack and install the skills on this machine
     #[command(subcommand)]
     Skills(skills::SkillsCommand),
     /// Drain, cordon and uncordon a node of a cluster

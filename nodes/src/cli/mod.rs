@@ -53,6 +53,7 @@ mod session_context;
 mod sessions;
 mod shape;
 mod signals;
+mod skill_bundles;
 mod skills;
 mod status;
 mod tools;

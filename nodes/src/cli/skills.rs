@@ -1,14 +1,18 @@
-//! `skills`: the instructions for agents that are on this machine.
+//! `skills`: the instructions for agents that are on this machine. `skill_bundles` packs and installs
+//! them.
 
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use clawnode_tool::skill::{AgentSkills, FoundSkills, Skill, SkillFault, read_folders, read_skill};
+use clawnode_tool::skill::{
+    AgentSkills, BundleState, FoundSkills, Skill, SkillFault, read_folders, read_skill,
+};
 use serde_json::{Value, json};
 
 use super::{
     context::CliContext,
     output::{Output, Tone, clean},
+    skill_bundles::{self, SkillInstallArgs, SkillKeyArgs, SkillPackArgs},
 };
 use crate::{
     config::{AgentSection, Config, agents::DEFAULT_AGENT},
@@ -30,7 +34,10 @@ Examples:
   clawnode skills list --json | jq '.faults'
   clawnode skills show pdf-forms
   clawnode skills check
-  clawnode skills check ./pdf-forms";
+  clawnode skills check ./pdf-forms
+  clawnode skills key team.pem
+  clawnode skills pack ./pdf-forms --key team.pem
+  clawnode skills install pdf-forms.skill";
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
@@ -41,6 +48,12 @@ pub(super) enum SkillsCommand {
     Show(ShowArgs),
     /// Check skills: exit code 0 if all are valid, 78 if not
     Check(CheckSkillsArgs),
+    /// Make a key that signs bundles of skills
+    Key(SkillKeyArgs),
+    /// Pack a skill into one signed file, a bundle
+    Pack(SkillPackArgs),
+    /// Install a bundle that a trusted key has signed, unless it is older than what is there
+    Install(SkillInstallArgs),
 }
 
 /// `skills show`.
@@ -61,6 +74,9 @@ pub(super) fn run(command: SkillsCommand, context: &CliContext) -> Result<Exit, 
         SkillsCommand::List => list(context),
         SkillsCommand::Show(args) => show(&args.name, context),
         SkillsCommand::Check(args) => check(args.folder.as_deref(), context),
+        SkillsCommand::Key(args) => skill_bundles::key(&args, context),
+        SkillsCommand::Pack(args) => skill_bundles::package(&args, context),
+        SkillsCommand::Install(args) => skill_bundles::install(&args, context),
     }
 }
 
@@ -79,11 +95,12 @@ fn list(context: &CliContext) -> Result<Exit, Failure> {
         let row = |skill: &std::sync::Arc<Skill>| {
             let triggers = skill.head.triggers.join(", ");
             let agents = agents(skill, config).join(" ");
-            [skill.head.name.clone(), skill.brief(BRIEF_CHARS), agents, triggers]
+            let bundle = bundled(skill).unwrap_or_default();
+            [skill.head.name.clone(), skill.brief(BRIEF_CHARS), agents, triggers, bundle]
                 .map(|cell| clean(&cell))
                 .to_vec()
         };
-        let head = ["skill", "description", "agents", "triggers"];
+        let head = ["skill", "description", "agents", "triggers", "bundle"];
         let table = out.table(&head, found.skills.iter().map(row));
         [table, told(out, &found.faults)].join("\n").trim_end().to_owned()
     })?;
@@ -187,7 +204,21 @@ fn shown(skill: &std::sync::Arc<Skill>, config: &Config) -> Value {
         "folder": skill.folder,
         "digest": skill.digest,
         "files": skill.files,
+        "bundle": BundleState::of(skill).map(|state| json!({
+            "version": state.record.version,
+            "signer": state.record.signer,
+            "key": state.record.key,
+            "digest": state.record.digest,
+            "is_changed": state.is_changed,
+        })),
     })
+}
+
+/// The bundle that a skill came from, in a few words.
+fn bundled(skill: &Skill) -> Option<String> {
+    let BundleState { record, is_changed } = BundleState::of(skill)?;
+    let changed = if is_changed { ", changed since" } else { "" };
+    Some(format!("{}, signed by {}{changed}", record.version, record.signer))
 }
 
 fn page(skill: &std::sync::Arc<Skill>, config: &Config) -> String {
@@ -204,6 +235,7 @@ fn page(skill: &std::sync::Arc<Skill>, config: &Config) -> String {
         ("folder", folder),
         ("digest", skill.digest.to_string()),
         ("files", skill.files.join(", ")),
+        ("bundle", bundled(skill).unwrap_or_default()),
     ];
     let lines = lines.into_iter().filter(|(_, value)| !value.is_empty());
     let lines: Vec<String> = lines.map(|(key, value)| format!("{key:<14} {value}")).collect();

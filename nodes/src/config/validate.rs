@@ -18,7 +18,6 @@ use super::{
     options::Config,
     prices,
     schema_source::SchemaSource,
-    skills::SKILL_FOLDERS,
     tools::ToolTimeout,
     tree::ConfigNode,
 };
@@ -468,12 +467,10 @@ impl Checks<'_> {
     }
 
     fn skills(&self) -> Result<(), ConfigError> {
-        let count = self.config.skills.folders.len();
-        if count <= SKILL_FOLDERS {
-            return Ok(());
+        match self.config.skills.fault() {
+            Some((key, what, hint)) => self.fail(&["skills", key], what, &hint),
+            None => Ok(()),
         }
-        let what = format!("{count} folders, at most {SKILL_FOLDERS}");
-        self.fail(&["skills", "folders"], what, "put several skills into one folder")
     }
 
     fn bindings(&self) -> Result<(), ConfigError> {

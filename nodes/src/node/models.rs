@@ -358,7 +358,7 @@ fn agent(
     let own = own.filter(|name| plugins.owns(name) || name.mcp_server().is_none());
     let mut own: Vec<ToolName> = own.cloned().collect();
     own.extend(
-        skills::tools(&options.skills).filter(|name| !own.contains(name)).collect::<Vec<_>>(),
+        skills::tools(&options.skills, &own).filter(|name| !own.contains(name)).collect::<Vec<_>>(),
     );
     options.tools = tools::chosen(catalogue, name, &plugins.present(name, &own))?;
     let shared = options.memory.as_ref().map(|memory| memory.shared.as_slice());

@@ -113,6 +113,7 @@ async fn follow(reloaded: Reloaded, loaded: LoadedConfig, node_status: &NodeStat
                 // Before the agents that name them.
                 let agents_now = pins.peek_seen(|pins| answering.agents(&again.config, pins));
                 answering.shelve(&shelf);
+                shelf.keep_in(skills::places(&again));
                 models.replace(answering.models, answering.embeddings);
                 if again.config.budgets != current.config.budgets {
                     budgets::configure(&budgets, &again.config.budgets);

@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use clawnode_executors::{ACTIVATE_SKILL, DISCOVER_SKILLS};
-use clawnode_proto::ToolName;
-use clawnode_tool::skill::{AgentSkills, FoundSkills, read_folders, watched};
+use clawnode_proto::{ToolName, skill::CREATE_SKILL};
+use clawnode_tool::skill::{
+    AgentSkills, BundleState, FoundSkills, SkillFolders, read_folders, watched,
+};
 use tracing::warn;
 
 use crate::config::{Config, LoadedConfig, load::absolute};
@@ -28,6 +30,12 @@ fn usual(loaded: &LoadedConfig) -> Option<PathBuf> {
     Some(absolute(file.parent()?).join(FOLDER))
 }
 
+/// The same, and where new skills are written: the first of these folders, which is made if it is not there.
+pub fn places(loaded: &LoadedConfig) -> SkillFolders {
+    let named = loaded.config.skills.folders.first().map(|folder| absolute(folder));
+    SkillFolders { read: folders(loaded), write: named.or_else(|| usual(loaded)) }
+}
+
 /// The skills of this node.
 pub fn found(loaded: &LoadedConfig) -> FoundSkills {
     read_folders(&folders(loaded))
@@ -42,10 +50,12 @@ pub fn read(loaded: &LoadedConfig) -> FoundSkills {
     found
 }
 
-/// The tools of an agent with such skills: one to read them, and one to find those that its prompt does not name.
-pub fn tools(skills: &AgentSkills) -> impl Iterator<Item = ToolName> {
-    let activate = (!skills.is_empty()).then_some(ACTIVATE_SKILL);
-    let discover = (skills.unnamed > 0).then_some(DISCOVER_SKILLS);
+/// The tools of an agent with such skills: one to read them, and one to find those that its prompt does not name. An
+/// agent that may write skills has both, so that it finds a new one at once. `own`: the tools that it was given.
+pub fn tools(skills: &AgentSkills, own: &[ToolName]) -> impl Iterator<Item = ToolName> + use<> {
+    let writes = own.iter().any(|name| name.as_str() == CREATE_SKILL);
+    let activate = (writes || !skills.is_empty()).then_some(ACTIVATE_SKILL);
+    let discover = (writes || skills.unnamed > 0).then_some(DISCOVER_SKILLS);
     activate.into_iter().chain(discover).filter_map(|name| name.parse().ok())
 }
 
@@ -62,7 +72,13 @@ pub fn warnings(loaded: &LoadedConfig, found: &FoundSkills) -> Vec<String> {
         faults.map(|fault| format!("skill `{}` is left out: {}", fault.path.display(), fault.what));
     let missing = missing(&loaded.config, found);
     let open = folders(loaded).into_iter().filter_map(|folder| open_to_agents(loaded, &folder));
-    faults.chain(missing).chain(open).collect()
+    let changed = found.skills.iter().filter_map(|skill| {
+        let name = &skill.head.name;
+        BundleState::of(skill).filter(|state| state.is_changed).map(|_| {
+            format!("the files of the skill `{name}` have changed since its bundle was installed")
+        })
+    });
+    faults.chain(missing).chain(open).chain(changed).collect()
 }
 
 /// Skills that agents name and no folder has.

@@ -179,6 +179,7 @@ pub async fn open(
     ToolParts { plugins, hooks, mcp, skills }: ToolParts<'_>,
 ) -> Result<NodeTools, StartError> {
     let (config, env, switch_gate) = (&loaded.config, loaded.env(), &base.switch_gate);
+    skills.keep_in(super::skills::places(loaded));
     let mut executors: Vec<Arc<dyn Executor>> = vec![
         Arc::new(Basics::new(Arc::clone(&base.clock))),
         Arc::new(Ledger),

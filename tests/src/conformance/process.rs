@@ -42,7 +42,7 @@ use clawnode_proto::{
     kill_switch::SwitchScope,
     node::VersionRange,
 };
-use clawnode_tool::Available;
+use clawnode_tool::{Available, skill::SkillShelf};
 use tokio::sync::watch;
 
 use super::Result;
@@ -203,6 +203,7 @@ async fn sessions(
         job_wait: Duration::from_mins(1),
         peers,
         memory: None,
+        skills: SkillShelf::default(),
         hub: FrameHub::default(),
         link: Arc::new(|_, _| {}),
         feed: Feed::new(holder.process(), "n".parse()?, Arc::clone(&clock)),

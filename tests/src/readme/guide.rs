@@ -91,6 +91,11 @@ pub const GUIDES: [Scene; 15] = [
         steps: &[
             Step::new("mkdir -p skills", "", "shows 'release-notes'; shows 'valid: '"),
             Step::new("printf '%s\\n' '/tool activate_skill", "", "shows 'Leave refactorings out'"),
+            Step::new(
+                "mkdir -p packed/release-notes",
+                "",
+                "shows 'keep it secret'; shows 'is packed into'; test -s release-notes.skill",
+            ),
         ],
     },
     Scene {

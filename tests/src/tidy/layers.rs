@@ -141,8 +141,8 @@ const LAYERS: &[LayerList] = &[
             // What all commands share.
             "flags ids kind output signals turn verify context history job_tables listing link",
             "agent_profile backup budget cluster config doctor feedback hooks import journal ledger mcp memory_forget \
-             memory_search model_route node nodes panic parked partitions providers session_context skills \
-             tools usage",
+             memory_search model_route node nodes panic parked partitions providers session_context skill_bundles \
+             skills tools usage",
             "agents approvals chat events execute jobs memory models quarantine sessions status tree",
             "top up",
             // The whole command line, which help and manual show.

@@ -34,6 +34,7 @@ mod reflection;
 mod reported_usage;
 mod runaways;
 mod sandbox;
+mod skill_creation;
 mod skills;
 mod telemetry;
 mod timeouts;

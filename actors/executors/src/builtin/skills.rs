@@ -1,11 +1,14 @@
 //! `discover_skills` and `activate_skill`: a model finds and reads its agent's skills. They run beside the session, on
-//! the worker that owns it, and read what that worker has.
+//! the worker that owns it, and read what that worker has. `create_skill` is run by the session itself, so this only
+//! describes it.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use clawnode_proto::{
     NodeName,
+    limits::{SKILL_BYTES, SKILL_ENTRIES},
+    skill::CREATE_SKILL,
     tool::{EffectClass, Risk, ToolFailure, ToolOutcome, ToolSpec},
 };
 use clawnode_tool::{
@@ -73,6 +76,13 @@ impl SkillTools {
             ACTIVATE_SKILL => {
                 let asked: Activate = arguments::read(&mut run)?;
                 self.activated(&skills, &asked)
+            }
+            // Only code that an agent runs comes here: it has no session of its own.
+            CREATE_SKILL => {
+                let why = format!(
+                    "`{CREATE_SKILL}` is not for code: the model calls it itself, and so does a plan"
+                );
+                return Err(ToolOutcome::failed(ToolFailure::Refused, why));
             }
             other => Err(format!("there is no tool `{other}` here")),
         };
@@ -159,6 +169,36 @@ fn discovered(skills: &AgentSkills, query: &str) -> String {
     lines.join("\n")
 }
 
+/// The tool that writes a skill, which is the same each time that a call is run.
+fn creation() -> BuiltIn {
+    BuiltIn {
+        name: CREATE_SKILL,
+        description: "Writes a skill from entries of your work ledger, after a person's approval. `text` has its \
+                      instructions. `replaces`: the digest of the skill that it replaces.",
+        input: json!({
+            "type": "object",
+            "properties": {
+                "name": { "type": "string" },
+                "description": { "type": "string", "description": "When to use it." },
+                "text": { "type": "string", "maxLength": SKILL_BYTES },
+                "entries": {
+                    "type": "array",
+                    "items": { "type": "integer", "minimum": 1 },
+                    "minItems": 1,
+                    "maxItems": SKILL_ENTRIES,
+                },
+                "replaces": { "type": "string" },
+            },
+            "required": ["name", "description", "text", "entries"],
+            "additionalProperties": false,
+        }),
+        class: EffectClass::Idempotent,
+        risk: Risk::Write,
+        capability: None,
+        timeout: TIMEOUT,
+    }
+}
+
 #[async_trait]
 impl Executor for SkillTools {
     fn tools(&self) -> Vec<ToolSpec> {
@@ -194,7 +234,7 @@ impl Executor for SkillTools {
                 "additionalProperties": false,
             }),
         );
-        vec![discover.spec(), activate.spec()]
+        vec![discover.spec(), activate.spec(), creation().spec()]
     }
 
     async fn execute(&self, run: ToolRun, _cancelled: CancellationToken) -> ToolOutcome {
@@ -299,6 +339,27 @@ mod tests {
             text.to_owned()
         };
         assert_eq!(part(1) + &part(2), text);
+    }
+
+    /// The session runs it, and nothing else does.
+    #[test]
+    fn code_writes_no_skill() {
+        let home = tempfile::tempdir().unwrap();
+        let tools = tools(home.path());
+        let good = r#"{"name":"a","description":"d","text":"t","entries":[1]}"#;
+        let refused = call(&tools, "main", CREATE_SKILL, good);
+        assert_eq!(refused.failure, Some(ToolFailure::Refused), "{refused:?}");
+        let specs = tools.tools();
+        let spec = specs.iter().find(|spec| spec.name.as_str() == CREATE_SKILL).unwrap();
+        schema::check(spec).unwrap();
+        for wrong in [
+            r#"{"name":"a","description":"d","text":"t"}"#,
+            r#"{"name":"a","description":"d","text":"t","entries":[]}"#,
+            r#"{"name":"a","description":"d","text":"t","entries":[0]}"#,
+            r#"{"name":"a","description":"d","text":"t","entries":[1],"folder":"/etc"}"#,
+        ] {
+            assert!(schema::judge(spec, wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use clawnode_proto::{
     llm::{FailureClass, ModelFailure, ModelRef, Sampling, StopReason, Usage},
     model::{ModelPrice, SchemaStyle},
 };
-use clawnode_tool::Available;
+use clawnode_tool::{Available, skill::SkillShelf};
 use futures_util::{
     StreamExt as _,
     future::BoxFuture,
@@ -115,6 +115,7 @@ pub(super) async fn runner(
         job_wait: Duration::from_mins(1),
         peers: watch::channel(Members::default()).1,
         memory: None,
+        skills: SkillShelf::default(),
         hub: FrameHub::default(),
         clock,
         link: Arc::new(|_, _| {}),

@@ -26,6 +26,7 @@ pub mod reserve;
 #[cfg(test)]
 mod reserve_tests;
 pub mod run;
+mod skill_tools;
 mod teach;
 pub(in crate::session) mod tokens;
 pub(in crate::session) mod tool_calls;

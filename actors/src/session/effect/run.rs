@@ -18,7 +18,7 @@ use clawnode_proto::{
     frame::Notice,
     llm::{FailureClass, ModelFailure, ModelRef},
 };
-use clawnode_tool::Available;
+use clawnode_tool::{Available, skill::SkillShelf};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{Span, debug, warn};
@@ -103,6 +103,8 @@ pub struct RunnerParts {
     pub hub: FrameHub,
     /// Where turns look for what they are reminded of, if anywhere.
     pub memory: Option<RecallStore>,
+    /// The skills of the agents, and where they write new ones.
+    pub skills: SkillShelf,
     /// The clock for deadlines.
     pub clock: Arc<dyn Clock>,
     /// Makes spans parts of the traces of inputs.

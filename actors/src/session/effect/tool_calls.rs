@@ -12,10 +12,11 @@ use clawnode_proto::{
     limits::JOB_CLOSED_TTL,
     node::NodeRequest,
     session::{SessionInput, ToolEnd},
+    skill::CREATE_SKILL,
     subject::job_key,
     tool::{ToolFailure, ToolOutcome},
 };
-use clawnode_tool::{Available, RunSink, ShownMedia, ToolRun};
+use clawnode_tool::{Available, Executor, RunSink, ShownMedia, ToolRun};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
@@ -23,6 +24,7 @@ use super::{
     judge::OfCall,
     memory_tools::MemoryRun,
     run::{AGAIN, SessionRunner},
+    skill_tools::SkillRun,
 };
 use crate::session::{
     texts::stored_with_media,
@@ -68,8 +70,7 @@ impl SessionRunner {
         if let Err(outcome) = toolbox.is_decided(job.would.clone(), job.action) {
             return ToolEnd::Known { outcome };
         }
-        let memory = (job.source.is_some() && is_name(job.tool.as_str()))
-            .then(|| Arc::new(MemoryRun::of(self, &job)));
+        let own = self.of_session(&job);
         let shown = ShownMedia::kept();
         let run = ToolRun {
             call: job.call,
@@ -83,8 +84,8 @@ impl SessionRunner {
             sink: RunSink::default(),
             shown: shown.clone(),
         };
-        let end = match memory {
-            Some(memory) => toolbox.end_by(memory, run, cancelled).await,
+        let end = match own {
+            Some(own) => toolbox.end_by(own, run, cancelled).await,
             None => toolbox.end(run, cancelled).await,
         };
         match end {
@@ -94,6 +95,17 @@ impl SessionRunner {
                 ToolEnd::Known { outcome }
             }
             uncertain @ ToolEnd::Uncertain { .. } => uncertain,
+        }
+    }
+
+    /// What runs a call that needs to know its session.
+    fn of_session(&self, job: &ToolJob) -> Option<Arc<dyn Executor>> {
+        match job.tool.as_str() {
+            CREATE_SKILL => Some(Arc::new(SkillRun::of(self, job))),
+            tool if job.source.is_some() && is_name(tool) => {
+                Some(Arc::new(MemoryRun::of(self, job)))
+            }
+            _ => None,
         }
     }
 
@@ -301,7 +313,7 @@ mod tests {
     };
     use clawnode_guard::kill_switch::SwitchGate;
     use clawnode_kernel::{driver::EffectRunner, supervise::Supervisor};
-    use clawnode_tool::Available;
+    use clawnode_tool::{Available, skill::SkillShelf};
 
     #[derive(Debug)]
     struct NoModel;
@@ -333,6 +345,7 @@ mod tests {
             job_wait: Duration::from_mins(1),
             peers: watch::channel(Members::default()).1,
             memory: None,
+            skills: SkillShelf::default(),
             hub: FrameHub::default(),
             clock,
             link: Arc::new(|_, _| {}),

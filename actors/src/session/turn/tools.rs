@@ -28,7 +28,7 @@ use super::{
     approval::ApprovalState,
     hooks::{self, HookFate, ToolJudged},
     ledger::{EntryMark, LedgerCall, SessionLedger, is_of_ledger},
-    memory_tools,
+    memory_tools, skill_tools,
     state::{SessionState, Step, StepEnd, Turn},
 };
 
@@ -291,7 +291,7 @@ fn begin(
         }
         let judged = judge(profile, turn, step, index, tool).and_then(|callee| {
             let permitted = match &callee {
-                Callee::Agent(spec) => permitted(session, profile, turn, tool, spec)?,
+                Callee::Agent(spec) => permitted(session, ledger, profile, turn, tool, spec)?,
                 Callee::Client(_) => Permitted::Yes,
             };
             Ok((callee, permitted))
@@ -367,6 +367,7 @@ impl Callee<'_> {
 
 fn permitted(
     session: &SessionKey,
+    ledger: &SessionLedger,
     profile: &Profile,
     turn: &Turn,
     tool: &ToolCall,
@@ -387,11 +388,13 @@ fn permitted(
         return refused("its arguments are not a JSON object".to_owned());
     };
     // As hooks left it, and before a person is asked about what cannot run anyway.
-    if let Some(why) = workspace_path::refusal(spec, &arguments) {
+    let unfit = workspace_path::refusal(spec, &arguments);
+    if let Some(why) = unfit.or_else(|| skill_tools::refusal(spec, &arguments, ledger)) {
         return Err(ToolOutcome::failed(ToolFailure::Invalid, why));
     }
     let judgement = policy::judge(&profile.policy, spec, &arguments);
-    match memory_tools::verdict(spec, &arguments, judgement.verdict) {
+    let verdict = memory_tools::verdict(spec, &arguments, judgement.verdict);
+    match skill_tools::verdict(spec, verdict) {
         Verdict::Allow => Ok(Permitted::Yes),
         Verdict::Deny => refused(match judgement.reason {
             Some(reason) => format!("the rules of this agent do not allow it: {reason}"),

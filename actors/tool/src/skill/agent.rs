@@ -25,18 +25,30 @@ pub struct AgentSkills {
     pub catalogue: String,
     /// How many of them the catalogue does not name.
     pub unnamed: usize,
+    /// The names and patterns that chose them.
+    pub patterns: Vec<String>,
 }
 
 impl AgentSkills {
     /// Those of `all` whose names fit one of these patterns.
     pub fn chosen(all: &[Arc<Skill>], patterns: &[String]) -> Self {
-        let patterns: Vec<Pattern> =
+        let fitting: Vec<Pattern> =
             patterns.iter().map(|pattern| Pattern::from(pattern.as_str())).collect();
         let is_chosen =
-            |skill: &&Arc<Skill>| patterns.iter().any(|pattern| pattern.fits(&skill.head.name));
+            |skill: &&Arc<Skill>| fitting.iter().any(|pattern| pattern.fits(&skill.head.name));
         let skills: Vec<Arc<Skill>> = all.iter().filter(is_chosen).cloned().collect();
         let (catalogue, unnamed) = catalogue(&skills);
-        Self { skills, catalogue, unnamed }
+        Self { skills, catalogue, unnamed, patterns: patterns.to_vec() }
+    }
+
+    /// The same with a skill that has come or changed, if it is one of the agent's.
+    #[must_use]
+    pub fn with(&self, new: &Arc<Skill>) -> Self {
+        let mut all = self.skills.clone();
+        all.retain(|skill| skill.head.name != new.head.name);
+        all.push(Arc::clone(new));
+        all.sort_by(|one, other| one.head.name.cmp(&other.head.name));
+        Self::chosen(&all, &self.patterns)
     }
 
     /// Whether there are none.
@@ -151,7 +163,7 @@ mod tests {
 
     #[test]
     fn the_catalogue_has_one_line_each_within_its_limit() {
-        assert_eq!(of(&[]), AgentSkills::default());
+        assert_eq!((of(&[]).catalogue, of(&[]).unnamed), (String::new(), 0));
         let few = of(&[skill("a", "Does\n a.", &[], "x"), skill("b", &"é".repeat(500), &[], "x")]);
         assert!(few.catalogue.contains("\n- `a`: Does a.\n- `b`: éé"), "{}", few.catalogue);
         assert!(few.catalogue.ends_with("é…") && few.unnamed == 0);
@@ -181,6 +193,17 @@ mod tests {
         assert_eq!(names(&["*"]).len(), 3);
         assert_eq!(names(&["review", "deploy-d*"]), ["deploy-db", "review"]);
         assert!(names(&[]).is_empty());
+        let some = AgentSkills::chosen(&all, &["deploy-*".to_owned()]);
+        let with = some.with(&skill("deploy-all", "d", &[], "x"));
+        assert_eq!(with.skills.len(), 3);
+        assert_eq!(with.skills[0].head.name, "deploy-all", "in order");
+        assert!(with.catalogue.contains("- `deploy-all`: d"));
+        let changed = with.with(&skill("deploy-db", "d", &[], "new"));
+        assert_eq!(
+            (changed.skills.len(), changed.get("deploy-db").unwrap().text.as_str()),
+            (3, "new")
+        );
+        assert_eq!(some.with(&skill("other", "d", &[], "x")), some, "not one of the agent's");
     }
 
     #[test]

@@ -23,11 +23,11 @@ use rustix::fs::OFlags;
 use super::format::{self, SkillHead};
 
 /// The file that makes a folder a skill.
-const SKILL_FILE: &str = "SKILL.md";
+pub(super) const SKILL_FILE: &str = "SKILL.md";
 /// Entries of a folder of skills that are looked at: four times as many as there may be skills.
 const ENTRIES: usize = 4 * SKILLS;
 /// Folders in each other in which files of a skill are found.
-const DEPTH: u32 = 4;
+pub(super) const DEPTH: u32 = 4;
 
 /// A skill as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,7 +124,7 @@ pub fn watched(folder: &Path) -> Vec<PathBuf> {
     std::iter::once(folder.to_owned()).chain(each).collect()
 }
 
-fn opened(folder: &Path) -> io::Result<Dir> {
+pub(super) fn opened(folder: &Path) -> io::Result<Dir> {
     Dir::open_ambient_dir(folder, ambient_authority())
 }
 
@@ -202,7 +202,7 @@ fn list(dir: &Dir, above: &str, depth: u32, files: &mut Vec<String>) -> io::Resu
 }
 
 /// A regular file of at most so many bytes, opened without ever waiting for one.
-fn read_file(dir: &Dir, path: &str, most: usize) -> io::Result<Vec<u8>> {
+pub(super) fn read_file(dir: &Dir, path: &str, most: usize) -> io::Result<Vec<u8>> {
     let no_file = || io::Error::other("it is no regular file");
     if !dir.metadata(path)?.is_file() {
         return Err(no_file());

@@ -178,7 +178,7 @@ impl SkillHead {
 }
 
 /// What is wrong with the name of a skill.
-fn name_fault(name: &str) -> Option<String> {
+pub(super) fn name_fault(name: &str) -> Option<String> {
     let is_part = |part: &str| {
         !part.is_empty() && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
     };

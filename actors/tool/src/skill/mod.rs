@@ -4,16 +4,27 @@
 //! [`frontmatter`](format) says its name and what it is for, and text follows. [`folder`] reads folders of them. What is
 //! wrong with one of them keeps it out and no other. [`agent`] has those of one agent: the catalogue in its system
 //! prompt, and which of them a message calls for. [`shelf`] is what a process has of them, for the tools that hand them
-//! out.
+//! out. [`draft`] is what an agent wants to write, and [`creation`] writes it. [`bundle`] packs a skill into one file that
+//! is signed by a key of [`keys`], and [`installation`] puts it into a folder.
 //!
-//! A skill is text that an operator put there. It gives an agent no tool and no right.
+//! A skill is text that an operator put there, or that a person approved. It gives an agent no tool and no right.
 
 mod agent;
+mod bundle;
+mod creation;
+mod draft;
 mod folder;
 mod format;
+mod installation;
+mod keys;
 mod shelf;
 
 pub use agent::AgentSkills;
+pub use bundle::{BundleError, VerifiedBundle, pack, verify};
+pub use creation::SkillFolders;
+pub use draft::{SkillDraft, SkillOrigin};
 pub use folder::{FoundSkills, Skill, SkillFault, read_folders, read_skill, watched};
 pub use format::SkillHead;
+pub use installation::{BundleRecord, BundleState, Installed};
+pub use keys::{BundleKey, BundleSigner};
 pub use shelf::SkillShelf;
