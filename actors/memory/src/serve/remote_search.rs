@@ -75,7 +75,7 @@ impl ServedStore {
         Ok(())
     }
 
-    /// Whether a session was filled, and lacks nothing of what the feed has shown since.
+    /// Whether a session was filled, and lacks nothing that the feed has shown since.
     pub(super) fn is_followed(&self, session: &StoreScope) -> bool {
         let mut followed = self.followed();
         let is_followed = followed.take(session.entity()).is_some();

@@ -89,8 +89,8 @@ impl SaidTruth {
     }
 
     /// These passages were said up to an event, and before them all that is known, or nothing after a deletion.
-    pub(super) fn adds(&mut self, upto: u64, is_anew: bool, passages: &[Document]) {
-        if is_anew {
+    pub(super) fn adds(&mut self, upto: u64, begins_again: bool, passages: &[Document]) {
+        if begins_again {
             self.marks.clear();
         }
         self.upto = upto;

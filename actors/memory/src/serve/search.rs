@@ -49,7 +49,7 @@ struct SessionViews {
 
 impl JournalView {
     /// Whether journals say this as well: it is live (MEM-4), and its text and trust are those of its event (S-22). The scope
-    /// of what says something else is added to `altered`.
+    /// of a document that says something else is added to `altered`.
     pub(super) fn has(&self, found: &FoundDocument, altered: &mut Vec<StoreScope>) -> bool {
         let FoundDocument { scope, document, .. } = found;
         let (is_there, is_as_journaled) = match document.kind {

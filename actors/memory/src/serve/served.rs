@@ -65,7 +65,7 @@ pub(super) struct Shared {
     said: Mutex<SaidTruths>,
     /// With which workers it shares the scopes of persons, if it does.
     pub(super) ranks: OnceLock<ScopeRanks>,
-    /// Sessions that were filled, and lack nothing of what the feed has shown since.
+    /// Sessions that were filled, and lack nothing that the feed has shown since.
     followed: Mutex<RecentEntities<()>>,
     /// One memory is filled at a time, by searches and by the feed.
     filling: AsyncMutex<()>,
@@ -326,7 +326,7 @@ impl ServedStore {
         self.shared.beginnings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sessions that were filled, and lack nothing of what the feed has shown since.
+    /// Sessions that were filled, and lack nothing that the feed has shown since.
     pub(super) fn followed(&self) -> MutexGuard<'_, RecentEntities<()>> {
         self.shared.followed.lock().unwrap_or_else(PoisonError::into_inner)
     }

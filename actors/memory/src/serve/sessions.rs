@@ -144,13 +144,13 @@ impl ServedStore {
         let mut said = Arc::clone(&before);
         loop {
             let reader = self.read(session, said.upto, said.upto).await?;
-            let is_anew = reader.deleted_at > said.upto;
+            let begins_again = reader.deleted_at > said.upto;
             let upto = reader.upto.max(reader.deleted_at);
             if upto <= said.upto {
                 break;
             }
             let passages = self.documents(session, 0, &reader.said).await?;
-            Arc::make_mut(&mut said).adds(upto, is_anew, &passages);
+            Arc::make_mut(&mut said).adds(upto, begins_again, &passages);
             if reader.said.len() < MESSAGES_AT_ONCE {
                 break;
             }
