@@ -185,7 +185,7 @@ async fn turns_are_reminded_of_their_own_person_and_forget_on_nats() -> Outcome 
     reminds_and_forgets(TestBackend::Nats { url: nats.url(), prefix: "recall".to_owned() }).await
 }
 
-/// Persons whose memories are shared by two nodes: one that holds none of them is as good as impossible.
+/// Persons whose indexes two nodes share.
 const PERSONS: [&str; 8] = ["ada", "ben", "cid", "dan", "eve", "fay", "gil", "hal"];
 const SHARED_PARTITIONS: u16 = 16;
 

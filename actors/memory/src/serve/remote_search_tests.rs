@@ -153,6 +153,18 @@ async fn workers_recall_the_same_and_another_one_goes_on() {
     assert_eq!(shown(search(other).await), held, "also when all know that it is gone");
 }
 
+/// A worker of an older version gets the request and does not answer.
+#[tokio::test]
+async fn a_process_searches_for_itself_if_the_other_one_is_silent() {
+    let two = TwoWorkers::new().await;
+    let subject = two.storage.prefix.rpc(two.processes[0]);
+    let mut requests = two.storage.bus.subscribe(subject).await.unwrap();
+    let query = RecallQuery { meaning_within: Duration::from_millis(10), ..query() };
+    let answer = two.stores[1].search(&scopes()[..1], &query, 10).await.unwrap();
+    assert_eq!((answer.found.len(), answer.damaged), (2, Vec::new()));
+    assert!(matches!(requests.next().await, Some(BusEvent::Message(_))), "it was asked first");
+}
+
 #[tokio::test]
 async fn the_feed_fills_what_this_worker_holds_and_lets_go_of_the_rest() {
     let mut two = TwoWorkers::new().await;
