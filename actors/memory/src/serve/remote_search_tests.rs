@@ -28,7 +28,6 @@ const TALK: &str = "default:web:bot:ada";
 
 /// Two workers with a store each, and the journals of a person.
 struct TwoWorkers {
-    _folders: [TempDir; 3],
     storage: Storage,
     /// The one that ranks first for the person, and the other one.
     stores: [ServedStore; 2],
@@ -36,6 +35,8 @@ struct TwoWorkers {
     view: watch::Sender<Members>,
     tea: Owner,
     said: Owner,
+    /// Removed last.
+    _folders: [TempDir; 3],
 }
 
 fn members(processes: &[ProcessId]) -> Members {
@@ -74,7 +75,7 @@ impl TwoWorkers {
         tea.learns("The tea is from Assam.", "its land").await;
         let mut said = Owner::new(&storage, Kind::SESSION, TALK).await;
         said.hears("I drink tea in the garden.").await;
-        Self { _folders: folders, storage, stores, processes, view, tea, said }
+        Self { storage, stores, processes, view, tea, said, _folders: folders }
     }
 
     /// The first worker answers searches, after this was made of its answer.
