@@ -249,8 +249,10 @@ impl ServedStore {
             }
             answer => (answer?, false),
         };
-        let passages =
-            answer.found.iter().filter(|found| found.document.kind == DocumentKind::Passage);
+        // MEM-1: nothing is read of other scopes, so what is of them is left out.
+        let passages = answer.found.iter().filter(|found| {
+            found.document.kind == DocumentKind::Passage && asked.contains(&found.scope)
+        });
         let passages = passages.map(|passage| passage.scope.clone()).collect();
         // What was said is read again if a server has it: another program may write there.
         let is_elsewhere = self.shared.local.is_none();
