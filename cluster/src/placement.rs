@@ -71,6 +71,11 @@ pub fn rank(partition: Partition, me: ProcessId, live: &[ProcessId]) -> usize {
         .count()
 }
 
+/// The process that ranks first for a partition among `live`, however busy it is; none if there is none.
+pub fn first(partition: Partition, live: &[ProcessId]) -> Option<ProcessId> {
+    live.iter().copied().max_by_key(|process| (score(partition, *process), *process))
+}
+
 /// Who pulls a partition and at which rank, the first in front.
 pub fn serving(partition: Partition, seats: &[Seat]) -> Vec<(u8, ProcessId)> {
     let mut order: Vec<(u64, &Seat)> =
@@ -132,6 +137,7 @@ mod tests {
             let partition = Partition(partition);
             let mut ranks: Vec<_> = live.iter().map(|process| rank(partition, *process, &live)).collect();
             let first = ranks.iter().position(|rank| *rank == 0).unwrap();
+            prop_assert_eq!(super::first(partition, &live), Some(live[first]));
             ranks.sort_unstable();
             prop_assert_eq!(ranks, (0..live.len()).collect::<Vec<_>>());
             for lost in (0..live.len()).filter(|lost| *lost != first) {

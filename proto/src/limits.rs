@@ -163,6 +163,8 @@ limits! {
         RECALL_STANDING: usize = 10, "points";
         /// The same, by the estimate of 3 bytes a token. It counts in `RECALL_BYTES`, too.
         RECALL_STANDING_TOKENS: usize = 300, "tokens";
+        /// Text that one process finds in its store for another one. The best come first; what has no room is left out.
+        STORE_FOUND_BYTES: usize = 512 << 10, "bytes";
         /// Points that are learned from what a person says of themselves in one message.
         LEARNED_POINTS: usize = 5, "points";
         /// How much of a message is read for them. The rest of a longer one is not read.

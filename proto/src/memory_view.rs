@@ -189,7 +189,7 @@ pub struct MemoryStats {
     /// When the texts of forgotten points leave its journal. Absent if nothing was forgotten since the last time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub purges: Option<Timestamp>,
-    /// How much of it the store of the node that answers has. Absent in lists.
+    /// How much of it the store of the node that answers has. Absent in lists, and if another node has the index.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stored: Option<StoredMemory>,
 }

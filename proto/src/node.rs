@@ -17,6 +17,7 @@ use crate::{
     },
     kill_switch::SwitchScope,
     provider::ProviderReport,
+    recall::{StoreFound, StoreSearch},
     timestamp::Timestamp,
     tree::ProcessTree,
 };
@@ -301,6 +302,12 @@ pub enum NodeRequest {
         /// How they stand.
         standing: ProcessStanding,
     },
+    /// Searches in the store of the process, which ranks first for a person among the workers. Answered `StoreFound`, if it
+    /// can be searched.
+    SearchStore {
+        /// What is searched for, and where.
+        search: StoreSearch,
+    },
     /// Asks for the frames of a turn that the process still has.
     Frames {
         /// The session.
@@ -356,6 +363,11 @@ pub enum NodeReply {
     NotEmbedded {
         /// Why not.
         error: ErrorBody,
+    },
+    /// To `SearchStore`.
+    StoreFound {
+        /// What was found.
+        found: StoreFound,
     },
     /// The turn's frames that the process still has, in order.
     Frames {

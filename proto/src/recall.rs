@@ -1,9 +1,11 @@
-//! What a turn was reminded of before its first model call.
+//! What a turn was reminded of before its first model call, and how one process searches in the store of another one.
+
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    id::{MemoryPointId, TurnId},
+    id::{EntityId, MemoryPointId, TurnId},
     memory::{MemoryKey, MemoryLayer, MemoryTrust, is_standing},
     name::SessionKey,
     timestamp::Timestamp,
@@ -79,6 +81,84 @@ pub enum RecallFault {
     Failed,
     /// The store does not have all of it now: it is being filled, or a journal cannot be read.
     Damaged,
+}
+
+/// A search in the store of another process, which holds the index of these scopes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct StoreSearch {
+    /// Where to look, as stores name it: `memory/KEY` or `session/KEY`. At most 256.
+    pub scopes: Vec<String>,
+    /// What to look for, at most 2,000 characters.
+    pub text: String,
+    /// How long to wait for the vector of the text, in milliseconds. A conversation that is being filled gets half of it.
+    pub within_ms: u32,
+    /// Which layers of points may be found.
+    pub layers: BTreeSet<MemoryLayer>,
+    /// Whether passages of conversations may be found.
+    pub passages: bool,
+    /// The least trust that is found.
+    pub least_trust: MemoryTrust,
+    /// How many are wanted, at most 200.
+    pub most: u32,
+}
+
+/// The answer to a [`StoreSearch`]. It is no more than a store says: the process that asked compares it with journals.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct StoreFound {
+    /// The best first; [`crate::limits::STORE_FOUND_BYTES`] of text at most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub found: Vec<StoreFind>,
+    /// Scopes that were not searched whole.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub damaged: Vec<String>,
+}
+
+/// A document that a store has found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct StoreFind {
+    /// Where it is.
+    pub scope: String,
+    /// The entity whose journal has the event that it comes from.
+    pub entity: EntityId,
+    /// The number of that event.
+    pub event: u64,
+    /// Which of the documents of this event.
+    pub part: u32,
+    /// The layer of a point. Absent: it is a passage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layer: Option<MemoryLayer>,
+    /// What it says, at most 1,000 characters.
+    pub text: String,
+    /// Who said it.
+    pub trust: MemoryTrust,
+    /// When it was said or learned.
+    pub at: Timestamp,
+    /// From 1 to 10.
+    pub importance: u8,
+    /// How well it fits.
+    pub score: StoreScore,
+}
+
+/// How the score of a document came about. Each part is the bits of a 64-bit floating-point number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct StoreScore {
+    /// BM25 as it was counted.
+    pub bm25: u64,
+    /// The same, scaled to 0..1 in this search.
+    pub words: u64,
+    /// How near the vectors are, scaled to 0..1 in this search. Absent: there are no vectors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meaning: Option<u64>,
+    /// What the documents before and after it add.
+    pub neighbours: u64,
+    /// What trust and importance multiply it by.
+    pub factor: u64,
+    /// The score.
+    pub total: u64,
 }
 
 // === impl Recalled ===

@@ -41,6 +41,7 @@ impl Wired {
     /// Serves clients, if it is a gateway, and then takes its part in the cluster.
     pub(super) async fn serve(self) -> Result<(RunningNode, Ready), Failure> {
         self.node_status.embeds(Embedder::new(self.models.clone(), self.agents.clone()));
+        self.node_status.searches(self.base.memory.clone());
         let mut ready = Ready::soon(self.base.process, &self.model, &self.base.storage);
         if self.base.is_worker() {
             let set = self.base.budgets.set_by_person(&AccountKey::Cluster);

@@ -17,6 +17,7 @@ use clawnode_budget::holder::HolderHandle;
 use clawnode_cluster::{Bucket, Peek};
 use clawnode_guard::kill_switch::{self, SwitchGate};
 use clawnode_kernel::driver::TakeOrders;
+use clawnode_memory::serve::ServedStore;
 use clawnode_proto::{
     Digest, ErrorBody, ErrorCode, JobId, Position,
     archive::{CleanJobs, CleanView, LogPart},
@@ -24,6 +25,7 @@ use clawnode_proto::{
     embed::{EmbedTexts, Embedded},
     kill_switch::SwitchScope,
     node::FileState,
+    recall::{StoreFound, StoreSearch},
 };
 use clawnode_tool::Archive;
 use tokio::sync::{Notify, watch};
@@ -51,6 +53,8 @@ pub struct NodeStatus {
     jobs: watch::Sender<Option<JobRunner>>,
     /// Asks providers for embeddings, once they are known.
     embedder: OnceLock<Embedder>,
+    /// The store of memories of this process, once other processes may search it.
+    memory: OnceLock<ServedStore>,
     /// The kill switches.
     switch_gate: SwitchGate,
     /// Hears what accounts say.
@@ -83,6 +87,7 @@ impl NodeStatus {
             spending: Mutex::default(),
             jobs: watch::Sender::new(None),
             embedder: OnceLock::new(),
+            memory: OnceLock::new(),
             switch_gate,
             budgets,
             bucket,
@@ -107,6 +112,11 @@ impl NodeStatus {
     /// Other processes may have this one ask providers for embeddings.
     pub fn embeds(&self, embedder: Embedder) {
         self.embedder.get_or_init(|| embedder);
+    }
+
+    /// Other processes may search this store.
+    pub fn searches(&self, memory: ServedStore) {
+        self.memory.get_or_init(|| memory);
     }
 
     /// The archive of the jobs that run here, if any do.
@@ -208,6 +218,10 @@ impl TakeOrders for NodeStatus {
             return Err(ErrorBody::new(ErrorCode::Unavailable, "this process is still starting"));
         };
         embedder.embed(request).await
+    }
+
+    async fn search_store(&self, search: StoreSearch) -> Option<StoreFound> {
+        self.memory.get()?.answer_search(search).await
     }
 
     fn cordon(&self, is_cordoned: bool) {

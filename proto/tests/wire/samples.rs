@@ -50,7 +50,10 @@ use clawnode_proto::{
     policy::{Approval, Decided, Decision, Policy, Rule, Verdict},
     provider::{ProviderKind, ProviderReport, RecentRuns},
     reasoning::Reasoning,
-    recall::{RecallFault, Recalled, RecalledPassage, RecalledPoint},
+    recall::{
+        RecallFault, Recalled, RecalledPassage, RecalledPoint, StoreFind, StoreFound, StoreScore,
+        StoreSearch,
+    },
     response::ResponseSchema,
     session::{
         ApprovalAsked, ApprovalDecided, ApprovalGiven, KeptChoice, ModelBegun, ModelDone,
@@ -1190,6 +1193,7 @@ pub(crate) fn node_requests() -> Vec<NodeRequest> {
         NodeRequest::Embed { request: embed(None) },
         NodeRequest::Embed { request: embed(Some(256)) },
         NodeRequest::BudgetStanding { standing: crate::budget::standing() },
+        NodeRequest::SearchStore { search: store_search() },
     ]
 }
 
@@ -1213,7 +1217,49 @@ pub(crate) fn node_replies() -> Vec<NodeReply> {
             },
         },
         NodeReply::NotEmbedded { error: ErrorBody::new(ErrorCode::NotFound, "no such model") },
+        NodeReply::StoreFound { found: StoreFound::default() },
+        NodeReply::StoreFound { found: store_found() },
     ]
+}
+
+fn store_search() -> StoreSearch {
+    StoreSearch {
+        scopes: vec!["memory/default/peer/web:bot:ada".to_owned()],
+        text: "tea".to_owned(),
+        within_ms: 100,
+        layers: [MemoryLayer::Semantic].into(),
+        passages: true,
+        least_trust: MemoryTrust::Agent,
+        most: 15,
+    }
+}
+
+fn store_found() -> StoreFound {
+    let scope = "memory/default/peer/web:bot:ada".to_owned();
+    let score = StoreScore {
+        bm25: 2.5_f64.to_bits(),
+        words: 1.0_f64.to_bits(),
+        meaning: None,
+        neighbours: 0.0_f64.to_bits(),
+        factor: 1.0_f64.to_bits(),
+        total: 1.0_f64.to_bits(),
+    };
+    let point = StoreFind {
+        scope: scope.clone(),
+        entity: entity(),
+        event: 7,
+        part: 0,
+        layer: Some(MemoryLayer::Semantic),
+        text: "Tea is at four.".to_owned(),
+        trust: MemoryTrust::Person,
+        at: Timestamp(9_000),
+        importance: 5,
+        score,
+    };
+    let meaning = Some(0.5_f64.to_bits());
+    let passage =
+        StoreFind { layer: None, score: StoreScore { meaning, ..score }, ..point.clone() };
+    StoreFound { found: vec![point, passage], damaged: vec![scope] }
 }
 
 fn clean(job: Option<JobId>) -> CleanJobs {

@@ -41,6 +41,7 @@ use clawnode_proto::{
     envelope::VERSIONS,
     kill_switch::SwitchScope,
     node::VersionRange,
+    recall::{StoreFound, StoreSearch},
 };
 use clawnode_tool::{Available, skill::SkillShelf};
 use tokio::sync::watch;
@@ -79,6 +80,9 @@ impl TakeOrders for Nothing {
     }
     async fn embed(&self, _: EmbedTexts) -> std::result::Result<Embedded, ErrorBody> {
         Err(ErrorBody::new(ErrorCode::Unsupported, "nothing asks a provider here"))
+    }
+    async fn search_store(&self, _: StoreSearch) -> Option<StoreFound> {
+        None
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::{fs, path::Path};
 
-use clawnode_proto::memory_view::MemorySearchView;
+use clawnode_proto::{
+    memory_view::{MemoryPutView, MemorySearchView},
+    overview::NodeList,
+};
 use clawnode_tests::{
     model::{Act, ModelServer, Reply, Script, Step},
     nats::{NatsServer, ServerOptions},
@@ -33,10 +36,7 @@ struct RemindedAgent {
 impl RemindedAgent {
     async fn new(backend: TestBackend) -> Result<Self, ProcessError> {
         let server = ModelServer::start(Script::default()).await.unwrap();
-        let home = Home::new(backend)?.anthropic(&server);
-        let settings = home.path().join(".config/clawnode");
-        fs::create_dir_all(&settings).unwrap();
-        fs::write(settings.join("config.toml"), CONFIG).unwrap();
+        let home = home(backend, &server)?;
         Ok(Self { home, server, said: 0 })
     }
 
@@ -87,12 +87,26 @@ impl RemindedAgent {
 
     /// Whether a file of the store has this text.
     fn keeps(&self, text: &str) -> bool {
-        has(&self.home.data().join("memory"), text.as_bytes())
+        keeps(&self.home, text)
     }
+}
+
+/// A home whose agent has a memory.
+fn home(backend: TestBackend, server: &ModelServer) -> Result<Home, ProcessError> {
+    let home = Home::new(backend)?.anthropic(server);
+    let settings = home.path().join(".config/clawnode");
+    fs::create_dir_all(&settings).unwrap();
+    fs::write(settings.join("config.toml"), CONFIG).unwrap();
+    Ok(home)
 }
 
 fn memory(peer: &str) -> String {
     format!("default/peer/test:a:{peer}")
+}
+
+/// Whether a file of the store of a home has this text.
+fn keeps(home: &Home, text: &str) -> bool {
+    has(&home.data().join("memory"), text.as_bytes())
 }
 
 fn has(path: &Path, text: &[u8]) -> bool {
@@ -169,4 +183,102 @@ async fn turns_are_reminded_of_their_own_person_and_forget() -> Outcome {
 async fn turns_are_reminded_of_their_own_person_and_forget_on_nats() -> Outcome {
     let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
     reminds_and_forgets(TestBackend::Nats { url: nats.url(), prefix: "recall".to_owned() }).await
+}
+
+/// Persons whose indexes two nodes share.
+const PERSONS: [&str; 8] = ["ada", "ben", "cid", "dan", "eve", "fay", "gil", "hal"];
+const SHARED_PARTITIONS: u16 = 16;
+
+fn fact(peer: &str) -> String {
+    format!("The tea of {peer} is green.")
+}
+
+/// What this node finds, once nothing is missing and there is so much of it.
+async fn whole(
+    client: &Client,
+    asked: &serde_json::Value,
+    count: usize,
+) -> Result<String, ProcessError> {
+    until("a search that finds all of it", async || {
+        let view: MemorySearchView = client.call("memory.search", asked.clone()).await?;
+        let is_whole = view.found.len() >= count && view.degraded.is_empty();
+        Ok(is_whole.then(|| format!("{:?}", view.found)))
+    })
+    .await
+}
+
+/// The worker that ranks first for a person has the person's index and searches for both. When it dies, the other one builds
+/// the index from journals.
+#[tokio::test]
+async fn two_nodes_without_a_server_recall_the_same_and_one_goes_on() -> Outcome {
+    let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
+    let server = ModelServer::start(Script::default()).await.unwrap();
+    let mut homes = Vec::new();
+    for _ in 0..2 {
+        let backend = TestBackend::Nats { url: nats.url(), prefix: "ranks".to_owned() };
+        let home = home(backend, &server)?;
+        homes.push(home.var("CLAWNODE_CLUSTER__PARTITIONS", &SHARED_PARTITIONS.to_string()));
+    }
+    let (one, other) = (Node::up(&homes[0]).await?, Node::up(&homes[1]).await?);
+    let (first, second) = (one.client()?, other.client()?);
+    let share = |list: &NodeList| {
+        let firsts: Vec<u16> = list.nodes.iter().map(|node| node.first_of).collect();
+        firsts.len() == 2 && firsts.iter().sum::<u16>() == SHARED_PARTITIONS && !firsts.contains(&0)
+    };
+    let _: NodeList = first.call_when("nodes.list", json!({}), share).await?;
+
+    for peer in PERSONS {
+        let put = json!({ "memory": memory(peer), "points": [{ "text": fact(peer) }] });
+        first.call::<MemoryPutView>("memory.put", put).await?;
+    }
+    let said = Message::new("ada", "The lamp of the tea house is broken.");
+    first.chat(&said).await?;
+    let talk = json!({ "session": said.session(), "query": "lamp of the tea house" });
+    for peer in PERSONS {
+        let asked = json!({ "memory": memory(peer), "query": "tea" });
+        let found = whole(&first, &asked, 1).await?;
+        assert!(found.contains(&fact(peer)), "{found}");
+        assert_eq!(whole(&second, &asked, 1).await?, found, "the same, with the same scores");
+    }
+    // The message, and the point.
+    let found = whole(&first, &talk, 2).await?;
+    assert!(found.contains("lamp"), "{found}");
+    until("the same on both", async || {
+        let both = [whole(&first, &talk, 2).await?, whole(&second, &talk, 2).await?];
+        Ok((both[0] == both[1]).then_some(()))
+    })
+    .await?;
+    until("one node has the files of each person", async || {
+        let counts =
+            PERSONS.map(|peer| homes.iter().filter(|home| keeps(home, &fact(peer))).count());
+        // A node that searched for itself, because the other one was too slow, lets go of them with the next event.
+        for (peer, _) in PERSONS.iter().zip(counts).filter(|(_, count)| *count != 1) {
+            let put = json!({ "memory": memory(peer), "points": [{ "text": "Time goes by." }] });
+            first.call::<MemoryPutView>("memory.put", put).await?;
+        }
+        Ok((counts == [1; PERSONS.len()]).then_some(()))
+    })
+    .await?;
+
+    one.kill().await?;
+    for peer in PERSONS {
+        let asked = json!({ "memory": memory(peer), "query": "tea" });
+        let found = whole(&second, &asked, 1).await?;
+        assert!(found.contains(&fact(peer)), "{found}");
+    }
+    let found = whole(&second, &talk, 2).await?;
+    assert!(found.contains("lamp"), "{found}");
+    let (shown, before) = (fact("ada"), server.calls().len());
+    let mut turns = 0;
+    loop {
+        assert!(turns < TURNS_MOST, "no turn was shown `{shown}`");
+        turns += 1;
+        second.chat(&Message::new("ada", &format!("{turns}: what of my tea?"))).await?;
+        let calls = server.calls();
+        let mut bodies = calls.iter().skip(before).map(|call| String::from_utf8_lossy(&call.body));
+        if bodies.any(|body| body.contains(&shown)) {
+            break;
+        }
+    }
+    other.stop().await
 }

@@ -178,7 +178,8 @@ pub(super) async fn ring(
                 | NodeReply::JobLog { .. }
                 | NodeReply::Cleaned { .. }
                 | NodeReply::Embedded { .. }
-                | NodeReply::NotEmbedded { .. },
+                | NodeReply::NotEmbedded { .. }
+                | NodeReply::StoreFound { .. },
             )
             | Err(_),
         ) => None,

@@ -159,7 +159,8 @@ async fn ask_once(
                 | NodeReply::JobLog { .. }
                 | NodeReply::Cleaned { .. }
                 | NodeReply::Embedded { .. }
-                | NodeReply::NotEmbedded { .. },
+                | NodeReply::NotEmbedded { .. }
+                | NodeReply::StoreFound { .. },
             )
             | Err(_),
         ) => OwnerSays::Silent,

@@ -13,6 +13,7 @@ use clawnode_proto::{
     embed::{EmbedTexts, Embedded},
     kill_switch::SwitchScope,
     node::{NodeReply, NodeRequest},
+    recall::{StoreFound, StoreSearch},
 };
 use futures_util::{StreamExt, future::BoxFuture};
 use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
@@ -34,6 +35,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
 /// How long at most an answer waits until the work that an operator stopped has ended.
 const SWITCH_WAIT: Duration = Duration::from_secs(10);
+/// How long at most a search in the store of this process waits for a vector.
+const SEARCH_WAIT: Duration = Duration::from_secs(10);
 
 /// Answers for the frames that this process still has of a turn.
 pub trait AnswerFrames: Send + Sync + fmt::Debug + 'static {
@@ -63,6 +66,8 @@ pub trait TakeOrders: Send + Sync + fmt::Debug + 'static {
     fn budget_standing(&self, standing: ProcessStanding);
     /// The vectors of these texts, from a provider of models.
     async fn embed(&self, request: EmbedTexts) -> Result<Embedded, ErrorBody>;
+    /// What the store of this process finds; `None` if it cannot be searched for others.
+    async fn search_store(&self, search: StoreSearch) -> Option<StoreFound>;
 }
 
 /// Answers the requests of other processes, for a node with or without a worker.
@@ -164,6 +169,7 @@ async fn answer_one(
         // A gateway has no provider to ask, and does not remove what came in.
         NodeRequest::Embed { .. } | NodeRequest::DropLetter { .. } if worker.is_none() => None,
         NodeRequest::Embed { request } => Some(embed(polls, orders, request).await),
+        NodeRequest::SearchStore { search } => search_store(polls, orders, search).await,
         NodeRequest::BudgetStanding { standing } => {
             orders.budget_standing(standing);
             None
@@ -203,6 +209,19 @@ async fn embed(polls: &Semaphore, orders: &dyn TakeOrders, request: EmbedTexts) 
         Ok(result) => NodeReply::Embedded { result },
         Err(error) => NodeReply::NotEmbedded { error },
     }
+}
+
+/// A search that may wait for long is one of the requests that wait.
+async fn search_store(
+    polls: &Semaphore,
+    orders: &dyn TakeOrders,
+    search: StoreSearch,
+) -> Option<NodeReply> {
+    let wanted = Duration::from_millis(search.within_ms.into()).min(SEARCH_WAIT);
+    let (_place, wait) = patience(polls, wanted);
+    let within_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
+    let found = orders.search_store(StoreSearch { within_ms, ..search }).await;
+    found.map(|found| NodeReply::StoreFound { found })
 }
 
 async fn answer(context: &WorkerContext, to: String, reply: &NodeReply) {

@@ -146,6 +146,10 @@ impl StoreFiller {
 
     /// Puts all that is new.
     pub(super) async fn round(&mut self) -> Result<(), FillError> {
+        if self.served.shared.ranks.get().is_some_and(|ranks| !ranks.are_known()) {
+            // What other workers hold is not to be filled here.
+            return Ok(());
+        }
         let end = self.served.storage().journal.end().await?;
         self.begin_again_if_lost(end).await?;
         self.mend().await?;
@@ -262,6 +266,11 @@ impl StoreFiller {
             self.places.put(id, FollowedEntity::Other);
             return Ok(());
         };
+        if !self.served.holds(&scope) {
+            self.served.lets_go(&scope).await?;
+            self.places.put(id, FollowedEntity::Scope { scope, seen: 0, next: None });
+            return Ok(());
+        }
         let is_new = seen == 0 || matters(&scope, records, &mut seen);
         let filled = if !is_new {
             Ok(())

@@ -9,6 +9,9 @@
 //! A search asks the journals of its memories first. What the store lacks of them is put, and what is masked or superseded
 //! is left out, whatever the store says (MEM-4).
 //!
+//! In a cluster without a server, the workers share the scopes of persons: the one that ranks first for a person searches
+//! there for all. What it says, and what a server says, is compared with journals.
+//!
 //! With a model of embeddings, documents are put at once, and their vectors follow in the background.
 
 mod error;
@@ -17,7 +20,11 @@ mod meaning;
 #[cfg(test)]
 mod meaning_tests;
 mod points;
+mod remote_search;
+#[cfg(test)]
+mod remote_search_tests;
 mod said;
+mod scope_ranks;
 mod search;
 mod served;
 #[cfg(test)]

@@ -44,9 +44,9 @@ pub(super) enum MissingPoints {
     Whole(DocumentBatch),
 }
 
-/// What a point says, how much it is trusted and when it was learned, as a digest: a store may say something else.
+/// What a document says, how much it is trusted and when that was said, as a digest: a store may say something else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct PointMark(blake3::Hash);
+pub(super) struct DocumentMark(blake3::Hash);
 
 /// What events changed.
 struct ChangedDocuments {
@@ -93,12 +93,12 @@ pub(super) fn whole(memory: &Entity<Memory>) -> DocumentBatch {
 }
 
 /// The documents of points that may be found, and what they are.
-pub(super) fn live(memory: &Entity<Memory>) -> BTreeMap<DocumentId, PointMark> {
+pub(super) fn live(memory: &Entity<Memory>) -> BTreeMap<DocumentId, DocumentMark> {
     if memory.core.service == Service::Deleted {
         return BTreeMap::new();
     }
     let documents = memory.state.live().map(|kept| document(&kept.point));
-    documents.map(|document| (document.id, PointMark::of(&document))).collect()
+    documents.map(|document| (document.id, DocumentMark::of(&document))).collect()
 }
 
 /// The newest standing instructions of a memory, as many as a turn may be shown.
@@ -173,9 +173,9 @@ fn changed<'a>(
     }))
 }
 
-// === impl PointMark ===
+// === impl DocumentMark ===
 
-impl PointMark {
+impl DocumentMark {
     pub(super) fn of(document: &Document) -> Self {
         let Document { kind, trust, at, text, .. } = document;
         // It is compared in this process alone.

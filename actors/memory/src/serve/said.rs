@@ -1,16 +1,26 @@
 //! What was said in a session, from its events. Pure.
 
-use std::collections::HashMap;
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
+use clawnode_kernel::recent::RecentEntities;
 use clawnode_proto::{
-    CallId, Sealed, Timestamp, codec,
+    CallId, EntityId, Sealed, Timestamp, codec,
     kernel::{DELETED, KernelEvent, SNAPSHOT},
     llm::Text,
     memory::MemoryTrust,
     session::{SessionEvent, SessionInput},
 };
 
-use super::error::FillError;
+use super::{error::FillError, points::DocumentMark};
+use crate::store::{Document, DocumentId};
+
+/// Sessions whose passages are remembered, up to twice as many.
+const SAID_SESSIONS: usize = 1_024;
+/// Passages that are remembered of all of them. With more, what is remembered is forgotten.
+const SAID_PASSAGES: usize = 262_144;
 
 /// One message.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +46,22 @@ pub(super) struct SaidReader {
     replies: HashMap<CallId, Text>,
 }
 
+/// What a journal says of the passages of a session.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SaidTruth {
+    /// The event up to which the journal was read: the end of a turn, or of a deletion.
+    pub(super) upto: u64,
+    marks: BTreeMap<DocumentId, DocumentMark>,
+}
+
+/// What journals say of the passages of sessions that were searched lately.
+#[derive(Debug)]
+pub(super) struct SaidTruths {
+    recent: RecentEntities<Arc<SaidTruth>>,
+    /// How many passages were remembered since it was empty.
+    passages: usize,
+}
+
 /// Whether a session is deleted by this event. A snapshot without an archive takes the place of its whole journal then;
 /// `deleted` answers inputs that come later.
 pub(super) fn is_deletion(sealed: &Sealed) -> Result<bool, FillError> {
@@ -46,6 +72,57 @@ pub(super) fn is_deletion(sealed: &Sealed) -> Result<bool, FillError> {
             Ok(matches!(event, Some(KernelEvent::Snapshot(snapshot)) if snapshot.archive.is_none()))
         }
         _ => Ok(false),
+    }
+}
+
+// === impl SaidTruth ===
+
+impl SaidTruth {
+    /// Whether the journal says this.
+    pub(super) fn has(&self, document: &Document) -> bool {
+        self.marks.get(&document.id) == Some(&DocumentMark::of(document))
+    }
+
+    /// Whether a passage of this id was said, whatever it says.
+    pub(super) fn knows(&self, id: DocumentId) -> bool {
+        self.marks.contains_key(&id)
+    }
+
+    /// These passages were said up to an event, and before them all that is known, or nothing after a deletion.
+    pub(super) fn adds(&mut self, upto: u64, begins_again: bool, passages: &[Document]) {
+        if begins_again {
+            self.marks.clear();
+        }
+        self.upto = upto;
+        self.marks.extend(passages.iter().map(|passage| (passage.id, DocumentMark::of(passage))));
+    }
+}
+
+// === impl SaidTruths ===
+
+impl SaidTruths {
+    pub(super) fn new() -> Self {
+        Self { recent: RecentEntities::new(SAID_SESSIONS), passages: 0 }
+    }
+
+    /// What is remembered of a session.
+    pub(super) fn of(&mut self, session: EntityId) -> Arc<SaidTruth> {
+        let Some(known) = self.recent.take(session) else { return Arc::default() };
+        self.recent.put(session, Arc::clone(&known));
+        known
+    }
+
+    /// Remembers this of a session, of which `before` was remembered.
+    pub(super) fn put(&mut self, session: EntityId, before: &SaidTruth, said: Arc<SaidTruth>) {
+        let new = said.marks.len().saturating_sub(before.marks.len());
+        self.passages = self.passages.saturating_add(new);
+        if self.passages > SAID_PASSAGES {
+            self.recent.clear();
+            self.passages = said.marks.len();
+        }
+        // It is in one place only.
+        self.recent.take(session);
+        self.recent.put(session, said);
     }
 }
 

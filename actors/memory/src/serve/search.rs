@@ -12,29 +12,142 @@ use tracing::debug;
 
 use super::{
     error::FillError,
-    points::{self, PointMark},
-    said::is_deletion,
+    points::{self, DocumentMark},
+    said::{SaidTruth, is_deletion},
     served::{MemoryTruth, ServedStore, SessionBeginning},
     store_meaning::MeantQuery,
 };
 use crate::store::{
-    DocumentBatch, DocumentId, DocumentKind, MemoryStore, MemoryStoreError, RecallAnswer,
-    RecallQuery, StoreScope, document::QUERY_SCOPES,
+    DocumentBatch, DocumentId, DocumentKind, FoundDocument, MemoryStore, MemoryStoreError,
+    RecallAnswer, RecallQuery, StoreScope, document::QUERY_SCOPES,
 };
 
 /// Journals that a search reads at the same time.
 const READS_MOST: usize = 16;
 
+/// What journals say of the scopes of a search: what a store finds is compared with it.
+#[derive(Debug)]
+pub(super) struct JournalView {
+    truths: BTreeMap<StoreScope, Arc<MemoryTruth>>,
+    /// Memories whose journals could not be read.
+    unread: BTreeSet<StoreScope>,
+    sessions: SessionViews,
+}
+
+/// What journals say of sessions.
+#[derive(Debug)]
+struct SessionViews {
+    /// After which events they began. Those that are deleted are not among them.
+    begins: BTreeMap<StoreScope, u64>,
+    /// What was said in them. None: the store is in this process, which has filled it.
+    said: Option<BTreeMap<StoreScope, Arc<SaidTruth>>>,
+    /// Those whose journals could not be read.
+    unread: BTreeSet<StoreScope>,
+}
+
+// === impl JournalView ===
+
+impl JournalView {
+    /// Whether journals say this as well: it is live (MEM-4), and its text and trust are those of its event (S-22). The scope
+    /// of a document that says something else is added to `altered`.
+    pub(super) fn has(&self, found: &FoundDocument, altered: &mut Vec<StoreScope>) -> bool {
+        let FoundDocument { scope, document, .. } = found;
+        let (is_there, is_as_journaled) = match document.kind {
+            #[cfg(feature = "test-util")]
+            DocumentKind::Point(_) if clawnode_kernel::KernelBug::BelievesStore.is_in_folds() => {
+                (true, true)
+            }
+            DocumentKind::Point(_) => {
+                let truth = self.truths.get(scope);
+                let mark = truth.and_then(|truth| truth.live.get(&document.id));
+                (mark.is_some(), mark == Some(&DocumentMark::of(document)))
+            }
+            DocumentKind::Passage => {
+                let SessionViews { begins, said, .. } = &self.sessions;
+                let began = begins.get(scope);
+                let is_there = began.is_some_and(|began| document.id.event > *began);
+                let said = said.as_ref().map(|said| said.get(scope));
+                let knows = |said: Option<&Arc<SaidTruth>>| {
+                    said.is_some_and(|said| said.knows(document.id))
+                };
+                let says =
+                    |said: Option<&Arc<SaidTruth>>| said.is_some_and(|said| said.has(document));
+                (is_there && said.is_none_or(knows), is_there && said.is_none_or(says))
+            }
+        };
+        if is_there && !is_as_journaled {
+            altered.push(scope.clone());
+        }
+        is_as_journaled
+    }
+
+    /// The scopes whose journals could not be read.
+    pub(super) fn unread(&self) -> impl Iterator<Item = &StoreScope> {
+        self.unread.iter().chain(&self.sessions.unread)
+    }
+}
+
 // === impl ServedStore ===
 
 impl ServedStore {
-    /// What may be found of these memories. The journals of `unread` could not be read.
+    /// What journals say of these scopes, for what comes from the store of another process. The store here is not filled.
+    pub(super) async fn journal_view(&self, asked: &BTreeSet<StoreScope>) -> JournalView {
+        let sessions = asked.iter().filter(|scope| scope.session().is_some()).cloned().collect();
+        let ((truths, unread), sessions) =
+            tokio::join!(self.truths_of(asked, false), self.sessions_of(sessions, true));
+        JournalView { truths, unread, sessions }
+    }
+
+    /// After which events these sessions began, of those that are kept, and what was said in them if `reads`.
+    async fn sessions_of(&self, mut sessions: BTreeSet<StoreScope>, reads: bool) -> SessionViews {
+        sessions.retain(|scope| scope.session().is_some_and(|session| self.keeps(&session)));
+        if !reads {
+            let (begins, unread) = self.begins(sessions).await;
+            return SessionViews { begins, said: None, unread };
+        }
+        let ((begins, mut unread), (said, unsaid)) =
+            tokio::join!(self.begins(sessions.clone()), self.said_of(sessions));
+        unread.extend(unsaid);
+        SessionViews { begins, said: Some(said), unread }
+    }
+
+    /// What was said in these sessions. The journals of `unread` could not be read.
+    async fn said_of(
+        &self,
+        sessions: BTreeSet<StoreScope>,
+    ) -> (BTreeMap<StoreScope, Arc<SaidTruth>>, BTreeSet<StoreScope>) {
+        let reading = sessions.into_iter().map(|scope| async move {
+            let said = self.said_in(&scope).await;
+            (scope, said)
+        });
+        let reading: Vec<_> = reading.collect();
+        let read: Vec<_> = stream::iter(reading).buffered(READS_MOST).collect().await;
+        let (mut all, mut unread) = (BTreeMap::new(), BTreeSet::new());
+        for (scope, said) in read {
+            match said {
+                Ok(said) => {
+                    all.insert(scope, said);
+                }
+                Err(failure) => {
+                    let failure = ErrorChain(&failure);
+                    debug!(%scope, %failure, "what was said in a session cannot be read");
+                    unread.insert(scope);
+                }
+            }
+        }
+        (all, unread)
+    }
+
+    /// What may be found of these memories. The journals of `unread` could not be read. If `fills`, the store has all of it
+    /// then.
     async fn truths_of(
         &self,
         scopes: &BTreeSet<StoreScope>,
+        fills: bool,
     ) -> (BTreeMap<StoreScope, Arc<MemoryTruth>>, BTreeSet<StoreScope>) {
         let memories = scopes.iter().filter(|scope| scope.memory().is_some());
-        let asked = memories.map(|scope| async move { (scope.clone(), self.truth(scope).await) });
+        let asked =
+            memories.map(|scope| async move { (scope.clone(), self.truth(scope, fills).await) });
         let asked: Vec<_> = asked.collect();
         let asked: Vec<_> = stream::iter(asked).buffered(READS_MOST).collect().await;
         let (mut truths, mut unread) = (BTreeMap::new(), BTreeSet::new());
@@ -109,6 +222,64 @@ impl ServedStore {
         self.has_begun(session, SessionBeginning { snapshot, began });
         Ok(began)
     }
+
+    /// Searches in the store of this process, or on its server.
+    pub(super) async fn search_here(
+        &self,
+        asked: &BTreeSet<StoreScope>,
+        query: &RecallQuery,
+        k: usize,
+    ) -> Result<RecallAnswer, MemoryStoreError> {
+        let is_shared = self.shared.ranks.get().is_some();
+        let filling = async {
+            if is_shared {
+                self.fill_asked(asked, query.meaning_within / 2).await
+            } else {
+                BTreeSet::new()
+            }
+        };
+        let ((truths, unread), lacking, meant) =
+            tokio::join!(self.truths_of(asked, true), filling, self.meant(query));
+        let MeantQuery { query, is_degraded } = meant;
+        let scopes: Vec<StoreScope> = asked.iter().cloned().collect();
+        let (mut answer, is_away) = match self.store().search(&scopes, &query, k).await {
+            Err(failure) if failure.is_away() => {
+                debug!(failure = %ErrorChain(&failure), "nothing is searched: the store is away");
+                (RecallAnswer::default(), true)
+            }
+            answer => (answer?, false),
+        };
+        // MEM-1: nothing is read of other scopes, so what is of them is left out.
+        let passages = answer.found.iter().filter(|found| {
+            found.document.kind == DocumentKind::Passage && asked.contains(&found.scope)
+        });
+        let passages = passages.map(|passage| passage.scope.clone()).collect();
+        // What was said is read again if a server has it: another program may write there.
+        let is_elsewhere = self.shared.local.is_none();
+        let sessions = self.sessions_of(passages, is_elsewhere).await;
+        let view = JournalView { truths, unread, sessions };
+        // MEM-4: of a memory that cannot be asked, nothing is known to be live.
+        let RecallAnswer { found, damaged } = &mut answer;
+        found.retain(|found| view.has(found, damaged));
+        self.mark_damaged(&answer.damaged);
+        if is_away || is_degraded {
+            answer.damaged.extend(asked.iter().cloned());
+        }
+        answer.damaged.extend(view.unread().cloned());
+        answer.damaged.extend(lacking);
+        // What was found damaged before is not filled again yet.
+        answer
+            .damaged
+            .extend(self.damages().iter().filter(|damage| asked.contains(*damage)).cloned());
+        // An index that is being built lacks what it does not have yet.
+        if self.progress().is_rebuilding && !is_shared {
+            let sessions = asked.iter().filter(|scope| scope.session().is_some());
+            answer.damaged.extend(sessions.cloned());
+        }
+        answer.damaged.sort();
+        answer.damaged.dedup();
+        Ok(answer)
+    }
 }
 
 #[async_trait]
@@ -131,64 +302,17 @@ impl MemoryStore for ServedStore {
         if asked.len() > QUERY_SCOPES {
             return Err(MemoryStoreError::Scopes { found: asked.len() });
         }
-        let (truths, unread) = self.truths_of(&asked).await;
-        let MeantQuery { query, is_degraded } = self.meant(query).await;
-        let (mut answer, is_away) = match self.store().search(scopes, &query, k).await {
-            Err(failure) if failure.is_away() => {
-                debug!(failure = %ErrorChain(&failure), "nothing is searched: the store is away");
-                (RecallAnswer::default(), true)
-            }
-            answer => (answer?, false),
-        };
-        let passages =
-            answer.found.iter().filter(|found| found.document.kind == DocumentKind::Passage);
-        let passages = passages.map(|passage| passage.scope.clone()).collect();
-        let (begins, unread_sessions) = self.begins(passages).await;
-        // MEM-4: of a memory that cannot be asked, nothing is known to be live. A live point says what its journal says.
-        answer.found.retain(|found| match found.document.kind {
-            #[cfg(feature = "test-util")]
-            DocumentKind::Point(_) if clawnode_kernel::KernelBug::BelievesStore.is_in_folds() => {
-                true
-            }
-            DocumentKind::Passage => {
-                let is_kept = found.scope.session().is_some_and(|session| self.keeps(&session));
-                is_kept
-                    && begins
-                        .get(&found.scope)
-                        .is_some_and(|began| found.document.id.event > *began)
-            }
-            DocumentKind::Point(_) => {
-                let truth = truths.get(&found.scope);
-                let mark = truth.and_then(|truth| truth.live.get(&found.document.id));
-                let is_as_journaled = mark == Some(&PointMark::of(&found.document));
-                if mark.is_some() && !is_as_journaled {
-                    // Its scope is filled again.
-                    answer.damaged.push(found.scope.clone());
-                }
-                is_as_journaled
-            }
-        });
-        self.mark_damaged(&answer.damaged);
-        if is_away || is_degraded {
-            answer.damaged.extend(asked.iter().cloned());
+        match self.search_elsewhere(&asked, query, k).await {
+            Some(answer) => Ok(answer),
+            None => self.search_here(&asked, query, k).await,
         }
-        answer.damaged.extend(unread);
-        answer.damaged.extend(unread_sessions);
-        // What was found damaged before is not filled again yet.
-        answer
-            .damaged
-            .extend(self.damages().iter().filter(|damage| asked.contains(*damage)).cloned());
-        // An index that is being built lacks what it does not have yet.
-        if self.progress().is_rebuilding {
-            answer.damaged.extend(asked.into_iter().filter(|scope| scope.session().is_some()));
-        }
-        answer.damaged.sort();
-        answer.damaged.dedup();
-        Ok(answer)
     }
 
     async fn standing(&self, scopes: &[StoreScope]) -> Result<RecallAnswer, MemoryStoreError> {
-        let (mut truths, unread) = self.truths_of(&scopes.iter().cloned().collect()).await;
+        // A store that another process holds is not filled for it.
+        let asked: BTreeSet<StoreScope> = scopes.iter().cloned().collect();
+        let fills = asked.iter().all(|scope| self.holds(scope));
+        let (mut truths, unread) = self.truths_of(&asked, fills).await;
         let mut damaged = Vec::new();
         for scope in unread {
             // They are in the journal. A store that is away says nothing about them.

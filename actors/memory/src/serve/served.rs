@@ -17,7 +17,9 @@ use tokio::sync::Mutex as AsyncMutex;
 
 use super::{
     error::FillError,
-    points::{self, MissingPoints, PointMark},
+    points::{self, DocumentMark, MissingPoints},
+    said::SaidTruths,
+    scope_ranks::ScopeRanks,
     store_meaning::StoreMeaning,
 };
 use crate::{
@@ -59,6 +61,12 @@ pub(super) struct Shared {
     truths: Mutex<RecentEntities<Arc<MemoryTruth>>>,
     /// After which events sessions began that were searched lately.
     beginnings: Mutex<RecentEntities<SessionBeginning>>,
+    /// What was said in sessions that were searched lately.
+    said: Mutex<SaidTruths>,
+    /// With which workers it shares the scopes of persons, if it does.
+    pub(super) ranks: OnceLock<ScopeRanks>,
+    /// Sessions that were filled, and lack nothing that the feed has shown since.
+    followed: Mutex<RecentEntities<()>>,
     /// One memory is filled at a time, by searches and by the feed.
     filling: AsyncMutex<()>,
     /// One session is filled at a time.
@@ -86,7 +94,7 @@ pub(super) struct MemoryTruth {
     position: Position,
     /// The event that it ended with; 0 if there is no memory.
     event: u64,
-    pub(super) live: BTreeMap<DocumentId, PointMark>,
+    pub(super) live: BTreeMap<DocumentId, DocumentMark>,
     /// The newest standing instructions.
     pub(super) standing: Vec<FoundDocument>,
 }
@@ -174,6 +182,9 @@ impl ServedStore {
                 conversations,
                 truths: Mutex::new(RecentEntities::new(TRUTHS)),
                 beginnings: Mutex::new(RecentEntities::new(BEGINNINGS)),
+                said: Mutex::new(SaidTruths::new()),
+                ranks: OnceLock::new(),
+                followed: Mutex::new(RecentEntities::new(BEGINNINGS)),
                 filling: AsyncMutex::new(()),
                 reading: AsyncMutex::new(()),
                 progress: Mutex::new(FillProgress {
@@ -216,8 +227,13 @@ impl ServedStore {
         Ok(ScopeFill { upto, end })
     }
 
-    /// Fills one scope again from its journal.
+    /// Fills one scope again from its journal. If another worker holds it, it goes from the files.
     pub async fn refill(&self, scope: &StoreScope) -> Result<(), FillError> {
+        if !self.holds(scope) {
+            self.lets_go(scope).await?;
+            self.damages().remove(scope);
+            return Ok(());
+        }
         // Whatever ends this on the way, the scope is filled later, and searches say that they lack it.
         self.mark_damaged(std::slice::from_ref(scope));
         if scope.memory().is_some() {
@@ -235,8 +251,12 @@ impl ServedStore {
         Ok(())
     }
 
-    /// Puts what the scope of a memory lacks, and takes from its files what is not live any more.
+    /// Puts what the scope of a memory lacks, and takes from its files what is not live any more. If another worker holds
+    /// it, it goes from the files.
     pub async fn catch_up(&self, memory: &StoreScope) -> Result<(), FillError> {
+        if !self.holds(memory) {
+            return self.lets_go(memory).await;
+        }
         let _filling = self.shared.filling.lock().await;
         self.fill_memory(memory).await.map(drop)
     }
@@ -255,11 +275,15 @@ impl ServedStore {
     /// The feed is read from its beginning from now on.
     pub(super) fn begins_again(&self) {
         self.shared.again.store(false, Ordering::SeqCst);
+        self.followed().clear();
         self.damages().clear();
     }
 
     /// Has these scopes filled again: their files were damaged, and are removed.
     pub(super) fn mark_damaged(&self, scopes: &[StoreScope]) {
+        for scope in scopes {
+            self.followed().take(scope.entity());
+        }
         let mut damages = self.damages();
         damages.extend(scopes.iter().cloned());
         if damages.len() > DAMAGED {
@@ -300,6 +324,15 @@ impl ServedStore {
 
     fn beginnings(&self) -> MutexGuard<'_, RecentEntities<SessionBeginning>> {
         self.shared.beginnings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sessions that were filled, and lack nothing that the feed has shown since.
+    pub(super) fn followed(&self) -> MutexGuard<'_, RecentEntities<()>> {
+        self.shared.followed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn said(&self) -> MutexGuard<'_, SaidTruths> {
+        self.shared.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn store(&self) -> &dyn FilledStore {
@@ -406,12 +439,24 @@ impl ServedStore {
         local.work(keep).await
     }
 
-    /// What is live in a memory now. The store has all of it then.
-    pub(super) async fn truth(&self, scope: &StoreScope) -> Result<Arc<MemoryTruth>, FillError> {
+    /// What is live in a memory now. If `fills`, the store has all of it then.
+    pub(super) async fn truth(
+        &self,
+        scope: &StoreScope,
+        fills: bool,
+    ) -> Result<Arc<MemoryTruth>, FillError> {
         let position = self.storage().journal.position(scope.entity()).await?;
         if position == Position(0) {
             let (live, standing) = (BTreeMap::new(), Vec::new());
             return Ok(Arc::new(MemoryTruth { position, event: 0, live, standing }));
+        }
+        if !fills {
+            if let Some(known) = self.remembered(scope, position) {
+                return Ok(known);
+            }
+            let (_, truth, _) = self.read_memory(scope).await?;
+            self.truths().put(scope.entity(), Arc::clone(&truth));
+            return Ok(truth);
         }
         if let Some(known) = self.known(scope, position).await? {
             return Ok(known);
@@ -434,17 +479,16 @@ impl ServedStore {
         scope: &StoreScope,
         position: Position,
     ) -> Result<Option<Arc<MemoryTruth>>, FillError> {
-        let id = scope.entity();
-        let known = {
-            let mut truths = self.truths();
-            let known = truths.take(id).filter(|truth| truth.position >= position);
-            if let Some(known) = &known {
-                truths.put(id, Arc::clone(known));
-            }
-            known
-        };
-        let Some(known) = known else { return Ok(None) };
+        let Some(known) = self.remembered(scope, position) else { return Ok(None) };
         let is_filled = known.live.is_empty() || self.store().upto(scope).await? == known.event;
         Ok(is_filled.then_some(known))
+    }
+
+    /// What is remembered of a memory whose journal ends at `position`.
+    fn remembered(&self, scope: &StoreScope, position: Position) -> Option<Arc<MemoryTruth>> {
+        let mut truths = self.truths();
+        let known = truths.take(scope.entity()).filter(|truth| truth.position >= position)?;
+        truths.put(scope.entity(), Arc::clone(&known));
+        Some(known)
     }
 }

@@ -168,7 +168,7 @@ impl Owner {
     }
 
     /// A snapshot takes the place of its journal, which is archived.
-    async fn is_compacted(&mut self) {
+    pub(super) async fn is_compacted(&mut self) {
         let mut core = Core::default();
         self.written.iter().for_each(|sealed| core.apply(self.id, sealed).unwrap());
         let body = SnapshotBody { core, kind: Cow::Borrowed(&[]), needs: Vec::new() };

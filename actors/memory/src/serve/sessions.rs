@@ -1,13 +1,13 @@
 //! Fills the scopes of sessions with what was said in them.
 
-use std::ops::ControlFlow;
+use std::{ops::ControlFlow, sync::Arc};
 
 use clawnode_proto::{EntityId, Position, Sealed, Seq, llm::Text};
 
 use super::{
     error::FillError,
     points,
-    said::{SaidReader, SaidText, is_deletion},
+    said::{SaidReader, SaidText, SaidTruth, is_deletion},
     served::ServedStore,
 };
 use crate::store::{
@@ -45,7 +45,10 @@ impl ServedStore {
         loop {
             match self.fill_part(scope, next).await {
                 Ok(true) => {}
-                Ok(false) => return Ok(()),
+                Ok(false) => {
+                    self.is_followed_from_now(scope);
+                    return Ok(());
+                }
                 // Another process has filled the scope from its beginning meanwhile.
                 Err(FillError::Store(MemoryStoreError::Behind { .. })) if tries < FILL_TRIES => {
                     tries += 1;
@@ -116,6 +119,46 @@ impl ServedStore {
         let position = last.map_or(first, |last| last.saturating_add(1));
         *next = Some(NextMessage { upto, position });
         Ok(said.len() >= MESSAGES_AT_ONCE)
+    }
+
+    /// Whether the store has all that was said in the turns of a session that have ended.
+    pub(super) async fn has_all_said(&self, scope: &StoreScope) -> Result<bool, FillError> {
+        let upto = self.store().upto(scope).await?;
+        if upto == 0 {
+            return Ok(false);
+        }
+        let reader = self.read(scope.entity(), upto, upto).await?;
+        Ok(reader.upto == 0 && reader.deleted_at == 0)
+    }
+
+    /// What the journal of a session says of its passages, for what comes from a store elsewhere.
+    pub(super) async fn said_in(&self, scope: &StoreScope) -> Result<Arc<SaidTruth>, FillError> {
+        let (served, scope) = (self.clone(), scope.clone());
+        // Detached: what a search has begun that gives up is there for the next one.
+        let read = tokio::spawn(async move { served.read_said(scope.entity()).await });
+        read.await.unwrap_or_else(|_ended| Err(MemoryStoreError::Closed.into()))
+    }
+
+    async fn read_said(&self, session: EntityId) -> Result<Arc<SaidTruth>, FillError> {
+        let before = self.said().of(session);
+        let mut said = Arc::clone(&before);
+        loop {
+            let reader = self.read(session, said.upto, said.upto).await?;
+            let begins_again = reader.deleted_at > said.upto;
+            let upto = reader.upto.max(reader.deleted_at);
+            if upto <= said.upto {
+                break;
+            }
+            let passages = self.documents(session, 0, &reader.said).await?;
+            Arc::make_mut(&mut said).adds(upto, begins_again, &passages);
+            if reader.said.len() < MESSAGES_AT_ONCE {
+                break;
+            }
+        }
+        if said.upto > before.upto {
+            self.said().put(session, &before, Arc::clone(&said));
+        }
+        Ok(said)
     }
 
     /// What was said in turns that ended, in the events after `after`, until there is enough of it that comes after

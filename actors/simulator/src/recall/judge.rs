@@ -352,6 +352,7 @@ impl RecallJudge {
                     && !message.is_deleted
                     && message.event == passage.event
                     && message.text == passage.text
+                    && passage.trust == MemoryTrust::Person
             };
             if passage.session != known.key || !self.messages.values().any(said) {
                 let text = format!("`{}` is shown the passage {passage:?}", recalled.turn);

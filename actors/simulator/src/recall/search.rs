@@ -2,6 +2,7 @@
 
 use std::{future::ready, sync::Arc};
 
+use bytes::Bytes;
 use clawnode_actors::{
     agent::Grant,
     session::{
@@ -12,7 +13,11 @@ use clawnode_actors::{
         },
     },
 };
-use clawnode_kernel::{MachineInput, core::snapshot_blob};
+use clawnode_kernel::{
+    MachineInput,
+    archive::{snapshot_of, unpack},
+    core::snapshot_blob,
+};
 use clawnode_memory::store::StoreScope;
 use clawnode_proto::{Incarnation, recall::Recalled};
 use rand::Rng;
@@ -89,7 +94,15 @@ impl Sim {
         for entity in memories.iter().chain(&sessions).map(StoreScope::entity) {
             let records = self.world.journal(entity);
             let state = snapshot_blob(&records).and_then(|digest| self.world.blob(digest));
-            recall.reads.shows(entity, records, state);
+            let mut blobs: Vec<Bytes> = state.into_iter().collect();
+            // What was said is read from archives, too.
+            let mut archive = snapshot_of(&records).and_then(|snapshot| snapshot.archive);
+            while let Some(blob) = archive.and_then(|digest| self.world.blob(digest)) {
+                let segment = unpack(&blob).unwrap_or_default();
+                archive = snapshot_of(&segment).and_then(|snapshot| snapshot.archive);
+                blobs.push(blob);
+            }
+            recall.reads.shows(entity, records, blobs);
         }
         let store = if let Some(store) = process.memory.take() {
             store

@@ -13,7 +13,7 @@ use clawnode_actors::{agent::AgentMemory, session::RecallStore};
 use clawnode_memory::{
     serve::ServedStore,
     store::{
-        Document, DocumentBatch, DocumentId, DocumentKind, FilledStore, FoundDocument, MemoryStore,
+        Document, DocumentBatch, DocumentId, FilledStore, FoundDocument, MemoryStore,
         MemoryStoreError, RecallAnswer, RecallQuery, StoreAway, StoreScope, score::ScoreParts,
     },
 };
@@ -202,7 +202,7 @@ impl Script {
         let lies = self.ever.iter().cycle().skip(first).take(LIES.min(self.ever.len()));
         let lies = lies.cloned().enumerate().map(|(at, lie)| match scopes.get(at % 7) {
             Some(scope) => FoundDocument { scope: scope.clone(), ..lie },
-            None if at % 7 == 6 && lie.document.kind != DocumentKind::Passage => {
+            None if at % 7 == 6 => {
                 let text = format!("{} That is false.", lie.document.text);
                 let document = Document { text, trust: MemoryTrust::Operator, ..lie.document };
                 FoundDocument { document, ..lie }

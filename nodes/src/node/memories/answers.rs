@@ -105,6 +105,10 @@ impl MemoryAnswers {
     pub(in crate::node) async fn stats(&self, key: MemoryKey) -> HandlerResult<MemoryStats> {
         let memory = self.existing(&key).await?;
         let scope = StoreScope::of_memory(&key);
+        if !self.served.holds(&scope) {
+            // Another node knows how much of it there is.
+            return Ok(memory.state.stats(key));
+        }
         let stored = self.served.fill_of(&scope).await.inspect_err(|failure| {
             let failure = ErrorChain(failure);
             warn!(%scope, %failure, "the store of memories does not say how far it is");

@@ -84,9 +84,12 @@ pub fn recall_store(base: &NodeBase) -> Option<RecallStore> {
     Some(RecallStore { name: base.memory.name(), store: Arc::new(base.memory.clone()) })
 }
 
-/// Keeps the store of a node filled.
+/// Keeps the store of a node filled. In a cluster without a server, the workers share the scopes of persons.
 pub async fn begin(base: &NodeBase) -> Result<(), ractor::SpawnErr> {
     let served = base.memory.clone();
+    if base.storage.shared {
+        served.shares_scopes(base.process, base.members.clone());
+    }
     let fill = move || fill_from_journals::run(served.clone());
     base.supervisor.adopt_task("node.memory", fill).await
 }
