@@ -12,6 +12,8 @@ const CLOSE: &str = "}}";
 /// A brace as a text that begins no reference.
 const BRACE: &str = r#"{{"{"}}"#;
 const HINT: &str = r#"for the text `{{` itself, write `{{"{{"}}`"#;
+/// Arguments of tools that are run as they are: `run_command`, `run_python`, `execute_code`, and tools on SSH hosts.
+const CODE: [&str; 2] = ["command", "code"];
 /// Characters of a reference that an error repeats.
 const SHOWN: usize = 80;
 
@@ -79,9 +81,29 @@ pub fn unknown(reference: &str, known: &str) -> String {
     format!("unknown reference `{reference}`; {known}; {HINT}")
 }
 
-/// Checks the arguments of the step of this number, from 1: they are a JSON object and refer to the outputs of earlier
-/// steps only.
+/// Refuses references in an argument that is run, such as a command line: an output would be run with it.
+pub fn check_argument(argument: &str, value: &Value) -> Result<(), String> {
+    if !CODE.contains(&argument) {
+        return Ok(());
+    }
+    let mut judge = |text: &str| -> Result<String, String> {
+        if parts(text)?.iter().any(|part| matches!(part, TemplatePart::Reference(_))) {
+            return Err(format!(
+                "`{argument}` may have no reference, because what replaces it would be run; use \
+                 `argv` or `stdin`"
+            ));
+        }
+        Ok(String::new())
+    };
+    each_text(&mut value.clone(), &mut judge)
+}
+
+/// Checks the arguments of the step of this number, from 1: they are a JSON object, refer to the outputs of earlier
+/// steps only, and have no reference in code.
 pub fn check(template: &str, number: usize) -> Result<(), String> {
+    for (argument, value) in json::read_object(template).unwrap_or_default() {
+        check_argument(&argument, &value)?;
+    }
     let earlier = |other: usize| {
         if other < number {
             return Ok("");
@@ -127,7 +149,7 @@ pub fn fill<'a>(
 }
 
 /// Changes all texts in a value. Names of fields stay.
-fn each_text(
+pub fn each_text(
     value: &mut Value,
     change: &mut dyn FnMut(&str) -> Result<String, String>,
 ) -> Result<(), String> {
@@ -212,6 +234,15 @@ mod tests {
         for number in [1, 2] {
             assert!(check(template, number).unwrap_err().contains("earlier step"), "{number}");
         }
+    }
+
+    #[test]
+    fn what_is_run_has_no_references() {
+        let error = check(r#"{"command":["echo {{steps.1.output}}"]}"#, 2).unwrap_err();
+        assert!(error.contains("`command` may have no reference"), "{error}");
+        let braces = r#"{"command":"awk '{{\"{{\"}} print }'","stdin":"{{steps.1.output}}"}"#;
+        check(braces, 2).unwrap();
+        check(r#"{"command":"wc -l","argv":["{{steps.1.output}}"]}"#, 2).unwrap();
     }
 
     proptest! {

@@ -6,14 +6,21 @@
 //! prompt, and which of them a message calls for. [`shelf`] is what a process has of them, for the tools that hand them
 //! out.
 //!
+//! A folder may also have a file `pipeline.yaml`: steps that people run as a plan ([`pipeline`]).
+//!
 //! A skill is text that an operator put there. It gives an agent no tool and no right.
 
+mod actions;
 mod agent;
 mod folder;
 mod format;
+mod pipeline;
 mod shelf;
+mod yaml_tree;
 
 pub use agent::AgentSkills;
 pub use folder::{FoundSkills, Skill, SkillFault, read_folders, read_skill, watched};
 pub use format::SkillHead;
+pub use pipeline::{PIPELINE_FILE, Pipeline, PipelineInput};
 pub use shelf::SkillShelf;
+pub use yaml_tree::YamlFault;
