@@ -53,7 +53,7 @@ async fn the_pipeline_of_a_skill_runs_with_its_inputs_and_no_model_is_asked() ->
     let ended = home.run(&args).await?;
     assert_eq!(ended.code, 0, "{ended:?}");
     let first = ended.json()?;
-    let outputs: Vec<_> = (0..3).map(|at| first["steps"][at]["output"].clone()).collect();
+    let outputs: Vec<_> = (0..3_usize).map(|at| first["steps"][at]["output"].clone()).collect();
     assert_eq!(outputs, [json!("42"), json!("{\"sum\": \"42 cents\"}"), json!("42 cents")]);
     // It is a plan: the same again is the same one.
     assert_eq!(home.run(&args).await?.json()?, first);
