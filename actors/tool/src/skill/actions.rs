@@ -1,4 +1,4 @@
-//! The eight actions of pipelines, as tools. A plan runs tools and asks no model, so two of them are refused by name.
+//! The eight actions of pipelines, as tools. A plan runs tools and asks no model, so one of them is refused by name.
 
 use clawnode_proto::{ToolName, tool::RUN_COMMAND};
 
@@ -17,12 +17,7 @@ enum Meaning {
 
 const ACTIONS: [(&str, Meaning); 8] = [
     ("http.get", Meaning::Tool("http_fetch", &["url", "headers", "max_bytes"])),
-    (
-        "http.post",
-        Meaning::Refused(
-            "no built-in tool sends a body; name a tool of the agent that does, for example one of an MCP server",
-        ),
-    ),
+    ("http.post", Meaning::Tool("http_post", &["url", "body", "headers", "max_bytes"])),
     (
         "llm.complete",
         Meaning::Refused(
@@ -75,7 +70,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(refused, ["http.post", "llm.complete"]);
+        assert_eq!(refused, ["llm.complete"]);
         assert_eq!(tool_of("deploy").unwrap(), ("deploy".to_owned(), None));
         for name in ["http.put", "", "a b", "../x"] {
             let why = tool_of(name).unwrap_err();

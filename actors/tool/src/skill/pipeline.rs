@@ -450,7 +450,11 @@ steps:
             (step("- name: a b\n  action: look"), 4, "the name `a b` is not"),
             (step("- name: b\n  action: http.put"), 5, "step `b`: unknown action `http.put`"),
             (step("- name: b\n  action: llm.complete"), 5, "`llm.complete` cannot run here"),
-            (step("- name: b\n  action: http.post"), 5, "`http.post` cannot run here"),
+            (
+                step("- name: b\n  action: http.post\n  params: {json: x}"),
+                6,
+                "`http.post` has no parameter `json`",
+            ),
             (
                 step("- name: b\n  action: fs.read\n  params:\n    file: x"),
                 7,
