@@ -1,6 +1,7 @@
 //! Texts with references between `{{` and `}}`. In a plan, `{{steps.2.output}}` is the output of its second step. Pure.
 //!
-//! `{{"{{"}}` is the text `{{` itself. What replaces a reference is not searched for references again.
+//! `{{"{{"}}` is the text `{{` itself. What replaces a reference is not searched for references again. Journals hold
+//! templates and not what they were filled with, so a text means the same under every later build.
 
 use std::borrow::Cow;
 
