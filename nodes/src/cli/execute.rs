@@ -46,7 +46,7 @@ may have one in its folder, as `pipeline.yaml`.
 Examples:
   clawnode execute plan.json --wait
   echo '{\"steps\":[{\"action\":\"time_now\"}]}' | clawnode execute - --key nightly-7 --wait
-  clawnode execute pipeline.yaml --input version=1.4 --wait
+  clawnode execute pipeline.yaml --input version=1.4 --key release-1.4
   clawnode execute show EXECUTION --wait
   clawnode execute cancel EXECUTION";
 
