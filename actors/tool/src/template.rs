@@ -188,7 +188,7 @@ mod tests {
 
     fn filled(template: &Value) -> Result<Value, String> {
         let text = fill(&template.to_string(), said)?;
-        Ok(serde_json::from_str(&text).unwrap())
+        serde_json::from_str(&text).map_err(|error| error.to_string())
     }
 
     #[test]

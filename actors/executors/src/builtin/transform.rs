@@ -210,7 +210,8 @@ mod tests {
     }
 
     fn changed(arguments: Value) -> Result<String, String> {
-        serde_json::from_value::<TransformText>(arguments).unwrap().run()
+        let read = serde_json::from_value::<TransformText>(arguments);
+        read.map_err(|error| error.to_string())?.run()
     }
 
     #[test]
