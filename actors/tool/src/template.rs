@@ -250,9 +250,11 @@ mod tests {
         /// No text becomes a reference, wherever it is put.
         #[test]
         fn what_is_written_is_read_back(texts in proptest::collection::vec("[{}\"a.é]{0,8}", 0..6)) {
-            let template: String =
-                texts.iter().map(|text| format!("{}{}", written(text), output_of(1))).collect();
-            let wanted: String = texts.iter().map(|text| format!("{text}42")).collect();
+            let (mut template, mut wanted) = (String::new(), String::new());
+            for text in &texts {
+                template.extend([written(text), output_of(1).into()]);
+                wanted.extend([text.as_str(), "42"]);
+            }
             let filled = filled(&json!({ "x": template })).map_err(TestCaseError::fail)?;
             prop_assert_eq!(filled, json!({ "x": wanted }));
         }

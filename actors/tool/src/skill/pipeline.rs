@@ -362,6 +362,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::append::append;
 
     const RELEASE: &str = r#"
 description: Fetches the notes of a release and publishes them.
@@ -433,7 +434,7 @@ steps:
         let again = "- name: b\n  action: look\n  params:\n    x: '{{steps.c.output}}'\n- name: c\n  action: look";
         let mut many = "steps:\n".to_owned();
         for number in 0..=EXECUTION_STEPS {
-            many.push_str(&format!("- {{name: s{number}, action: look}}\n"));
+            append(&mut many, format_args!("- {{name: s{number}, action: look}}\n"));
         }
         for (text, line, why) in [
             ("- a".to_owned(), 1, "a pipeline is not a list of"),
@@ -514,7 +515,10 @@ steps:
         ) {
             let mut text = "steps:\n".to_owned();
             for ((name, action), param) in names.iter().zip(&actions).zip(&params) {
-                text.push_str(&format!("- name: {name}\n  action: {action}\n  params:\n    path: {param}\n"));
+                append(
+                    &mut text,
+                    format_args!("- name: {name}\n  action: {action}\n  params:\n    path: {param}\n"),
+                );
             }
             if let Ok(pipeline) = Pipeline::parse(&text) {
                 let plan = pipeline.plan(&BTreeMap::new()).map_err(TestCaseError::fail)?;
