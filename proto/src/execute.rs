@@ -38,11 +38,23 @@ pub struct Plan {
 pub struct PlanStep {
     /// One that the agent has, by its name in the agent's `tools`.
     pub tool: ToolName,
-    /// Its arguments: a JSON object, as text.
+    /// Its arguments: a JSON object, as text. Empty if it has a template.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub arguments: String,
     /// Whether the plan goes on if this does not end well.
     #[serde(default, skip_serializing_if = "is_false")]
     pub goes_on: bool,
+    /// In place of the arguments: the same with references to the outputs of earlier steps. A build that does not
+    /// know it cannot read a step without arguments, so it hands the plan on and does not run it as it is written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
+}
+
+impl PlanStep {
+    /// Its arguments as the plan has them, with references if there are some.
+    pub fn given(&self) -> &str {
+        self.template.as_deref().unwrap_or(&self.arguments)
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -307,6 +319,32 @@ pub struct StepError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec;
+
+    /// A step as builds read it that know no templates.
+    #[derive(Debug, Deserialize)]
+    struct OlderStep {
+        #[expect(dead_code, reason = "it is only read")]
+        arguments: String,
+    }
+
+    #[test]
+    fn an_older_build_does_not_take_a_template_for_arguments() {
+        let fixed = PlanStep {
+            tool: "look".parse().unwrap(),
+            arguments: "{}".to_owned(),
+            goes_on: false,
+            template: None,
+        };
+        let template = Some(r#"{"at":"{{steps.1.output}}"}"#.to_owned());
+        let filled = PlanStep { arguments: String::new(), template, ..fixed.clone() };
+        for step in [&fixed, &filled] {
+            let bytes = codec::encode(step).unwrap();
+            assert_eq!(&codec::decode::<PlanStep>(&bytes).unwrap(), step);
+            assert_eq!(codec::decode::<OlderStep>(&bytes).is_ok(), step.template.is_none());
+        }
+        assert_eq!((fixed.given(), filled.given().contains("steps.1")), ("{}", true));
+    }
 
     #[test]
     fn each_request_has_a_session_of_its_own() {

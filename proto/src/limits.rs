@@ -316,6 +316,10 @@ limits! {
         EXECUTION_STEPS: usize = 64, "steps";
         /// Arguments of all steps of a plan. A plan is one input and one event.
         PLAN_BYTES: usize = 128 << 10, "bytes";
+        /// The file of a pipeline.
+        PIPELINE_BYTES: usize = 64 << 10, "bytes";
+        /// Inputs of one pipeline.
+        PIPELINE_INPUTS: usize = 32, "inputs";
         /// The output of a step in `execute.show`.
         EXECUTION_OUTPUT_CHARS: usize = 8_000, "characters";
         /// The text about a failed step in the end of its turn.

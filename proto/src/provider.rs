@@ -219,6 +219,10 @@ pub struct StepSpec {
     /// Whether the plan continues if this step fails.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub continue_on_failure: bool,
+    /// Whether `{{steps.N.output}}` in the texts of `params` is replaced by the output of step N, which comes
+    /// before this one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub interpolate: bool,
 }
 
 /// A plan. Other fields are ignored.

@@ -103,6 +103,7 @@ fn planned(number: usize) -> execute::Plan {
         tool: tool.name,
         arguments: format!(r#"{{"at":{at}}}"#),
         goes_on: number.is_multiple_of(2),
+        template: None,
     };
     execute::Plan { about: "a plan".to_owned(), steps: tools.enumerate().map(step).collect() }
 }

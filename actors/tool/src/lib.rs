@@ -7,6 +7,7 @@
 //! as [`CallBack`] lets it. Whatever leaves for another machine on an agent's behalf leaves through
 //! [`egress`]. The [`archive`] keeps for people what runs print and make. [`keeper`] and [`filter`]
 //! confine programs, and [`workspace_path`] the paths of an agent's files. [`skill`] reads the skills of agents.
+//! [`template`] puts outputs of earlier steps into the arguments of a plan's step.
 //!
 //! The executors themselves are in `clawnode_executors`. Not here: who may call what
 //! (`clawnode_guard::policy`), where a call waits (jobs), what is kept of it (the session's journal),
@@ -28,6 +29,7 @@ pub mod schema;
 mod shown;
 pub mod skill;
 pub mod spec;
+pub mod template;
 mod toolbox;
 pub mod workspace_path;
 

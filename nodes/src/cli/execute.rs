@@ -1,6 +1,6 @@
 //! `execute`: the steps of a plan, run without a model.
 
-use std::{io::Read as _, path::Path};
+use std::{collections::BTreeMap, io::Read as _, path::Path};
 
 use clap::{Args, Subcommand};
 use clawnode_proto::{
@@ -11,6 +11,7 @@ use clawnode_proto::{
     limits::WS_FRAME_BYTES,
     provider::ExecutionSpec,
 };
+use clawnode_tool::skill::{PIPELINE_FILE, Pipeline};
 use serde_json::Value;
 
 use super::{
@@ -18,7 +19,10 @@ use super::{
     link::Link,
     output::{Output, Tone, clean, cut, span, time},
 };
-use crate::failure::{Exit, Failure};
+use crate::{
+    failure::{Exit, Failure},
+    node::skills,
+};
 
 /// How long one question waits for the end, in milliseconds.
 const WAIT_MS: u32 = 5_000;
@@ -36,9 +40,13 @@ step that fails ends the plan, unless it has `continue_on_failure`. An accepted 
 nodes or clients end; a plan sent again with the same key runs once. With `--wait` the exit code is
 1 unless the plan succeeds.
 
+A file FILE.yaml is a pipeline: steps with names, references and inputs, which become a plan. A skill
+may have one in its folder, as `pipeline.yaml`.
+
 Examples:
   clawnode execute plan.json --wait
   echo '{\"steps\":[{\"action\":\"time_now\"}]}' | clawnode execute - --key nightly-7 --wait
+  clawnode execute pipeline.yaml --input version=1.4 --key release-1.4
   clawnode execute show EXECUTION --wait
   clawnode execute cancel EXECUTION";
 
@@ -52,9 +60,16 @@ Examples:
 pub(super) struct ExecuteArgs {
     #[command(subcommand)]
     command: Option<ExecuteCommand>,
-    /// The file with the plan; `-` is standard input
-    #[arg(required = true, value_name = "FILE")]
+    /// The file with the plan, or with a pipeline if its name ends in `.yaml` or `.yml`; `-` is a plan
+    /// from standard input
+    #[arg(required_unless_present = "skill", conflicts_with = "skill", value_name = "FILE")]
     file: Option<String>,
+    /// Run the pipeline of this skill of this machine
+    #[arg(long, value_name = "SKILL")]
+    skill: Option<String>,
+    /// An input of the pipeline; once for each
+    #[arg(long = "input", value_name = "NAME=VALUE")]
+    inputs: Vec<String>,
     /// The agent whose tools and rules apply [default: `default`]
     #[arg(long, value_name = "AGENT")]
     agent: Option<String>,
@@ -89,7 +104,13 @@ pub(super) async fn run(args: ExecuteArgs, context: &CliContext) -> Result<Exit,
     let out = context.out;
     let (view, waits) = match args.command {
         None => {
-            let params = params(args.file.as_deref().unwrap_or("-"), args.agent, args.key)?;
+            let asked = asked(&args, context)?;
+            let params = ExecuteParams {
+                agent: args.agent.or(asked.agent),
+                request_id: args.key.or(asked.request_id),
+                wait_ms: None,
+                ..asked
+            };
             let view = context.call(calls::Execute, &params).await?;
             (view, args.wait)
         }
@@ -108,16 +129,36 @@ pub(super) async fn run(args: ExecuteArgs, context: &CliContext) -> Result<Exit,
     Ok(if failed { Exit::Failed } else { Exit::Ok })
 }
 
-/// The request: a plan alone, or with what else `POST /v1/execute` takes. The command line goes
-/// before the file.
-fn params(
-    file: &str,
-    agent: Option<String>,
-    key: Option<String>,
-) -> Result<ExecuteParams, Failure> {
+/// What is to be run. The options of the command line replace what a file says beside the plan.
+fn asked(args: &ExecuteArgs, context: &CliContext) -> Result<ExecuteParams, Failure> {
+    let file = args.file.as_deref().unwrap_or("-");
+    let is_yaml = |ending: &std::ffi::OsStr| ending == "yaml" || ending == "yml";
+    if let Some(skill) = &args.skill {
+        return pipeline(
+            &format!("{skill}/{PIPELINE_FILE}"),
+            &of_skill(skill, context)?,
+            &args.inputs,
+        );
+    }
+    if Path::new(file).extension().is_some_and(is_yaml) {
+        return pipeline(file, &read(file)?, &args.inputs);
+    }
+    if !args.inputs.is_empty() {
+        return Err(invalid(format!("`{file}` is a plan, and only a pipeline has inputs"))
+            .hint("leave `--input` out, or name a file that ends in `.yaml`"));
+    }
+    plan(file)
+}
+
+fn invalid(what: String) -> Failure {
+    Failure::new(Exit::Failed, "invalid_params", what)
+}
+
+/// A plan alone, or with what else `POST /v1/execute` takes.
+fn plan(file: &str) -> Result<ExecuteParams, Failure> {
     let text = read(file)?;
     let wrong = |what: String| {
-        Failure::new(Exit::Failed, "invalid_params", format!("`{file}`: {what}"))
+        invalid(format!("`{file}`: {what}"))
             .hint(r#"write `{"steps":[{"action":"TOOL","params":{}}]}`"#)
     };
     let value: Value =
@@ -128,13 +169,42 @@ fn params(
         serde_json::from_value::<ExecutionSpec>(value)
             .map(|execution_spec| ExecuteParams { execution_spec, ..ExecuteParams::default() })
     };
-    let params = params.map_err(|error| wrong(error.to_string()))?;
-    Ok(ExecuteParams {
-        agent: agent.or(params.agent),
-        request_id: key.or(params.request_id),
-        wait_ms: None,
-        ..params
-    })
+    params.map_err(|error| wrong(error.to_string()))
+}
+
+/// The plan of a pipeline with these inputs, each as `NAME=VALUE`.
+fn pipeline(file: &str, text: &str, inputs: &[String]) -> Result<ExecuteParams, Failure> {
+    let wrong = |what: String| {
+        invalid(format!("`{file}`: {what}"))
+            .hint("a pipeline has `steps` and may have `inputs`; a step has `name`, `action` and `params`")
+    };
+    let pipeline = Pipeline::parse(text).map_err(|fault| wrong(fault.to_string()))?;
+    let mut given = BTreeMap::new();
+    for input in inputs {
+        let Some((name, value)) = input.split_once('=') else {
+            let what = format!("`--input {input}` has no `=`");
+            return Err(invalid(what).hint("write `--input NAME=VALUE`"));
+        };
+        if given.insert(name.to_owned(), value.to_owned()).is_some() {
+            return Err(invalid(format!("`--input {name}` is there twice")));
+        }
+    }
+    let execution_spec = pipeline.plan(&given).map_err(|what| {
+        invalid(format!("`{file}`: {what}")).hint("give an input with `--input NAME=VALUE`")
+    })?;
+    Ok(ExecuteParams { execution_spec, ..ExecuteParams::default() })
+}
+
+/// The text of the pipeline of a skill of this machine.
+fn of_skill(name: &str, context: &CliContext) -> Result<String, Failure> {
+    let missing = |what: String| {
+        Failure::new(Exit::Failed, "not_found", what)
+            .hint("`clawnode skills list` lists the skills of this machine")
+    };
+    let found = skills::found(&context.loaded);
+    let skill = found.skills.iter().find(|skill| skill.head.name == name);
+    let skill = skill.ok_or_else(|| missing(format!("there is no skill `{name}`")))?;
+    skill.file(PIPELINE_FILE).map_err(missing)
 }
 
 /// A file's text; more than a request may be is not read.

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use clawnode_tool::skill::{
-    AgentSkills, BundleState, FoundSkills, Skill, SkillFault, read_folders, read_skill,
+    AgentSkills, BundleState, FoundSkills, PIPELINE_FILE, Pipeline, Skill, SkillFault,
+    read_folders, read_skill,
 };
 use serde_json::{Value, json};
 
@@ -131,7 +132,7 @@ fn show(name: &str, context: &CliContext) -> Result<Exit, Failure> {
 
 fn check(folder: Option<&Path>, context: &CliContext) -> Result<Exit, Failure> {
     let out = context.out;
-    let (found, warnings) = match folder {
+    let (mut found, warnings) = match folder {
         None => {
             let found = skills::found(&context.loaded);
             let warnings = skills::warnings(&context.loaded, &found);
@@ -142,6 +143,7 @@ fn check(folder: Option<&Path>, context: &CliContext) -> Result<Exit, Failure> {
         Some(folder) if folder.join(SKILL_FILE).exists() => (one(folder), Vec::new()),
         Some(folder) => (read_folders(&[folder.to_owned()]), Vec::new()),
     };
+    found.faults.extend(pipeline_faults(&found.skills));
     let names: Vec<&str> = found.skills.iter().map(|skill| skill.head.name.as_str()).collect();
     let document = json!({
         "ok": found.faults.is_empty(),
@@ -159,6 +161,20 @@ fn check(folder: Option<&Path>, context: &CliContext) -> Result<Exit, Failure> {
         [valid, told(out, &found.faults), warnings.join("\n")].join("\n").trim_end().to_owned()
     })?;
     Ok(if found.faults.is_empty() { Exit::Ok } else { Exit::Config })
+}
+
+/// Pipelines that cannot be run. Their skills can be read without them.
+fn pipeline_faults(skills: &[std::sync::Arc<Skill>]) -> Vec<SkillFault> {
+    let has_one =
+        |skill: &&std::sync::Arc<Skill>| skill.files.iter().any(|file| file == PIPELINE_FILE);
+    let fault = |skill: &std::sync::Arc<Skill>| {
+        let what = match skill.file(PIPELINE_FILE) {
+            Ok(text) => Pipeline::parse(&text).err()?.to_string(),
+            Err(what) => what,
+        };
+        Some(SkillFault { path: skill.folder.join(PIPELINE_FILE), what })
+    };
+    skills.iter().filter(has_one).filter_map(fault).collect()
 }
 
 /// The skill of one folder, which need not be in a folder of skills.

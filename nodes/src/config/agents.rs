@@ -205,7 +205,7 @@ pub struct LimitOptions {
     /// Tool calls that begin in a minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_calls_per_minute: Option<u32>,
-    /// Bytes that `http_fetch`, plugins and tools of MCP servers with a `url` send and receive in 24 hours.
+    /// Bytes that `http_fetch`, `http_post`, plugins and tools of MCP servers with a `url` send and receive in 24 hours.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub egress_bytes_per_day: Option<ByteSize>,
     /// Turns that begin in an hour.

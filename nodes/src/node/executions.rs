@@ -22,7 +22,7 @@ use clawnode_proto::{
     tool::ToolSpec,
     turn::TurnBody,
 };
-use clawnode_tool::schema;
+use clawnode_tool::{schema, template};
 use futures_util::StreamExt as _;
 
 use super::{
@@ -181,8 +181,11 @@ fn tool<'a>(
     let Some(spec) = profile.tool(name.as_str()) else {
         return Err(of_step(number, unknown_action(agent, profile, name.as_str())));
     };
-    schema::judge(spec, &step.arguments)
-        .map_err(|why| invalid(format!("step {number}: arguments of `{name}`: {why}")))?;
+    // What refers to outputs is judged once they are there.
+    if step.template.is_none() {
+        schema::judge(spec, &step.arguments)
+            .map_err(|why| invalid(format!("step {number}: arguments of `{name}`: {why}")))?;
+    }
     Ok(spec)
 }
 
@@ -205,7 +208,7 @@ fn plan(spec: ExecutionSpec) -> Result<Plan, ErrorBody> {
     let mut steps = Vec::with_capacity(found);
     let mut bytes = 0;
     for (spec, number) in spec.steps.into_iter().zip(1..) {
-        let StepSpec { action, params, continue_on_failure: goes_on } = spec;
+        let StepSpec { action, params, continue_on_failure: goes_on, interpolate } = spec;
         let tool: ToolName = action.parse().map_err(|error| {
             let shown: String = action.chars().take(ACTION_SHOWN).collect();
             invalid(format!("step {number}: unknown action `{shown}`: {error}"))
@@ -220,7 +223,13 @@ fn plan(spec: ExecutionSpec) -> Result<Plan, ErrorBody> {
             return Err(ErrorBody::new(ErrorCode::TooLarge, what)
                 .hint("send it in several requests, or put large values into files"));
         }
-        steps.push(PlanStep { tool, arguments, goes_on });
+        if interpolate {
+            template::check(&arguments, number)
+                .map_err(|why| invalid(format!("step {number}: {why}")))?;
+        }
+        let (arguments, template) =
+            if interpolate { (String::new(), Some(arguments)) } else { (arguments, None) };
+        steps.push(PlanStep { tool, arguments, goes_on, template });
     }
     let names: Vec<&str> = steps.iter().map(|step| step.tool.as_str()).collect();
     let about = format!("Run these tools, in this order: {}", names.join(", "));
@@ -259,6 +268,22 @@ mod tests {
             assert_eq!(error.code, code, "{error:?}");
             assert!(error.message.contains(says), "{error:?}");
         }
+    }
+
+    #[test]
+    fn references_are_to_earlier_steps_and_only_where_a_step_has_them() {
+        let text = r#"{"x":"{{steps.1.output}}"}"#;
+        let step = |interpolate: bool| {
+            let params = json!({ "x": "{{steps.1.output}}" });
+            json!({ "action": "a", "params": params, "interpolate": interpolate })
+        };
+        let first = json!({ "action": "a", "params": {} });
+        let found = read(json!({ "steps": [first, step(true), step(false)] })).unwrap();
+        assert_eq!(found.steps[1].template.as_deref(), Some(text));
+        assert_eq!((found.steps[2].arguments.as_str(), &found.steps[2].template), (text, &None));
+        let error = read(json!({ "steps": [step(true)] })).unwrap_err();
+        assert_eq!(error.code, ErrorCode::InvalidParams);
+        assert!(error.message.contains("step 1: `{{steps.1.output}}` is not"), "{error:?}");
     }
 
     #[test]

@@ -55,6 +55,7 @@ impl RequestFiles<'_> {
         let request = EgressRequest {
             url: file.url.clone(),
             method: Method::GET,
+            body: None,
             headers: HeaderMap::new(),
             max_bytes: ATTACHMENT_BYTES,
         };

@@ -142,6 +142,8 @@ async fn examples_of_commands_work() {
             home.write("points.jsonl", "{\"text\": \"Tea is at four.\"}\n");
         }
         home.write("plan.json", r#"{"execution_spec": {"steps": [{"action": "calculate"}]}}"#);
+        let pipeline = "inputs: {version: '1'}\nsteps: [{name: sum, action: calculate}]\n";
+        home.write("pipeline.yaml", pipeline);
         let places = Arc::clone(&places);
         running.spawn(async move {
             let _place = places.acquire().await.unwrap();

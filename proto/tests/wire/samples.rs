@@ -222,6 +222,7 @@ fn plan() -> Plan {
         tool: name("time_now"),
         arguments: arguments.to_owned(),
         goes_on,
+        template: None,
     };
     let steps = vec![step("{}", false), step(r#"{"zone":"UTC"}"#, true)];
     Plan { about: "what time it is".to_owned(), steps }

@@ -153,7 +153,10 @@ pub const GUIDES: [Scene; 15] = [
     Scene {
         readme: "docs/guide/plans.md",
         folder: FOLDER,
-        steps: &[Step::new("cat > plan.json", CALCULATES, "shows SUCCEEDED; shows 42")],
+        steps: &[
+            Step::new("cat > plan.json", CALCULATES, "shows SUCCEEDED; shows 42"),
+            Step::new("cat > pipeline.yaml", "", "shows SUCCEEDED; shows 43"),
+        ],
     },
     Scene {
         readme: "docs/guide/install.md",

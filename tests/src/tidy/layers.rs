@@ -29,7 +29,7 @@ const LAYERS: &[LayerList] = &[
         &[
             // What a tool is, and what is known of it.
             "append archive arguments egress executor filter hide providers shown skill spec \
-             workspace_path",
+             template workspace_path",
             "schema keeper",
             "executors toolbox",
             "callbacks",

@@ -19,6 +19,7 @@ mod journals;
 mod kills;
 mod learning;
 mod panics;
+mod pipelines;
 mod placement;
 mod points;
 mod purges;

@@ -25,6 +25,7 @@ mod memory_meaning;
 mod memory_tools;
 mod openapi;
 mod panic;
+mod pipelines;
 mod profile;
 mod providers;
 mod real_model;

@@ -11,14 +11,17 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::{calculate, time};
+use super::{
+    calculate, time,
+    transform::{self, TRANSFORM_JSON, TRANSFORM_TEXT, TransformJson, TransformText},
+};
 
 const TIME_NOW: &str = "time_now";
 const CALCULATE: &str = "calculate";
-/// Neither can take long.
+/// None can take long.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// `time_now` and `calculate`.
+/// `time_now`, `calculate`, `transform_json` and `transform_text`.
 #[derive(Debug)]
 pub struct Basics {
     clock: Arc<dyn Clock>,
@@ -52,6 +55,8 @@ impl Basics {
                 let Calculate { expression } = arguments::read(&mut run)?;
                 calculate::calculate(&expression).map_err(|error| error.to_string())
             }
+            TRANSFORM_JSON => arguments::read::<TransformJson>(&mut run)?.run(),
+            TRANSFORM_TEXT => arguments::read::<TransformText>(&mut run)?.run(),
             other => Err(format!("there is no tool `{other}` here")),
         };
         told.map(ToolOutcome::done).map_err(|why| ToolOutcome::failed(ToolFailure::Invalid, why))
@@ -110,7 +115,7 @@ impl Executor for Basics {
                 "additionalProperties": false,
             }),
         );
-        vec![time_now.spec(), calculate.spec()]
+        [time_now.spec(), calculate.spec()].into_iter().chain(transform::specs(TIMEOUT)).collect()
     }
 
     async fn execute(&self, run: ToolRun, _cancelled: CancellationToken) -> ToolOutcome {
@@ -180,5 +185,9 @@ mod tests {
         assert_eq!(call(CALCULATE, r#"{"expression":"0.1+0.2"}"#), ToolOutcome::done("0.3"));
         let failed = call(CALCULATE, r#"{"expression":"1/0"}"#);
         assert_eq!(failed.failure, Some(ToolFailure::Invalid));
+        let told = call(TRANSFORM_JSON, r#"{"input":"[7]","pointer":"/0"}"#);
+        assert_eq!(told, ToolOutcome::done("7"));
+        let told = call(TRANSFORM_TEXT, r#"{"input":"a","operation":"upper"}"#);
+        assert_eq!(told, ToolOutcome::done("A"));
     }
 }

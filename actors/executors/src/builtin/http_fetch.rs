@@ -1,4 +1,4 @@
-//! `http_fetch`: reads what is on the web, through the one way out.
+//! `http_fetch` reads what is on the web, and `http_post` sends something there, through the one way out.
 
 use std::time::Duration;
 
@@ -11,24 +11,29 @@ use clawnode_tool::{
     Executor, ToolRun,
     append::append,
     arguments,
-    egress::{Decoded, Egress, EgressError, EgressReply, EgressRequest, HeaderBounds},
+    egress::{
+        Decoded, Egress, EgressError, EgressOptions, EgressReply, EgressRequest, HeaderBounds,
+    },
     spec::BuiltIn,
 };
 use reqwest::{
     Method,
-    header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName},
+    header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 const HTTP_FETCH: &str = "http_fetch";
+const HTTP_POST: &str = "http_post";
 /// What a node needs to run it.
 const CAPABILITY: &str = "egress";
 /// Bytes of a body when nothing else is asked for (256 KiB): more than a model is shown of it.
 const DEFAULT_BYTES: usize = 256 << 10;
 /// Headers that a call may set, and their bytes together.
 const HEADERS: HeaderBounds = HeaderBounds { most: 20, bytes: 8 << 10 };
+/// Characters of a body that is sent: what fits into the arguments of a call.
+const SENT_CHARS: usize = 100_000;
 /// Headers of a reply that are worth reading.
 const SHOWN_HEADERS: [&str; 9] = [
     "content-type",
@@ -46,7 +51,7 @@ const SHOWN_CHARS: usize = 500;
 /// What a run may take beside the request itself.
 const MARGIN: Duration = Duration::from_secs(5);
 
-/// Fetches from the web.
+/// Fetches from the web, and sends to it.
 #[derive(Clone, Debug)]
 pub struct HttpFetch {
     egress: Egress,
@@ -58,6 +63,16 @@ struct FetchArguments {
     url: String,
     #[serde(default)]
     method: FetchMethod,
+    #[serde(default)]
+    headers: Map<String, Value>,
+    max_bytes: Option<usize>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PostArguments {
+    url: String,
+    body: String,
     #[serde(default)]
     headers: Map<String, Value>,
     max_bytes: Option<usize>,
@@ -79,26 +94,93 @@ impl HttpFetch {
 
     async fn run(&self, mut run: ToolRun) -> Result<ToolOutcome, ToolOutcome> {
         let agent = run.agent.clone();
-        let FetchArguments { url, method, headers, max_bytes } = arguments::read(&mut run)?;
-        let invalid = |why| ToolOutcome::failed(ToolFailure::Invalid, why);
-        // The schema has judged that all are texts.
-        let given =
-            headers.iter().map(|(name, value)| (&**name, value.as_str().unwrap_or_default()));
-        let request = EgressRequest {
-            url,
-            method: match method {
-                FetchMethod::Get => Method::GET,
-                FetchMethod::Head => Method::HEAD,
-            },
-            headers: HEADERS.read(given).map_err(invalid)?,
-            max_bytes: max_bytes.unwrap_or(DEFAULT_BYTES),
-        };
+        let posts = run.tool.as_str() == HTTP_POST;
+        let request = if posts { post_request(&mut run)? } else { fetch_request(&mut run)? };
         let told = |error: EgressError| {
-            ToolOutcome::failed(error.failure(), ErrorChain(&error).to_string())
+            let why = ErrorChain(&error).to_string();
+            let is_unclear =
+                matches!(error, EgressError::Broken { .. } | EgressError::TimedOut { .. });
+            let seen = if posts && is_unclear { "; the server may have received it" } else { "" };
+            ToolOutcome::failed(error.failure(), format!("{why}{seen}"))
         };
         let reply = self.egress.fetch(Some(&agent), request).await.map_err(told)?;
         Ok(tell(&reply))
     }
+}
+
+fn fetch_request(run: &mut ToolRun) -> Result<EgressRequest, ToolOutcome> {
+    let FetchArguments { url, method, headers, max_bytes } = arguments::read(run)?;
+    let method = match method {
+        FetchMethod::Get => Method::GET,
+        FetchMethod::Head => Method::HEAD,
+    };
+    let (headers, max_bytes) = (headers_of(&headers)?, max_bytes.unwrap_or(DEFAULT_BYTES));
+    Ok(EgressRequest { url, method, body: None, headers, max_bytes })
+}
+
+fn post_request(run: &mut ToolRun) -> Result<EgressRequest, ToolOutcome> {
+    let PostArguments { url, body, headers, max_bytes } = arguments::read(run)?;
+    let (mut headers, max_bytes) = (headers_of(&headers)?, max_bytes.unwrap_or(DEFAULT_BYTES));
+    if !headers.contains_key(CONTENT_TYPE) {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    }
+    let (method, body) = (Method::POST, Some(body.into_bytes().into()));
+    Ok(EgressRequest { url, method, body, headers, max_bytes })
+}
+
+fn headers_of(given: &Map<String, Value>) -> Result<HeaderMap, ToolOutcome> {
+    // The schema has judged that all are texts.
+    let given = given.iter().map(|(name, value)| (&**name, value.as_str().unwrap_or_default()));
+    HEADERS.read(given).map_err(|why| ToolOutcome::failed(ToolFailure::Invalid, why))
+}
+
+/// How `http_post` is described.
+fn post_spec(options: &EgressOptions) -> ToolSpec {
+    let post = BuiltIn {
+        name: HTTP_POST,
+        description: "Sends a text to a URL of the public web with POST, and returns the status \
+                      line, some headers and the body as text. It cannot reach private or local \
+                      addresses and follows no redirects. A status such as 404 is a result, not \
+                      an error.",
+        input: json!({
+            "type": "object",
+            "properties": {
+                "url": {
+                    "type": "string",
+                    "description": "Absolute, `http://` or `https://`.",
+                    "examples": ["https://example.org/"],
+                    "minLength": 8,
+                    "maxLength": 8192,
+                },
+                "body": {
+                    "type": "string",
+                    "description": "What to send.",
+                    "maxLength": SENT_CHARS,
+                },
+                "headers": {
+                    "type": "object",
+                    "description": "Request headers. Default: a `Content-Type` of \
+                                    `application/json`.",
+                    "additionalProperties": {"type": "string"},
+                    "maxProperties": HEADERS.most,
+                },
+                "max_bytes": {
+                    "type": "integer",
+                    "description": "Bytes of the reply's body to read; the rest is cut off. \
+                                    Default: 262144.",
+                    "minimum": 1,
+                    "maximum": options.max_body_bytes,
+                },
+            },
+            "required": ["url", "body"],
+            "additionalProperties": false,
+        }),
+        class: EffectClass::Once,
+        risk: Risk::Write,
+        capability: Some(CAPABILITY),
+        timeout: options.total_timeout + MARGIN,
+    };
+    post.spec()
 }
 
 #[async_trait]
@@ -156,7 +238,7 @@ impl Executor for HttpFetch {
             capability: Some(CAPABILITY),
             timeout: options.total_timeout + MARGIN,
         };
-        vec![fetch.spec()]
+        vec![fetch.spec(), post_spec(options)]
     }
 
     async fn execute(&self, run: ToolRun, cancelled: CancellationToken) -> ToolOutcome {

@@ -7,6 +7,7 @@ mod ledger;
 mod memory;
 mod skills;
 mod time;
+mod transform;
 
 pub use basics::Basics;
 pub use http_fetch::HttpFetch;

@@ -57,6 +57,7 @@ impl PluginHostCalls for PluginHost {
                 Method::Get => reqwest::Method::GET,
                 Method::Head => reqwest::Method::HEAD,
             },
+            body: None,
             headers,
             url: request.url,
             max_bytes: self.egress.options().max_body_bytes,

@@ -115,6 +115,7 @@ pub(crate) fn get(url: impl Into<String>) -> EgressRequest {
     EgressRequest {
         url: url.into(),
         method: Method::GET,
+        body: None,
         headers: HeaderMap::new(),
         max_bytes: 1 << 16,
     }

@@ -1,4 +1,4 @@
-//! `http_fetch` as a model calls it.
+//! `http_fetch` and `http_post` as a model calls them.
 
 use std::sync::Arc;
 
@@ -69,6 +69,33 @@ async fn a_page_is_shown_with_what_matters_of_its_head() {
 
     let told = call(fetch, "http_fetch", &json!({"url": url("html"), "method": "HEAD"})).await;
     assert!(told.failure.is_none(), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_text_is_posted_once_and_no_redirect_takes_it_elsewhere() {
+    let (lab, fetch) = lab().await;
+    let url = |path: &str| format!("http://lab.test:{}/{path}", lab.port);
+    let arguments = json!({"url": url("post"), "body": "{\"grün\":1}"});
+    let told = call(fetch.clone(), "http_post", &arguments).await;
+    assert!(told.failure.is_none() && text(&told).ends_with("0123456789"), "{told:?}");
+    let arguments =
+        json!({"url": url("moved"), "body": "secret", "headers": {"Content-Type": "text/plain"}});
+    let told = call(fetch.clone(), "http_post", &arguments).await;
+    assert!(told.failure.is_none() && text(&told).contains("\nlocation: http://"), "{told:?}");
+    let refused = json!({"url": "http://127.0.0.1/", "body": "x"});
+    let told = call(fetch, "http_post", &refused).await;
+    assert_eq!(told.failure, Some(ToolFailure::Refused), "{told:?}");
+    let told = |seen: Seen| {
+        let kind = seen.headers.get("content-type").cloned().unwrap_or_default();
+        (seen.path, seen.body, kind)
+    };
+    let seen: Vec<_> = lab.allowed.seen().into_iter().map(told).collect();
+    let wanted =
+        [("/post", "{\"grün\":1}", "application/json"), ("/moved", "secret", "text/plain")];
+    let wanted =
+        wanted.map(|(path, body, kind)| (path.to_owned(), body.to_owned(), kind.to_owned()));
+    assert_eq!(seen, wanted);
+    assert_eq!(lab.intruders(), 0);
 }
 
 #[tokio::test]

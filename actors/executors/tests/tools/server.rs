@@ -17,6 +17,7 @@ use tokio::{
 pub(crate) struct Seen {
     pub(crate) path: String,
     pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) body: String,
 }
 
 /// What is answered: all bytes; after them the connection is closed, unless more is never to come.
@@ -89,7 +90,11 @@ async fn answer(
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await?);
     }
-    let request = parse(&String::from_utf8_lossy(&head));
+    let mut request = parse(&String::from_utf8_lossy(&head));
+    let length = request.headers.get("content-length").and_then(|length| length.parse().ok());
+    let mut body = vec![0_u8; length.unwrap_or(0)];
+    stream.read_exact(&mut body).await?;
+    request.body = String::from_utf8_lossy(&body).into_owned();
     let answer = script(&request);
     if let Some(entry) = seen.lock().unwrap_or_else(PoisonError::into_inner).get_mut(at) {
         *entry = request;
@@ -114,7 +119,7 @@ fn parse(head: &str) -> Seen {
         let (name, value) = line.split_once(':')?;
         Some((name.trim().to_lowercase(), value.trim().to_owned()))
     };
-    Seen { path, headers: lines.filter_map(header).collect() }
+    Seen { path, headers: lines.filter_map(header).collect(), body: String::new() }
 }
 
 impl Answer {

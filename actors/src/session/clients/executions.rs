@@ -469,7 +469,7 @@ fn pending(index: usize, step: &PlanStep) -> ExecutionStep {
     ExecutionStep {
         step: u32::try_from(index + 1).unwrap_or(u32::MAX),
         action: step.tool.clone(),
-        params: serde_json::from_str(&step.arguments).unwrap_or_else(|_broken| Map::new()),
+        params: serde_json::from_str(step.given()).unwrap_or_else(|_broken| Map::new()),
         continue_on_failure: step.goes_on,
         status: StepStatus::Pending,
         risk: None,

@@ -57,6 +57,9 @@ pub(in crate::session) fn after(
         let brought = tools::brought(profile, turn, step);
         return if brought.is_empty() { end(turn, over) } else { brought };
     }
+    if let Some(unfilled) = plan::unfilled(turn) {
+        return vec![unfilled];
+    }
     match tools::next(state, session, profile, turn, step) {
         NextCalls::Record(events) => return events,
         NextCalls::End(outcome) => return end(turn, outcome),

@@ -4,7 +4,9 @@
 //! Each step is one `step_planned`, which is to the fold what a model's reply with one tool call
 //! is; what follows of that (rules, people, hooks, jobs, time, stops, cancellation) knows no
 //! difference. No model is asked, so nothing guards against one: the plan's steps are bounded, and
-//! their arguments were judged before it was accepted. It never changes.
+//! their arguments were judged before it was accepted. It never changes. A step may have references to
+//! the outputs of steps before it: they are filled in by the fold, so that rules, people and hooks see
+//! what is run, and a replay fills in the same.
 //!
 //! Invariant
 //! - PLAN-1 steps begin in the order of the plan, each once, and none before the one before it has
@@ -12,13 +14,15 @@
 
 use clawnode_kernel::Violation;
 use clawnode_proto::{
-    Attempt, CallId, Timestamp, TurnId,
+    Attempt, CallId, Timestamp, ToolName, TurnId,
     execute::{Plan, PlanStep, StepPlanned},
-    limits::STEP_FAILURE_CHARS,
+    hook::HookTrail,
+    limits::{STEP_FAILURE_CHARS, TOOL_RESULT_INLINE},
     llm::{StopReason, Text, Usage},
-    session::{SessionEvent, ToolEnd, TurnOutcome},
-    tool::ToolUse,
+    session::{SessionEvent, ToolDone, ToolEnd, TurnOutcome},
+    tool::{ToolFailure, ToolOutcome, ToolUse},
 };
+use clawnode_tool::template;
 
 use super::{
     reserved_cost::Spent,
@@ -53,12 +57,49 @@ pub(in crate::session) fn over(turn: &Turn, plan: &Plan) -> Option<TurnOutcome> 
     }
 }
 
+/// What ends the step that is next, if what it refers to cannot be filled in. It is not run.
+pub(in crate::session) fn unfilled(turn: &Turn) -> Option<SessionEvent> {
+    let last = turn.steps.len().checked_sub(1)?;
+    let step = turn.plan.as_ref()?.steps.get(last)?;
+    let waits =
+        |tool: &&ToolCall| tool.asked.is_none() && tool.end.is_none() && tool.approval.is_none();
+    let tool = turn.steps.get(last)?.tools.first().filter(waits)?;
+    let why = filled(turn, step).err()?;
+    let outcome = Some(ToolOutcome::failed(ToolFailure::Invalid, why));
+    Some(ToolDone { turn: turn.id, call: tool.call, outcome, hooks: HookTrail::default() }.into())
+}
+
+/// The arguments of a step, with the outputs of steps before it; or why one cannot be used.
+fn filled(turn: &Turn, step: &PlanStep) -> Result<String, String> {
+    match &step.template {
+        Some(template) => template::fill(template, |number| said(turn, number)),
+        None => Ok(step.arguments.clone()),
+    }
+}
+
+/// The output of the step of this number, from 1, also if it failed.
+fn said(turn: &Turn, number: usize) -> Result<&str, String> {
+    let tool = number.checked_sub(1).and_then(|at| turn.steps.get(at)?.tools.first());
+    match tool.and_then(|tool| tool.end.as_ref()) {
+        // What is in a blob is not in the state, of which the arguments are a function.
+        Some(ToolEnd::Known { outcome }) => outcome.content.inline().ok_or_else(|| {
+            let bytes = outcome.content.bytes();
+            format!(
+                "the output of step {number} has {bytes} bytes, and a later step can use at most \
+                 {TOOL_RESULT_INLINE}: make it shorter, or write it to a file"
+            )
+        }),
+        Some(ToolEnd::Uncertain { .. }) => Err(format!("the outcome of step {number} is unknown")),
+        None => Err(format!("step {number} has no output yet")),
+    }
+}
+
 // === impl ToolCall ===
 
 impl ToolCall {
     /// What a plan asks for. How often does not count: a plan has an end.
-    fn planned(call: CallId, step: &PlanStep) -> Self {
-        let (name, arguments) = (step.tool.to_string(), step.arguments.clone());
+    fn planned(call: CallId, tool: &ToolName, arguments: String) -> Self {
+        let name = tool.to_string();
         Self {
             call: CallId::derive_tool(call, 0),
             using: ToolUse { id: String::new(), name, arguments },
@@ -130,6 +171,8 @@ impl SessionState {
         if turn.plan.as_ref().is_some_and(|plan| over(turn, plan).is_some()) {
             return wrong("follows a step after which the plan does not continue");
         }
+        // It ends with what is missing (`unfilled`) if it cannot be filled in.
+        let arguments = filled(turn, &step).unwrap_or_else(|_missing| step.given().to_owned());
         turn.clock.begin(now);
         let begun_ms = turn.clock.spent_ms();
         let end = StepEnd::Done {
@@ -138,7 +181,7 @@ impl SessionState {
             usage: Usage::default(),
             blocks: None,
         };
-        let tools = vec![ToolCall::planned(planned.call, &step)];
+        let tools = vec![ToolCall::planned(planned.call, &step.tool, arguments)];
         let attempt = Attempt(1);
         let (call, model, end) = (planned.call, None, Some(end));
         turn.steps.push(Step {
@@ -171,11 +214,10 @@ impl SessionState {
 mod tests {
     use clawnode_cluster::Record;
     use clawnode_proto::{
+        Digest,
         event::decode_record,
-        hook::HookTrail,
         policy::{Decided, Decision},
         session::{ApprovalDecided, SessionInput, ToolResult, UserMessage},
-        tool::{ToolFailure, ToolOutcome},
     };
     use proptest::prelude::*;
 
@@ -184,7 +226,13 @@ mod tests {
     use clawnode_kernel::MachineInput;
 
     fn step(tool: &str, at: usize, goes_on: bool) -> PlanStep {
-        PlanStep { tool: tool.parse().unwrap(), arguments: format!(r#"{{"at":{at}}}"#), goes_on }
+        let (tool, arguments) = (tool.parse().unwrap(), format!(r#"{{"at":{at}}}"#));
+        PlanStep { tool, arguments, goes_on, template: None }
+    }
+
+    fn with_template(tool: &str, template: &str) -> PlanStep {
+        let (tool, template) = (tool.parse().unwrap(), Some(template.to_owned()));
+        PlanStep { tool, arguments: String::new(), goes_on: false, template }
     }
 
     fn execute(steps: &[PlanStep]) -> PlayedActivation {
@@ -319,6 +367,56 @@ mod tests {
         assert_eq!(outcome(&run), TurnOutcome::Cancelled);
         let asked = run.appends.concat().iter().filter(|kind| **kind == "tool_asked").count();
         assert_eq!(asked, 1);
+    }
+
+    #[test]
+    fn what_a_person_approves_has_the_outputs_in_it_and_a_crash_fills_in_the_same() {
+        let refers = r#"{"at":1,"text":"{{steps.1.output}}, {{steps.2.output}}"}"#;
+        let steps = [
+            step("look", 1, true),
+            step("far", 2, false),
+            with_template("write", refers),
+            with_template("look", r#"{"at":2,"text":"{{steps.3.output}}!"}"#),
+        ];
+        let mut run = execute(&steps);
+        fails(&mut run);
+        ends(&mut run, ToolOutcome::done(r#"{{steps.9.output}} "x""#));
+        assert!(run.appends.last().unwrap().contains(&"approval_asked"), "{:?}", run.appends);
+        run = PlayedActivation::new(&[], run.journal.clone());
+        let Some((_, SessionJob::Ask(ask))) = run.started.last() else {
+            panic!("no person is asked")
+        };
+        let wanted = r#"{"at":1,"text":"it broke, {{steps.9.output}} \"x\""}"#;
+        assert_eq!(ask.approval.action.arguments, wanted);
+        decide(&mut run, Decision::Approve);
+        assert_eq!(done(&mut run), wanted);
+        assert_eq!(done(&mut run), r#"{"at":2,"text":"done!"}"#);
+        assert_eq!(outcome(&run), completed());
+    }
+
+    #[test]
+    fn a_step_whose_references_cannot_be_filled_in_is_not_run() {
+        let long = "x".repeat(TOOL_RESULT_INLINE + 1);
+        let blob = Text::Blob { digest: Digest::of(long.as_bytes()), bytes: long.len() as u64 };
+        let mut run = execute(&[
+            step("look", 1, false),
+            with_template("write", r#"{"at":1,"text":"{{steps.1.output}}"}"#),
+            step("look", 3, false),
+        ]);
+        ends(&mut run, ToolOutcome::done(blob));
+        let TurnOutcome::StepFailed { step: 2, detail, .. } = outcome(&run) else {
+            panic!("{:?}", outcome(&run))
+        };
+        assert!(detail.contains("at most 8192"), "{detail}");
+        assert!(!run.appends.concat().contains(&"approval_asked"));
+        // What no longer fits the tool is a failure of the step, too.
+        let mut run = execute(&[
+            step("look", 1, false),
+            with_template("look", r#"{"at":"{{steps.1.output}}"}"#),
+        ]);
+        done(&mut run);
+        assert!(matches!(outcome(&run), TurnOutcome::StepFailed { step: 2, .. }));
+        assert_eq!(run.appends.concat().iter().filter(|kind| **kind == "tool_asked").count(), 1);
     }
 
     /// What guards against models that go round in circles is nothing to a plan.

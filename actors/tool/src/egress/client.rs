@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use bytes::Bytes;
 use clawnode_guard::kill_switch::{StoppableWork, SwitchGate, WorkStopped};
 use clawnode_proto::{AgentName, ErrorChain, agents::AgentLimit};
 use reqwest::{
@@ -64,8 +65,10 @@ struct Inner {
 #[derive(Clone, Debug)]
 pub struct EgressRequest {
     pub url: String,
-    /// `GET` or `HEAD`: what is asked with may be asked again, by a redirect for one.
+    /// What is sent again by a redirect has to be `GET` or `HEAD`. Of a request with a body no redirect is followed.
     pub method: Method,
+    /// What is sent with it.
+    pub body: Option<Bytes>,
     /// Besides those that every request has.
     pub headers: HeaderMap,
     /// Bytes of the body that are read; the options' limit is above it.
@@ -242,10 +245,12 @@ impl Inner {
         let mut redirects = 0;
         loop {
             let addresses = self.checked(meter.agent, within, &target, redirects).await?;
-            meter.count(target.url.as_str().len().saturating_add(size(&request.headers)))?;
+            let body = request.body.as_ref().map_or(0, Bytes::len);
+            let head = target.url.as_str().len().saturating_add(size(&request.headers));
+            meter.count(head.saturating_add(body))?;
             let response = self.send(&request, &target, addresses).await?;
             meter.count(size(response.headers()))?;
-            let Some(location) = redirect_of(&response) else {
+            let Some(location) = redirect_of(&response).filter(|_| request.body.is_none()) else {
                 return self.reply(meter, response, &request, target, redirects).await;
             };
             if redirects == self.options.max_redirects {
@@ -342,12 +347,15 @@ impl Inner {
         target: &Target,
         addresses: Vec<IpAddr>,
     ) -> Result<Response, EgressError> {
-        let sent = self
+        let builder = self
             .client(target, addresses, HeaderMap::new())?
             .request(request.method.clone(), target.url.clone())
             .headers(request.headers.clone())
-            .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
-            .send();
+            .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        let sent = match &request.body {
+            Some(body) => builder.body(body.clone()).send(),
+            None => builder.send(),
+        };
         sent.await.map_err(|error| broken(target, error))
     }
 

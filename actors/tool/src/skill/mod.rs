@@ -7,8 +7,11 @@
 //! out. [`draft`] is what an agent wants to write, and [`creation`] writes it. [`bundle`] packs a skill into one file that
 //! is signed by a key of [`keys`], and [`installation`] puts it into a folder.
 //!
+//! A folder may also have a file `pipeline.yaml`: steps that people run as a plan ([`pipeline`]).
+//!
 //! A skill is text that an operator put there, or that a person approved. It gives an agent no tool and no right.
 
+mod actions;
 mod agent;
 mod bundle;
 mod creation;
@@ -17,7 +20,9 @@ mod folder;
 mod format;
 mod installation;
 mod keys;
+mod pipeline;
 mod shelf;
+mod yaml_tree;
 
 pub use agent::AgentSkills;
 pub use bundle::{BundleError, VerifiedBundle, pack, verify};
@@ -27,4 +32,6 @@ pub use folder::{FoundSkills, Skill, SkillFault, read_folders, read_skill, watch
 pub use format::SkillHead;
 pub use installation::{BundleRecord, BundleState, Installed};
 pub use keys::{BundleKey, BundleSigner};
+pub use pipeline::{PIPELINE_FILE, Pipeline, PipelineInput};
 pub use shelf::SkillShelf;
+pub use yaml_tree::YamlFault;
