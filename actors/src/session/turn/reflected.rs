@@ -15,7 +15,8 @@ use super::{
     state::{SessionState, Turn},
 };
 
-/// Tool calls of a turn from which on it is looked back at without being asked for.
+/// Tool calls of a turn from which on it is looked back at without being asked for. Journals depend on it: the fold refuses
+/// a reflection on a turn that does not wait for one.
 const CALLS_LEAST: usize = 5;
 
 impl SessionState {

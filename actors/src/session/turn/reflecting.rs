@@ -49,7 +49,9 @@ const MESSAGE_FIRST: &str = "a message came first";
 
 /// The effect that is due while the session has nothing else to do.
 pub(super) fn effect(state: &SessionState) -> Option<Effect> {
-    let next = state.reflections.next().filter(|_| state.open.is_empty() && !state.doomed)?;
+    let reflections = &state.reflections;
+    let may_begin = state.open.is_empty() && !state.doomed && !reflections.is_behind();
+    let next = reflections.next().filter(|_| may_begin)?;
     Some(Effect::Reflect { turn: next.turn, call: next.call() })
 }
 
