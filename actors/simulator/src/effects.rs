@@ -363,6 +363,7 @@ impl Sim {
                 self.judge.told(self.world.now().0, turn);
             }
             Effect::Rate { feedback } => self.ledger.sent(at.entity, feedback),
+            Effect::Teach { call } => self.ledger.taught(at.entity, call),
             _ => {}
         }
         self.feed_as::<Session>(at, MachineInput::Confirmed(effect))

@@ -199,7 +199,12 @@ impl Ledger {
 
     /// Memories were sent what feedback moves.
     pub(super) fn sent(&mut self, entity: EntityId, feedback: InputId) {
-        self.book(entity).own.sent_feedback.insert(TurnId::from(feedback));
+        self.book(entity).own.sent_beside.insert(TurnId::from(feedback));
+    }
+
+    /// The memory of a peer was sent what this call wrote that looked back.
+    pub(super) fn taught(&mut self, entity: EntityId, call: CallId) {
+        self.book(entity).own.sent_beside.insert(TurnId::from_u128(call.as_u128()));
     }
 
     /// After a power cut: what was answered is still there.

@@ -26,7 +26,7 @@ use clawnode_sim::{RequestTicket, Token};
 
 use super::{
     Sim,
-    any_machine::{ActivationPlace, AnyMachine, MachineMessage},
+    any_machine::{AnyMachine, MachineMessage},
     book::Checked,
     budgets::ProcessHolder,
     give::Giving,
@@ -157,7 +157,6 @@ pub(super) enum PendingOp {
     JobSet(JobId),
     Settle(EntityId, u64, Effect, Box<SettleJob>, ToolEnd),
     Close(Box<PostTurnWork>),
-    Teach(ActivationPlace, Effect, Box<Input>),
     JobSent(Box<Job>, ToolEnd),
     HolderPut(AccountKey, Box<Input>),
     Entity(EntityId, u64, Do),

@@ -2,21 +2,19 @@
 //! peer has each lesson once (MEM-3, judged by [`recall`](super::recall)), and no call is sent without a hold (BUD-1).
 
 use clawnode_actors::session::{Effect, Outcome, turn::learning::LessonsJob};
-use clawnode_kernel::{KernelBug, MachineInput};
+use clawnode_kernel::KernelBug;
 use clawnode_proto::{
-    Attempt, CallId, Input,
+    Attempt, CallId,
     llm::{StopReason, Text, Usage},
 };
-use clawnode_sim::{StoreReply, StoreRequest};
 use rand::Rng;
 
 use super::{
-    Sim,
+    JudgeViolation, Sim,
     any_machine::ActivationPlace,
     book::Checked,
-    jobs::AGAIN,
-    process::{PendingOp, PlannedNote},
     recall::{lessons::of_owner, told::LESSON},
+    settle::PostTurnWork,
 };
 
 impl Sim {
@@ -46,53 +44,16 @@ impl Sim {
     pub(super) fn sends_lessons(
         &mut self,
         at: ActivationPlace,
-        key: Effect,
+        effect: Effect,
         job: &LessonsJob,
     ) -> Checked {
-        let ActivationPlace { process, entity, counter } = at;
-        let found = job.lessons(self.now(process).wall).ok().flatten();
-        let Some(input) = found.filter(|_| self.recall.is_some()) else {
-            return self.feed(process, entity, counter, MachineInput::Confirmed(key));
-        };
-        let is_planted = self.planted == KernelBug::ReflectsByOwner;
-        let input = if is_planted { of_owner(process, input) } else { input };
-        self.runs(process, entity, counter, key, None);
-        self.sends_lesson(at, key, input);
-        Ok(())
-    }
-
-    fn sends_lesson(&mut self, at: ActivationPlace, key: Effect, input: Input) {
-        let ticket = self.world.submit(at.process, StoreRequest::Put(input.clone()));
-        self.expect(at.process, ticket, PendingOp::Teach(at, key, Box::new(input)));
-    }
-
-    /// What the inbox of the memory has answered.
-    pub(super) fn lesson_sent(
-        &mut self,
-        at: ActivationPlace,
-        key: Effect,
-        input: Input,
-        reply: &StoreReply,
-    ) -> Checked {
-        let ActivationPlace { process, entity, counter } = at;
-        let has_actor = move |sim: &mut Self| {
-            let process = sim.processes.get_mut(&process);
-            process.and_then(|process| process.actor(entity, counter)).is_some()
-        };
-        if let StoreReply::Put(_) = reply {
-            self.ledger.accepted(input);
-            if !has_actor(self) {
-                return Ok(());
-            }
-            return self.feed(process, entity, counter, MachineInput::Confirmed(key));
-        }
-        let again = PlannedNote::own("sends lessons again".to_owned(), move |sim| {
-            if has_actor(sim) {
-                sim.sends_lesson(at, key, input);
-            }
-            Ok(())
-        });
-        self.world.later(process, AGAIN, again);
+        let found = job.lessons(self.now(at.process).wall);
+        let found = found.map_err(|error| JudgeViolation::new("X1", error.to_string()))?;
+        let by_owner = self.planted == KernelBug::ReflectsByOwner;
+        let input = found.filter(|_| self.recall.is_some());
+        let input = input.map(|input| if by_owner { of_owner(at.process, input) } else { input });
+        let (jobs, for_memories) = (Vec::new(), input.into_iter().collect());
+        self.follows_turn(PostTurnWork { at, effect, jobs, for_memories });
         Ok(())
     }
 }

@@ -36,8 +36,8 @@ pub(super) struct SessionHistory {
     pub(super) summaries: BTreeSet<String>,
     /// Inputs that joined a turn that has ended since.
     joined: BTreeSet<TurnId>,
-    /// Feedback that memories have, by the ids under which effects of turns are known.
-    pub(super) sent_feedback: BTreeSet<TurnId>,
+    /// Feedback and lessons that memories have, by the ids under which effects of turns are known.
+    pub(super) sent_beside: BTreeSet<TurnId>,
     /// The turn whose call was begun last.
     last_turn: Option<TurnId>,
     /// The configuration that was journaled last.
@@ -153,7 +153,7 @@ impl Booked for Session {
     }
 
     fn is_told(own: &SessionHistory, turn: TurnId) -> bool {
-        own.turns.get(&turn).is_some_and(|turn| turn.emitted) || own.sent_feedback.contains(&turn)
+        own.turns.get(&turn).is_some_and(|turn| turn.emitted) || own.sent_beside.contains(&turn)
     }
 
     fn forget(own: &mut SessionHistory) {
@@ -162,7 +162,7 @@ impl Booked for Session {
             own.begun_before.extend(not_made.map(|(attempt, by, _)| (call, *attempt, *by)));
         }
         own.summaries.clear();
-        own.sent_feedback.clear();
+        own.sent_beside.clear();
         own.profile = None;
         own.tools = ToolBook::default();
     }

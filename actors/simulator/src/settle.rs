@@ -27,7 +27,7 @@ use super::{
 /// How soon a job that a process runs is looked at again, in milliseconds.
 const SETTLES: u64 = 2_000;
 
-/// A post-turn effect under way: the end of a turn, or feedback on one. It is confirmed once nothing is left.
+/// A post-turn effect under way: the end of a turn, feedback on one, or lessons of one. It is confirmed once nothing is left.
 #[derive(Debug)]
 pub(super) struct PostTurnWork {
     pub(super) at: ActivationPlace,

@@ -219,7 +219,6 @@ impl Sim {
                 self.closed(to, ending, &reply);
                 Ok(())
             }
-            Some(PendingOp::Teach(at, key, input)) => self.lesson_sent(at, key, *input, &reply),
             Some(PendingOp::JobSent(job, end)) => self.job_sent(to, job, end, &reply),
             Some(PendingOp::HolderPut(account, input)) => {
                 self.stored_for_holder(to, account, *input, &reply)

@@ -16,7 +16,7 @@ use clawnode_proto::{
 use super::{
     audit, calls,
     cost_tests::{COST, USED, with_holds},
-    meter::Meter,
+    meter::{CountedEvent, Meter},
     tests::World,
 };
 use crate::{
@@ -140,7 +140,8 @@ fn the_price_of_a_reflection_is_found_before_a_snapshot() {
     let mut meter = Meter::default();
     let take = |meter: &mut Meter, records: &[clawnode_cluster::Record]| {
         let events = records.iter().flat_map(|record| decode_record(&record.bytes).unwrap());
-        events.flat_map(|sealed| meter.take(&sealed).unwrap()).collect::<Vec<_>>()
+        let counted = events.flat_map(|sealed| meter.take(&sealed).unwrap());
+        counted.filter_map(CountedEvent::call).collect::<Vec<_>>()
     };
     take(&mut meter, &journal);
     assert!(meter.lacks_hold());

@@ -177,8 +177,8 @@ async fn lessons(under: Under) -> Outcome {
         let point = points(&client).await?.remove(0);
         assert_eq!(point.trust, MemoryTrust::Agent, "S-22");
         let journal: Vec<Value> = client.journal(&message.session()).await?;
-        let of = |kind: &str| journal.iter().filter(|event| event["kind"] == kind).count();
-        assert_eq!((of("reflection_begun"), of("reflected")), (1, 1), "{kill}");
+        let count = |kind: &str| journal.iter().filter(|event| event["kind"] == kind).count();
+        assert_eq!((count("reflection_begun"), count("reflected")), (1, 1), "{kill}");
         assert!(sound(&scene.home).await? > 0);
         node.stop().await?;
     }

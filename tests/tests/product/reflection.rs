@@ -205,3 +205,31 @@ async fn a_message_does_not_wait_for_a_reflection() -> Outcome {
     .await?;
     node.stop().await
 }
+
+/// The call that a crash interrupts is made once more, and what it gives is one point. It goes with its conversation.
+#[tokio::test]
+async fn a_kill_in_the_middle_of_a_reflection_doubles_nothing() -> Outcome {
+    let gated = Reply::steps([Step::Gate { name: "never".to_owned() }]);
+    let acts = vec![Act::Reply(gated), Act::say(RATED)];
+    let scene = Scene::new(TestBackend::Local, acts).await?;
+    let node = Node::up(&scene.home).await?;
+    let session = scene.works(&node.client()?, "Fix the build.").await?.session();
+    scene.looks_back.asked(1).await;
+    node.kill().await?;
+    let node = Node::up(&scene.home).await?;
+    let client = node.client()?;
+    until("the lesson is in the memory", async || {
+        Ok((points(&client).await?.len() == 1).then_some(()))
+    })
+    .await?;
+    assert_eq!(scene.looks_back.calls().len(), 2, "C6");
+    let journal: Vec<Value> = client.journal(&session).await?;
+    let count = |kind: &str| journal.iter().filter(|event| event["kind"] == kind).count();
+    assert_eq!((count("reflection_begun"), count("reflected")), (2, 1));
+    assert_eq!(count("reflection_failed"), 0);
+
+    let _: Value = client.call("sessions.delete", json!({ "session": session })).await?;
+    until("the lesson is masked", async || Ok(points(&client).await?.is_empty().then_some(())))
+        .await?;
+    node.stop().await
+}

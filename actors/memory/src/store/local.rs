@@ -112,6 +112,10 @@ impl LocalStore {
     /// As [`MemoryStore::upto`]; blocks. The scope of a damaged file is filled up to 0.
     pub fn upto_now(&self, scope: &StoreScope) -> Result<u64, MemoryStoreError> {
         let resident = self.shared.resident(scope);
+        // Each search asks this first. A scope that it took for itself would wait for all searches that are under way.
+        if let Some(upto) = resident.upto(self.shared.dimensions()) {
+            return Ok(upto);
+        }
         match resident.exclusive(self.shared.dimensions()) {
             Ok(mut exclusive) => Ok(exclusive.index().upto),
             Err(MemoryStoreError::Damaged { .. }) => Ok(0),

@@ -181,6 +181,19 @@ fn a_file_that_is_damaged_while_it_is_in_use_is_reported() {
     assert_eq!(store.upto_now(&scope).unwrap(), 0);
 }
 
+/// Each search asks it first: it must not wait for those that are under way.
+#[test]
+fn how_far_a_scope_is_filled_is_known_while_it_is_searched() {
+    let folder = tempfile::tempdir().unwrap();
+    let scope = memory("a/all").unwrap();
+    let store = LocalStore::open(folder.path(), None).unwrap();
+    store.put_now(&scope, &batch(0, 4, vec![point(1, "a house")])).unwrap();
+    let resident = store.shared.resident(&scope);
+    let searched = resident.read();
+    assert_eq!(store.upto_now(&scope).unwrap(), 4);
+    drop(searched);
+}
+
 #[test]
 fn a_write_that_was_cut_off_is_put_again() {
     let folder = tempfile::tempdir().unwrap();

@@ -28,6 +28,9 @@ struct Searched<'a> {
     index: &'a ScopeIndex,
     admitted: Vec<bool>,
     admits_all: bool,
+    /// How many are admitted, and the words that these have.
+    documents: f64,
+    length: f64,
     /// What the length of a document counts, in BM25; so much that nothing else counts if it is not admitted.
     norms: Vec<f64>,
     bm25: Vec<f64>,
@@ -159,14 +162,12 @@ fn best(all: &[Searched<'_>], whole: Whole, k: usize) -> Vec<Hit> {
 
 impl Whole {
     fn of(all: &[Searched<'_>]) -> Self {
-        let (mut documents, mut words) = (0.0, 0.0);
+        let (mut documents, mut length) = (0.0, 0.0);
         for searched in all {
-            for (entry, _) in searched.entries().filter(|(_, admitted)| *admitted) {
-                documents += 1.0;
-                words += f64::from(entry.length);
-            }
+            documents += searched.documents;
+            length += searched.length;
         }
-        let mean_length = if documents > 0.0 { words / documents } else { 1.0 };
+        let mean_length = if documents > 0.0 { length / documents } else { 1.0 };
         Self { documents, mean_length, ..Self::default() }
     }
 }
@@ -175,13 +176,22 @@ impl Whole {
 
 impl<'a> Searched<'a> {
     fn new(index: &'a ScopeIndex, query: &RecallQuery) -> Self {
-        let admits =
-            |entry: &IndexEntry| entry.place.is_some() && query.admits(entry.kind, entry.trust);
+        // Whole numbers, so the sums are exact in any order.
+        let (mut documents, mut length) = (0.0, 0.0);
+        let mut admits_all = true;
+        let admits = |entry: &IndexEntry| {
+            let admits = entry.place.is_some() && query.admits(entry.kind, entry.trust);
+            if admits {
+                documents += 1.0;
+                length += f64::from(entry.length);
+            }
+            admits_all &= admits;
+            admits
+        };
         let admitted: Vec<bool> = index.entries().iter().map(admits).collect();
-        let admits_all = admitted.iter().all(|admitted| *admitted);
         let bm25 = vec![0.0; admitted.len()];
         let [norms, own, meaning, best] = [const { Vec::new() }; 4];
-        Self { index, admitted, admits_all, norms, bm25, own, meaning, best }
+        Self { index, admitted, admits_all, documents, length, norms, bm25, own, meaning, best }
     }
 
     fn entries(&self) -> impl Iterator<Item = (&IndexEntry, bool)> {

@@ -176,7 +176,14 @@ impl ResidentScope {
     }
 
     fn is_loaded(&self, dimensions: usize) -> bool {
-        self.read().as_ref().is_some_and(|index| index.vectors().dimensions() == dimensions)
+        self.upto(dimensions).is_some()
+    }
+
+    /// The event up to which it is filled; none if it is not in memory.
+    pub(super) fn upto(&self, dimensions: usize) -> Option<u64> {
+        let index = self.read();
+        let loaded = index.as_ref().filter(|index| index.vectors().dimensions() == dimensions);
+        loaded.map(|index| index.upto)
     }
 
     /// Takes it for a change. A damaged file is removed, and reported once; after that the scope is empty.

@@ -9,7 +9,8 @@ use clawnode_proto::{
     EntityId, IdempotencyKey, Input, Kind, SessionKey, Traceparent, TurnId,
     client_tool::{ClientResults, ClientTool},
     envelope::{
-        ATTACHMENTS, CLIENT_TOOLS, FEEDBACK, KEPT_CHOICES, LANES, METADATA, RESPONSE_SCHEMA,
+        ATTACHMENTS, CLIENT_TOOLS, FEEDBACK, KEPT_CHOICES, LANES, METADATA, REFLECT,
+        RESPONSE_SCHEMA,
     },
     limits::{APPEND_BYTES, INLINE_BYTES, INPUT_BYTES, PENDING_INPUTS},
     llm::Text,
@@ -213,6 +214,7 @@ impl Sessions {
             | SessionInput::ApprovalDecided(_)
             | SessionInput::Continue { .. }
             | SessionInput::Feedback(_)
+            | SessionInput::Reflect(_)
             | SessionInput::TimerFired { .. }
             | SessionInput::Delete) => other,
         })
@@ -286,6 +288,7 @@ fn needs(input: &SessionInput) -> Option<(u16, &'static str)> {
     let message = match input {
         SessionInput::ClientResults(_) => return Some((CLIENT_TOOLS, "tools of clients")),
         SessionInput::Feedback(_) => return Some((FEEDBACK, "feedback")),
+        SessionInput::Reflect(_) => return Some((REFLECT, "requests for reflections")),
         SessionInput::UserMessage(message) | SessionInput::Steer(message) => message,
         _ => return None,
     };

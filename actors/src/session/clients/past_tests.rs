@@ -6,8 +6,8 @@ use clawnode_cluster::{AppendAnswer, Clock, SystemClock, Write};
 use clawnode_kernel::archive;
 use clawnode_local as local;
 use clawnode_proto::{
-    CallId, Cursor, IdempotencyKey, Input, InputId, Position, TurnId,
-    envelope::FEEDBACK,
+    CallId, Cursor, IdempotencyKey, Input, InputId, Position, TurnId, codec,
+    envelope::{FEEDBACK, REFLECT},
     feedback::{FeedbackInput, Thumb},
     limits::INLINE_BYTES,
     session::{SessionInput, UserMessage},
@@ -163,4 +163,29 @@ async fn feedback_is_for_turns_in_the_state_and_for_builds_that_know_it() {
         waiting.iter().map(|waiting| Input::from_bytes(&waiting.bytes).unwrap()).collect();
     assert_eq!(inputs.len(), 1, "what was refused is not stored");
     assert_eq!((inputs[0].v, inputs[0].v_min), (FEEDBACK, FEEDBACK));
+}
+
+/// The same for a request for a reflection. Without a turn, it is about the last one that has ended.
+#[tokio::test]
+async fn a_reflection_is_on_turns_in_the_state_and_for_builds_that_know_it() {
+    let long = LongSession::new().await;
+    let id = key().entity();
+    let asks = async |sessions: &Sessions, turn, key: &str| {
+        sessions.reflect(id, turn, key.parse().unwrap(), None).await
+    };
+    let ids = LongSession::ids();
+    let left = asks(&long.sessions, Some(ids[5]), "a").await.unwrap_err();
+    assert!(matches!(left, SendError::NoReflection { .. }), "{left:?}");
+    let unknown = asks(&long.sessions, Some(TurnId::from_u128(7)), "b").await.unwrap_err();
+    assert!(matches!(unknown, SendError::NoTurn { .. }), "{unknown:?}");
+    let older = long.sessions.clone().writing(Arc::new(AtomicU16::new(REFLECT - 1)));
+    let refused = asks(&older, None, "c").await.unwrap_err();
+    assert!(matches!(refused, SendError::OlderBuild("requests for reflections")), "{refused:?}");
+    asks(&long.sessions, None, "d").await.unwrap();
+    let waiting = long.sessions.storage().inbox.read(id, Position(0)).await.unwrap();
+    let [waiting] = &waiting[..] else { panic!("what was refused is not stored") };
+    let input = Input::from_bytes(&waiting.bytes).unwrap();
+    assert_eq!((input.v, input.v_min), (REFLECT, REFLECT));
+    let SessionInput::Reflect(asked) = codec::decode(&input.body).unwrap() else { panic!() };
+    assert_eq!(asked.turn, ids[TURNS - 1]);
 }

@@ -9,7 +9,7 @@ use super::run::SessionRunner;
 use crate::session::turn::{
     effect::{Effect, Outcome},
     kind::Session,
-    prepare::{EffectJob, SessionJob, TimeJob},
+    prepare::{EffectJob, EmitJob, SessionJob, TimeJob},
     tool_frames::ToolFrames,
 };
 
@@ -124,10 +124,7 @@ impl SessionRunner {
             SessionJob::Time(job) => {
                 unless(cancelled, port, effect, self.set_timer(entity, job, effect))
             }
-            SessionJob::Emit(job) => Box::pin(async move {
-                self.emit(entity, &job).await;
-                port.confirmed(effect);
-            }),
+            SessionJob::Emit(job) => self.emitting(entity, job, port, effect),
             SessionJob::Rate(ratings) => self.rating(entity, ratings, port, effect),
             SessionJob::Teach(job) => self.lessons(entity, *job, port, effect),
         }
@@ -135,6 +132,20 @@ impl SessionRunner {
 }
 
 impl SessionRunner {
+    /// Publishes the end of a turn, and confirms the effect once that is done.
+    fn emitting(
+        self,
+        entity: EntityId,
+        job: EmitJob,
+        port: Port<Session>,
+        effect: Effect,
+    ) -> Performing {
+        Box::pin(async move {
+            self.emit(entity, &job).await;
+            port.confirmed(effect);
+        })
+    }
+
     /// Sets a timer, and notes that the call waits for a provider until then.
     async fn set_timer(self, entity: EntityId, job: TimeJob, effect: Effect) {
         self.time(entity, &job).await;

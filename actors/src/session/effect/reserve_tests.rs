@@ -11,7 +11,7 @@ use clawnode_proto::{
     CallId, TurnId,
     budget::AccountKey,
     lane::Lane,
-    limits::SUMMARY_TIME,
+    limits::{REFLECTION_TIME, SUMMARY_TIME},
     llm::{FailureClass, Usage},
 };
 use tokio::{
@@ -98,6 +98,10 @@ fn summary(turn: TurnId, call: CallId) -> Effect {
     Effect::Compact { turn, call }
 }
 
+fn reflection(turn: TurnId, call: CallId) -> Effect {
+    Effect::Reflect { turn, call }
+}
+
 fn usual(turn: TurnId, call: CallId) -> Effect {
     Effect::Call { turn, call }
 }
@@ -133,6 +137,22 @@ async fn a_summary_whose_money_comes_in_time_is_granted_once() {
     assert!(grant.hold.is_some() && case.place.upgrade().is_some());
     advance(2 * SUMMARY_TIME).await;
     assert!(case.is_silent().await, "the wait is over");
+}
+
+/// Other calls of the background wait on. Nothing waits for this one.
+#[tokio::test]
+async fn a_reflection_that_waits_for_money_gives_up_after_a_minute() {
+    let mut case = WaitingCase::new(reflection, Lane::Background).await;
+    assert!(case.is_silent().await);
+    advance(REFLECTION_TIME.saturating_sub(SECOND)).await;
+    assert!(case.is_silent().await, "it waits for a whole minute");
+    advance(SECOND).await;
+    let Some(MachineInput::Refused(effect, outcome)) = case.next().await else { panic!("granted") };
+    let Outcome::Failed { failure, .. } = outcome else { panic!("{outcome:?}") };
+    assert_eq!((effect, failure.class), (case.effect, FailureClass::BudgetUnavailable));
+    assert!(case.place.upgrade().is_none(), "its place is free");
+    case.answer();
+    assert!(case.is_silent().await, "its session has the answer");
 }
 
 #[tokio::test]

@@ -9,19 +9,20 @@ use clawnode_proto::{
 };
 
 use super::{
+    call_cost,
     compaction::CompactionAsked,
     reflection::EndedReflection,
     state::{SessionState, Turn},
-    terms,
 };
 
-/// Tool calls of a turn from which on it is looked back at without being asked for.
+/// Tool calls of a turn from which on it is looked back at without being asked for. Journals depend on it: the fold refuses
+/// a reflection on a turn that does not wait for one.
 const CALLS_LEAST: usize = 5;
 
 impl SessionState {
     /// A turn is settled: a model looks back at it if it did enough, and if it is configured so.
     pub(super) fn reflects_on(&mut self, id: TurnId) {
-        let reflects = |profile: &Profile| profile.reflects && !terms::asks_hooks(profile);
+        let reflects = |profile: &Profile| profile.reflects && !call_cost::asks_hooks(profile);
         if !self.profile.as_ref().is_some_and(reflects) || !self.has_person() {
             return;
         }

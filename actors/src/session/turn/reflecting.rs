@@ -23,6 +23,7 @@ use clawnode_proto::{
 };
 
 use super::{
+    call_cost::{self, BudgetVerdict, NextCall},
     compacting::{why_refused, window_of},
     compaction::CompactionAsked,
     effect::{Effect, Outcome, Want},
@@ -31,7 +32,6 @@ use super::{
     reflection_request::{SYSTEM, read, request},
     routing::Routed,
     state::{SessionState, Turn},
-    terms::{self, BudgetVerdict, NextCall},
 };
 use crate::agent::Grant;
 
@@ -49,7 +49,9 @@ const MESSAGE_FIRST: &str = "a message came first";
 
 /// The effect that is due while the session has nothing else to do.
 pub(super) fn effect(state: &SessionState) -> Option<Effect> {
-    let next = state.reflections.next().filter(|_| state.open.is_empty() && !state.doomed)?;
+    let reflections = &state.reflections;
+    let may_begin = state.open.is_empty() && !state.doomed && !reflections.is_behind();
+    let next = reflections.next().filter(|_| may_begin)?;
     Some(Effect::Reflect { turn: next.turn, call: next.call() })
 }
 
@@ -86,7 +88,7 @@ fn next(state: &SessionState, alone: &Turn, grant: &Grant) -> Result<NextCall, S
     if wanted.id == wanted.turn && !grant.profile.reflects {
         return Err("`reflect` has changed".to_owned());
     }
-    if terms::asks_hooks(&grant.profile) {
+    if call_cost::asks_hooks(&grant.profile) {
         return Err(
             "hooks judge the model calls of its agent, and this one is not for them".to_owned()
         );
@@ -117,7 +119,7 @@ fn next(state: &SessionState, alone: &Turn, grant: &Grant) -> Result<NextCall, S
     let call = wanted.call();
     Ok(NextCall {
         call,
-        attempt: terms::attempt(alone, call),
+        attempt: call_cost::attempt(alone, call),
         routed: Routed { first: asked.model, taken: None },
         profile: Arc::new(profile),
         request,
@@ -135,10 +137,10 @@ pub(super) fn want(state: &SessionState, effect: &Effect, granted: Option<&Grant
         return Some(Want::Place { agent, turn, call, is_new: false, lane });
     };
     let alone = alone(state, turn)?;
-    if !terms::may_want(state, &alone, call, grant) {
+    if !call_cost::may_want(state, &alone, call, grant) {
         return None;
     }
-    terms::want(state, &alone, &next(state, &alone, grant).ok()?, grant)
+    call_cost::want(state, &alone, &next(state, &alone, grant).ok()?, grant)
 }
 
 /// The events before the call, and the call; or why it is not made.
@@ -153,9 +155,9 @@ pub(super) fn begin(
         Ok(next) => next,
         Err(why) => return Some((vec![not_made(wanted, why)], None)),
     };
-    let held = match terms::verdict(state, &alone, &next, grant) {
+    let held = match call_cost::verdict(state, &alone, &next, grant) {
         BudgetVerdict::Free => None,
-        BudgetVerdict::Held(terms) => Some(terms::held(&terms, grant)),
+        BudgetVerdict::Held(terms) => Some(call_cost::held(&terms, grant)),
         BudgetVerdict::Refused(outcome) => {
             return Some((vec![not_made(wanted, why_refused(outcome))], None));
         }
@@ -167,8 +169,8 @@ pub(super) fn begin(
         let why = "the budget has no room for a whole reply".to_owned();
         return Some((vec![not_made(wanted, why)], None));
     }
-    let request = terms::capped(request, held.as_ref().map(|held| held.max_output));
-    let paid = held.as_ref().map(|held| terms::bill(held, grant));
+    let request = call_cost::capped(request, held.as_ref().map(|held| held.max_output));
+    let paid = held.as_ref().map(|held| call_cost::bill(held, grant));
     let begun = SessionEvent::from(ReflectionBegun {
         turn,
         call,

@@ -88,6 +88,11 @@ impl Reflections {
         self.wanted.len() >= REFLECTIONS_WAITING
     }
 
+    /// Whether memories lack the lessons of so many that no other one may begin.
+    pub(super) fn is_behind(&self) -> bool {
+        self.unsent.len() >= REFLECTIONS_WAITING
+    }
+
     /// Whether a reflection on this turn waits or is under way.
     pub(in crate::session) fn waits_for(&self, turn: TurnId) -> bool {
         self.wanted.iter().any(|wanted| wanted.turn == turn)
@@ -110,9 +115,11 @@ impl Reflections {
         }
     }
 
-    /// Forgets turns that wait, but for those of which this says that they are still there.
+    /// Forgets turns that wait, but for those of which this says that they are still there. A call that is under way ends
+    /// first.
     pub(super) fn keep_those(&mut self, is_there: impl Fn(TurnId) -> bool) {
-        self.wanted.retain(|wanted| is_there(wanted.turn));
+        let mut is_under_way = self.open.is_some();
+        self.wanted.retain(|wanted| std::mem::take(&mut is_under_way) || is_there(wanted.turn));
     }
 
     /// Takes what the next attempt has reserved, if it is of a reflection.

@@ -178,8 +178,7 @@ impl Armed {
         }
     }
 
-    /// The same for what a session sends to a memory: what a turn said, what `remember` was called with, feedback, or the
-    /// lessons of a reflection.
+    /// The same for what a session sends to a memory: what a turn said, what `remember` was called with, feedback or lessons.
     fn pass_lesson(&self, input: &Input, here: Point) {
         let (name, _) = input.idempotency_key.as_str().split_once(':').unwrap_or_default();
         if matches!(name, "learned" | "remember" | "rated" | "reflected") {
