@@ -68,7 +68,7 @@ const LAYERS: &[LayerList] = &[
             "index directory record in_flight",
             "log deliveries staged reader recovery",
             // The engine that writes.
-            "lifetime lock shared",
+            "lifetime lock owed_cleaning shared",
             "checkpoint engine work repair moved",
             // The traits of storage.
             "blobs bucket inbox jobs journal timers",
