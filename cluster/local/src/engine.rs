@@ -95,6 +95,9 @@ pub(super) struct Scrub {
     due: Option<Instant>,
     /// No cleaning begins before this.
     rested: Instant,
+    /// The next cleaning is one that the process before owed. Another one may follow it at once, because this process may
+    /// still acknowledge what that one had.
+    is_owed: bool,
 }
 
 /// How many operations the last groups had: their moving average, in sixteenths.
@@ -344,7 +347,7 @@ impl Scrub {
     /// Of a process that begins now; whether the one before owed a cleaning.
     pub(super) fn new(now: Instant, is_owed: bool) -> Self {
         let first = if is_owed { SCRUB_LINGER } else { SCRUB_FIRST };
-        Self { due: Some(now + first), rested: now }
+        Self { due: Some(now + first), rested: now, is_owed }
     }
 
     /// Records were deleted: plans a cleaning.
@@ -355,7 +358,9 @@ impl Scrub {
 
     /// A cleaning begins that copies this many bytes.
     fn begun(&mut self, now: Instant, alive: u64) {
-        *self = Self { due: None, rested: now + SCRUB_REST + Duration::from_secs(alive >> 20) };
+        let rest = SCRUB_REST + Duration::from_secs(alive >> 20);
+        let rested = if self.is_owed { now } else { now + rest };
+        *self = Self { due: None, rested, is_owed: false };
     }
 }
 
@@ -404,11 +409,14 @@ mod tests {
     #[test]
     fn deletions_clean_the_log_soon_and_seldom() {
         let begin = Instant::now();
-        assert_eq!(
-            Scrub::new(begin, true).due,
-            Some(begin + SCRUB_LINGER),
-            "a crash forgets nothing"
-        );
+        let mut owed = Scrub::new(begin, true);
+        assert_eq!(owed.due, Some(begin + SCRUB_LINGER), "a crash forgets nothing");
+        owed.begun(begin, 100 << 20);
+        owed.ask(begin);
+        assert_eq!(owed.due, Some(begin + SCRUB_LINGER), "for what is acknowledged after it");
+        owed.begun(begin, 0);
+        owed.ask(begin);
+        assert_eq!(owed.due, Some(begin + SCRUB_REST));
         let mut scrub = Scrub::new(begin, false);
         assert_eq!(scrub.due, Some(begin + SCRUB_FIRST), "what earlier builds left");
         scrub.ask(begin);
