@@ -20,6 +20,7 @@ mod learning;
 mod leaving;
 mod ledger;
 mod lists;
+mod long_session;
 mod memories;
 mod memory_meaning;
 mod memory_tools;
