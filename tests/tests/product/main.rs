@@ -12,6 +12,7 @@ mod containers;
 mod executions;
 mod feedback;
 mod hooks;
+mod hostile_memories;
 mod jobs;
 mod keeping;
 mod lanes;
