@@ -36,6 +36,7 @@ mod reflection;
 mod reported_usage;
 mod runaways;
 mod sandbox;
+mod shared_recall;
 mod skills;
 mod telemetry;
 mod timeouts;
