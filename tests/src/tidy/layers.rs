@@ -47,7 +47,7 @@ const LAYERS: &[LayerList] = &[
             "budgets chaos clients give jobs kinds pause plan process recall scale settle tools",
             "circuits counters memories operator ops people probation questions runaways slots steps summaries \
              trace",
-            "effects known ledger thoughts purges hooks lanes sessions",
+            "effects journals known ledger thoughts purges hooks lanes sessions",
         ],
     ),
     (
