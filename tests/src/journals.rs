@@ -48,7 +48,7 @@ pub struct Recording {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Facts {
-    /// Its state, as `sessions list` has it; the kind of what is no session.
+    /// Its state, as `sessions list` has it; or the kind, if it is no session.
     pub state: String,
     pub turns: u64,
     /// Its events, archived ones included.

@@ -327,7 +327,7 @@ async fn record_every_kind() -> Outcome {
     Ok(())
 }
 
-/// A turn with a skill, tools and entries of the ledger, and one that is reminded of what was said; and the memory.
+/// A turn with a skill, tools and entries of the ledger, and one that is reminded of the name; and the memory.
 async fn worked() -> Outcome {
     const CONFIG: &str = "[agents.default]\ntools = [\"ledger_append\", \"calculate\"]\n\
                           [agents.default.memory]\n";

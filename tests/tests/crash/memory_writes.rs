@@ -1,5 +1,5 @@
 //! A process dies before each of the writes that a memory makes, one after the other: points that are put, superseded,
-//! forgotten and purged, with snapshots and archives in between. Nothing is lost or doubled, and nothing of what was
+//! forgotten and purged, with snapshots and archives in between. Nothing is lost or doubled, and nothing that was
 //! purged is left.
 
 use clawnode_proto::{
@@ -52,7 +52,7 @@ impl AskedSteps {
     async fn go_on(&mut self, client: &Client) -> Outcome {
         for (at, points) in Self::requests().into_iter().enumerate().skip(self.answered) {
             let asked =
-                json!({ "memory": MEMORY, "points": points, "key": format!("request {at}") });
+                json!({ "memory": MEMORY, "points": points, "key": format!("request-{at}") });
             let put: MemoryPutView = client.call("memory.put", asked).await?;
             assert!(put.refused.is_empty(), "{put:?}");
             if at == 0 {

@@ -32,7 +32,7 @@ struct Rules {
     tokens: u64,
 }
 
-/// A session of one person, which is told facts and asked for them.
+/// A session of one person, who says facts and asks for them.
 struct LongTalk {
     server: ModelServer,
     home: Home,

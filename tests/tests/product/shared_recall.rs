@@ -14,7 +14,7 @@ use serde_json::json;
 use super::Outcome;
 
 const MEMORY: &str = "default/all";
-/// Points that each node is told.
+/// Points that each node gets.
 const POINTS: usize = 30;
 
 fn home(nats: &NatsServer) -> Result<Home, ProcessError> {

@@ -126,7 +126,7 @@ async fn two_nodes_share_one_server() -> Outcome {
     other.stop().await
 }
 
-/// Points that each node is told while the server loses all that it has.
+/// Points that each node gets while the server loses all that it has.
 const POINTS: usize = 30;
 
 async fn learns_many(client: &Client, place: &str) -> Outcome {
