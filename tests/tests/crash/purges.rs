@@ -3,19 +3,20 @@
 use std::{fs, path::Path};
 
 use clawnode_proto::{
-    MemoryPointId,
+    MemoryPointId, SessionKey,
     memory::MemoryKey,
     memory_view::{MemoryForgetView, MemoryPoints, MemoryPutView, MemoryStats},
 };
 use clawnode_tests::{
+    model::Script,
     nats::{NatsServer, ServerOptions},
-    process::{Client, Home, Node, ProcessError, Start, TestBackend},
+    process::{Client, Home, Message, Node, ProcessError, Start, TestBackend, sound},
     wait::until,
 };
 use futures_util::{TryStreamExt as _, future::try_join_all};
 use serde_json::{Value, json};
 
-use super::support::Outcome;
+use super::support::{Outcome, Scene};
 
 /// What nothing but the point that is forgotten says.
 pub(super) const SECRET: &str = "the-walrus-was-paul";
@@ -207,4 +208,36 @@ async fn a_purge_says_when_it_is_done_and_the_journal_goes_on_behind_it() -> Out
     assert_eq!(verified.code, 0, "{verified:?}");
     assert!(fs::read_dir(home.data().join("blobs")).unwrap().count() > 1, "no later archive");
     Ok(())
+}
+
+/// The point, the conversation that it was learned from, and what the store of memories has of both.
+#[tokio::test]
+async fn what_a_point_was_learned_from_leaves_every_file_with_it() -> Outcome {
+    let scene = Scene::new(Script::default()).await;
+    scene.configure("[agents.default.memory]\n");
+    let node = Node::up(&scene.home).await?;
+    let client = node.client()?;
+    let message = Message::new("ada", SECRET);
+    client.chat(&message).await?;
+    let session: SessionKey = message.session().parse().unwrap();
+    let memory = MemoryKey::of_peer(&session).to_string();
+    let source = json!({ "entity": session.entity().to_string(), "event": 3, "at": 1 });
+    let points = json!([{ "text": SECRET, "source": source }]);
+    let put: MemoryPutView =
+        client.call("memory.put", json!({ "memory": memory, "points": points })).await?;
+    let store = scene.home.data().join("memory");
+    let has_both = async || Ok((store.exists() && has_secret(&store)).then_some(()));
+    until("a store that has what was said", has_both).await?;
+
+    let point = put.added[0].to_string();
+    let asked = json!({ "memory": memory, "point": point, "now": true, "sources": true });
+    let forgotten: MemoryForgetView = client.call("memory.forget", asked).await?;
+    assert_eq!(forgotten.deleted_sources, [message.session()]);
+    // The log was perhaps cleaned before the session was deleted. A process that begins does it at once.
+    node.stop().await?;
+    let node = Node::up(&scene.home).await?;
+    let gone = async || Ok((!has_secret(&scene.home.data())).then_some(()));
+    until("files without what was said", gone).await?;
+    assert!(sound(&scene.home).await? > 0);
+    node.stop().await
 }
