@@ -95,7 +95,8 @@ fn memory(peer: &str) -> String {
     format!("default/peer/test:a:{peer}")
 }
 
-fn has(path: &Path, text: &[u8]) -> bool {
+/// Whether a file here has these bytes.
+pub(super) fn has(path: &Path, text: &[u8]) -> bool {
     if path.is_dir() {
         return fs::read_dir(path).unwrap().any(|entry| has(&entry.unwrap().path(), text));
     }

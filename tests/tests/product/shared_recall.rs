@@ -11,7 +11,7 @@ use clawnode_tests::{
 };
 use serde_json::json;
 
-use super::Outcome;
+use super::{Outcome, recall::has};
 
 const MEMORY: &str = "default/all";
 /// Points that each node gets.
@@ -49,6 +49,8 @@ async fn finds(client: &Client, points: usize) -> Result<String, ProcessError> {
 /// Removes the store of a running node. It may write a file of it meanwhile, so the first removal may fail.
 async fn wipes(home: &Home) -> Outcome {
     let folder = home.data().join("memory");
+    let is_filled = async || Ok((folder.exists() && has(&folder, b"Tea number 3 ")).then_some(()));
+    until("a store with some points", is_filled).await?;
     until("a store that is gone", async || Ok(fs::remove_dir_all(&folder).ok())).await
 }
 
