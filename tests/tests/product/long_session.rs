@@ -167,14 +167,13 @@ async fn live(client: &Client) -> Result<Vec<String>, ProcessError> {
 
 /// The text of a message on Anthropic's wire.
 fn text_of(message: &Value) -> String {
-    match &message["content"] {
-        Value::String(text) => text.clone(),
-        content => {
-            let blocks = content.as_array().into_iter().flatten();
-            let texts: Vec<&str> = blocks.filter_map(|block| block["text"].as_str()).collect();
-            texts.join("\n")
-        }
+    let content = &message["content"];
+    if let Some(text) = content.as_str() {
+        return text.to_owned();
     }
+    let blocks = content.as_array().into_iter().flatten();
+    let texts: Vec<&str> = blocks.filter_map(|block| block["text"].as_str()).collect();
+    texts.join("\n")
 }
 
 /// A session of so many turns. The rules change in its middle, with a kill.
