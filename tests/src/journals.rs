@@ -113,7 +113,7 @@ impl Recording {
             let mut recording = Self::of(&sessions, about, entity).await?;
             let stored = storage.blobs.list().await.map_err(io::Error::other)?;
             recording.add(&storage, stored).await?;
-            recordings.push(recording);
+            recordings.push(recording.checked().await?);
         }
         Ok(recordings)
     }
@@ -134,7 +134,18 @@ impl Recording {
         let recorded = Self::of(&readers(storage.clone()), about, entity).await;
         storage.health.close().await;
         drop((storage, control));
-        recorded
+        recorded?.checked().await
+    }
+
+    /// An error if something is missing that a reader needs.
+    async fn checked(self) -> io::Result<Self> {
+        let data = tempfile::tempdir()?;
+        let facts = self.put(data.path()).await?;
+        if facts == self.facts {
+            Ok(self)
+        } else {
+            Err(io::Error::other(format!("{facts:?} instead of {:?}", self.facts)))
+        }
     }
 
     async fn of(sessions: &Sessions, about: &str, entity: EntityId) -> io::Result<Self> {
