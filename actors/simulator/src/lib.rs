@@ -49,6 +49,7 @@ mod few_turns;
 mod give;
 mod hooks;
 mod jobs;
+pub mod journals;
 mod judge;
 mod kinds;
 mod known;

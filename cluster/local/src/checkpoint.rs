@@ -81,6 +81,7 @@ impl WriteEngine {
                 Err(detail)
             }
         };
+        self.has_cleaned(outcome.is_ok());
         for reply in cleaning.replies {
             let outcome = outcome.clone();
             let outcome =

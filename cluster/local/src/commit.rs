@@ -213,8 +213,7 @@ impl WriteEngine {
                 }
                 let key_len = u16::try_from(key.len()).unwrap_or(u16::MAX).to_be_bytes();
                 let parts: [&[u8]; 4] = [&expires.to_be_bytes(), &key_len, key.as_bytes(), &value];
-                let no_entity = EntityId::from_u128(0);
-                let kind = RecordKind::BucketPut;
+                let (kind, no_entity) = (RecordKind::BucketPut, EntityId::from_u128(0));
                 let at = self.stage(index, group, kind, no_entity, Position(0), &parts)?;
                 group.values.insert(key, BucketEntry { position: at, value });
                 group.replies.push(WriteReply::Value(reply, at));
@@ -245,6 +244,7 @@ impl WriteEngine {
                 group.replies.push(WriteReply::Position(reply, at, timers::STORE));
             }
             EngineOp::Checkpoint { reply } => self.checkpoints.push(reply),
+            EngineOp::Scrub { reply } => self.ask_scrub(reply),
         }
         Ok(())
     }

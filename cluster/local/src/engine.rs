@@ -12,7 +12,7 @@ use std::{
 use clawnode_cluster::StoreError;
 use clawnode_proto::{EntityId, Position};
 use tokio::sync::oneshot;
-use tracing::error;
+use tracing::{error, warn};
 
 use super::{
     checkpoint::Cleaning,
@@ -20,7 +20,9 @@ use super::{
     index::{Applied, IndexError, keys},
     lock::DirLock,
     log::{SegmentLog, WriteError},
+    owed_cleaning,
     queue::OpQueue,
+    reply::answer,
     shared::OpenDirectory,
     staged::Staged,
 };
@@ -49,8 +51,8 @@ const SCRUB_LINGER: Duration = Duration::from_secs(1);
 /// The shortest time between two cleanings for deletions; a second is added for each MiB that is
 /// copied. Deleted data leaves the disk within that time.
 const SCRUB_REST: Duration = Duration::from_mins(10);
-/// When data that was deleted before this process began leaves the disk: a crash forgets the
-/// request.
+/// When data that was deleted before this process began leaves the disk if there is no note of it: earlier builds left
+/// none, and a full disk takes none.
 const SCRUB_FIRST: Duration = Duration::from_hours(1);
 
 /// The state of the one writer.
@@ -93,6 +95,9 @@ pub(super) struct Scrub {
     due: Option<Instant>,
     /// No cleaning begins before this.
     rested: Instant,
+    /// The next cleaning is one that the process before owed. Another one may follow it at once, because this process may
+    /// still acknowledge what that one had.
+    is_owed: bool,
 }
 
 /// How many operations the last groups had: their moving average, in sixteenths.
@@ -146,9 +151,6 @@ impl WriteEngine {
             let work = self.shared.queue.wait(until);
             self.commit(work.ops, work.acks)?;
             self.expire_deliveries();
-            if work.scrub {
-                self.scrub.ask(Instant::now());
-            }
             if work.closing {
                 return self.finish();
             }
@@ -191,6 +193,29 @@ impl WriteEngine {
             // The receiver is dropped: no caller waits for this cleaning.
             let (reply, _) = oneshot::channel();
             self.checkpoints.push(reply);
+        } else {
+            owed_cleaning::settle(&self.shared.dir);
+        }
+    }
+
+    /// Records were removed: plans a cleaning, of the next process if this one dies before.
+    pub(super) fn ask_scrub(&mut self, reply: oneshot::Sender<()>) {
+        if let Err(error) = owed_cleaning::owe(&self.shared.dir) {
+            warn!(%error, "cannot note that deleted data is to leave the log; keep the node up for an hour");
+        }
+        self.scrub.ask(Instant::now());
+        answer(reply, ());
+    }
+
+    /// A cleaning has ended. If it was one for removed records and stopped, it is planned again.
+    pub(super) fn has_cleaned(&mut self, is_whole: bool) {
+        if self.scrub.due.is_some() || !owed_cleaning::is_owed(&self.shared.dir) {
+            return;
+        }
+        if is_whole {
+            owed_cleaning::settle(&self.shared.dir);
+        } else {
+            self.scrub.ask(Instant::now());
         }
     }
 
@@ -319,8 +344,10 @@ impl WriteEngine {
 // === impl Scrub ===
 
 impl Scrub {
-    pub(super) fn new(now: Instant) -> Self {
-        Self { due: Some(now + SCRUB_FIRST), rested: now }
+    /// Of a process that begins now; whether the one before owed a cleaning.
+    pub(super) fn new(now: Instant, is_owed: bool) -> Self {
+        let first = if is_owed { SCRUB_LINGER } else { SCRUB_FIRST };
+        Self { due: Some(now + first), rested: now, is_owed }
     }
 
     /// Records were deleted: plans a cleaning.
@@ -331,7 +358,9 @@ impl Scrub {
 
     /// A cleaning begins that copies this many bytes.
     fn begun(&mut self, now: Instant, alive: u64) {
-        *self = Self { due: None, rested: now + SCRUB_REST + Duration::from_secs(alive >> 20) };
+        let rest = SCRUB_REST + Duration::from_secs(alive >> 20);
+        let rested = if self.is_owed { now } else { now + rest };
+        *self = Self { due: None, rested, is_owed: false };
     }
 }
 
@@ -380,8 +409,16 @@ mod tests {
     #[test]
     fn deletions_clean_the_log_soon_and_seldom() {
         let begin = Instant::now();
-        let mut scrub = Scrub::new(begin);
-        assert_eq!(scrub.due, Some(begin + SCRUB_FIRST), "a crash forgets who asked");
+        let mut owed = Scrub::new(begin, true);
+        assert_eq!(owed.due, Some(begin + SCRUB_LINGER), "a crash forgets nothing");
+        owed.begun(begin, 100 << 20);
+        owed.ask(begin);
+        assert_eq!(owed.due, Some(begin + SCRUB_LINGER), "for what is acknowledged after it");
+        owed.begun(begin, 0);
+        owed.ask(begin);
+        assert_eq!(owed.due, Some(begin + SCRUB_REST));
+        let mut scrub = Scrub::new(begin, false);
+        assert_eq!(scrub.due, Some(begin + SCRUB_FIRST), "what earlier builds left");
         scrub.ask(begin);
         assert_eq!(scrub.due, Some(begin + SCRUB_LINGER));
         scrub.ask(begin + SCRUB_LINGER / 2);

@@ -109,7 +109,8 @@ impl Journal for LocalJournal {
     }
 
     async fn scrub(&self) -> Result<(), StoreError> {
-        self.0.0.queue.scrub().map_err(|detail| StoreError::Closed { store: STORE, detail })
+        let (reply, answer) = oneshot::channel();
+        self.0.0.ask(STORE, EngineOp::Scrub { reply }, 0, answer).await
     }
 
     async fn entities(

@@ -11,7 +11,8 @@
 //! Files of a data directory: `lock` (who holds it), `format` (version, partitions), `log/*.seg`
 //! (truth), `blobs/*` (content by digest), `index/` (sled; may be deleted at any time while no
 //! process runs), `index.state` (whether `index/` may be trusted), `clock` (how far the clock may be
-//! believed), `moved.json` (where its sessions went, if they did).
+//! believed), `moved.json` (where its sessions went, if they did), `cleaning` (removed records are to
+//! leave the log).
 //!
 //! Invariants: LOC-1 nothing is answered before it is synced. LOC-2 the index holds nothing that
 //! is not in the synced log. LOC-3 a segment goes only after every live record in it has a synced
@@ -46,6 +47,7 @@ mod log;
 mod moved;
 mod open;
 mod options;
+mod owed_cleaning;
 #[cfg(feature = "test-util")]
 mod power_cut;
 mod queue;

@@ -33,7 +33,6 @@ struct QueueState {
     acks: Vec<(EntityId, Position)>,
     first_ack: Option<Instant>,
     poked: bool,
-    scrub: bool,
     closing: bool,
     /// The queue is closed, and why.
     gone: Option<String>,
@@ -93,6 +92,11 @@ pub(super) enum EngineOp {
     Checkpoint {
         reply: oneshot::Sender<Result<(), StoreError>>,
     },
+    /// Removed records are to leave the disk.
+    Scrub {
+        /// The answer comes once that is noted.
+        reply: oneshot::Sender<()>,
+    },
 }
 
 /// The work that the engine takes.
@@ -100,8 +104,6 @@ pub(super) enum EngineOp {
 pub(super) struct EngineWork {
     pub(super) ops: Vec<Queued>,
     pub(super) acks: Vec<(EntityId, Position)>,
-    /// Removed records are to leave the disk.
-    pub(super) scrub: bool,
     pub(super) closing: bool,
 }
 
@@ -179,17 +181,6 @@ impl OpQueue {
         self.bell.notify_one();
     }
 
-    /// Makes the engine clean up soon.
-    pub(super) fn scrub(&self) -> Result<(), String> {
-        let mut state = self.lock();
-        if let Some(why) = &state.gone {
-            return Err(why.clone());
-        }
-        (state.scrub, state.poked) = (true, true);
-        self.bell.notify_one();
-        Ok(())
-    }
-
     /// Asks the engine to finish.
     pub(super) fn close(&self) {
         self.lock().closing = true;
@@ -235,11 +226,9 @@ impl OpQueue {
             let is_time = state.poked || state.closing || until.is_some_and(|until| now >= until);
             if !state.ops.is_empty() || lingered || is_time {
                 state.poked = false;
-                let scrub = std::mem::take(&mut state.scrub);
-                let mut work =
-                    EngineWork { scrub, closing: state.closing, ..EngineWork::default() };
+                let mut work = EngineWork { closing: state.closing, ..EngineWork::default() };
                 if !state.ops.is_empty() || lingered || state.closing {
-                    work = EngineWork { scrub, closing: state.closing, ..state.take() };
+                    work = EngineWork { closing: state.closing, ..state.take() };
                 }
                 return work;
             }

@@ -153,6 +153,11 @@ impl<D> World<D> {
         self.blobs.get(&digest).cloned()
     }
 
+    /// All that the store really has beside journals.
+    pub fn blobs(&self) -> &BTreeMap<Digest, Bytes> {
+        &self.blobs
+    }
+
     // === processes ===
 
     /// A process begins; it pulls the inboxes if `pulls`.

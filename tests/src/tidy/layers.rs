@@ -48,6 +48,9 @@ const LAYERS: &[LayerList] = &[
             "circuits counters memories operator ops people probation questions reflections runaways slots steps \
              summaries trace",
             "effects known ledger thoughts purges hooks lanes sessions",
+            "circuits counters memories operator ops people probation questions runaways slots steps summaries \
+             trace",
+            "effects journals known ledger thoughts purges hooks lanes sessions",
         ],
     ),
     (
@@ -68,7 +71,7 @@ const LAYERS: &[LayerList] = &[
             "index directory record in_flight",
             "log deliveries staged reader recovery",
             // The engine that writes.
-            "lifetime lock shared",
+            "lifetime lock owed_cleaning shared",
             "checkpoint engine work repair moved",
             // The traits of storage.
             "blobs bucket inbox jobs journal timers",

@@ -18,6 +18,7 @@ mod import;
 mod journals;
 mod kills;
 mod learning;
+mod memory_writes;
 mod panics;
 mod pipelines;
 mod placement;

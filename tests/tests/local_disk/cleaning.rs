@@ -3,9 +3,10 @@
 use bytes::Bytes;
 use clawnode_cluster::{AppendAnswer, Timer, Write};
 use clawnode_proto::{TimerId, Timestamp, limits};
+use clawnode_tests::wait::until;
 
 use crate::support::{
-    FAR, Home, NONE, Result, append, entity, everything, fill, input, options, texts,
+    FAR, Home, NONE, Result, append, entity, everything, fill, find, input, options, texts,
 };
 
 /// LOC-3.
@@ -97,6 +98,40 @@ async fn a_checkpoint_of_an_idle_store_begins_segments() -> Result {
     let bound = u64::from(options().segment_bytes) + STEP;
     assert!(longest <= bound, "a segment of {longest} bytes, at most {bound}");
     assert_eq!(texts(&store, "session23").await?, [text]);
+    home.close(store).await;
+    Ok(())
+}
+
+/// Whether any file has this text. A segment may go while this looks.
+fn has(home: &Home, text: &str) -> bool {
+    let is_there = |bytes: &Vec<u8>| find(bytes, text.as_bytes()).is_some();
+    home.tree().is_ok_and(|tree| tree.values().any(is_there))
+}
+
+#[tokio::test]
+async fn a_cleaning_that_a_process_owed_is_made_by_the_next_one() -> Result {
+    let home = Home::new()?;
+    let note = home.path().join("cleaning");
+    let (store, _control) = home.open()?;
+    let secret = "the-walrus-was-paul";
+    let first = append(&store, "one", NONE, secret).await?;
+    let write = Write { bytes: Bytes::from_static(b"what is left"), rollup: true };
+    let replaced = store.journal.append(entity("one"), first, write).await;
+    assert!(matches!(replaced, AppendAnswer::Stored(_)), "{replaced:?}");
+    assert!(!note.exists(), "nothing is owed yet");
+    store.journal.scrub().await?;
+    assert!(note.exists(), "the answer comes once the note is stored");
+    // It ends before it cleans, unless this machine has slept for a second.
+    home.close(store).await;
+    assert_eq!(has(&home, secret), note.exists());
+
+    let (store, control) = home.open()?;
+    let gone = async || Ok((!has(&home, secret) && !note.exists()).then_some(()));
+    until("a log without the text", gone).await?;
+    assert_eq!(texts(&store, "one").await?, ["what is left"]);
+    // A cleaning that no deletion asked for leaves no note, and needs none.
+    control.checkpoint().await?;
+    assert!(!note.exists());
     home.close(store).await;
     Ok(())
 }

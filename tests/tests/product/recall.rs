@@ -109,7 +109,8 @@ fn keeps(home: &Home, text: &str) -> bool {
     has(&home.data().join("memory"), text.as_bytes())
 }
 
-fn has(path: &Path, text: &[u8]) -> bool {
+/// Whether a file here has these bytes.
+pub(super) fn has(path: &Path, text: &[u8]) -> bool {
     if path.is_dir() {
         return fs::read_dir(path).unwrap().any(|entry| has(&entry.unwrap().path(), text));
     }

@@ -125,3 +125,61 @@ async fn two_nodes_share_one_server() -> Outcome {
     assert_eq!((texts(&view).len(), view.degraded.len()), (3, 0), "{view:?}");
     other.stop().await
 }
+
+/// Points that each node gets while the server loses all that it has.
+const POINTS: usize = 30;
+
+async fn learns_many(client: &Client, place: &str) -> Outcome {
+    for n in 0..POINTS {
+        learns(client, &format!("Tea number {n} is at the {place}.")).await?;
+    }
+    Ok(())
+}
+
+/// What a node finds once it finds so many points, and says that nothing is missing.
+async fn finds(client: &Client, points: usize) -> Result<String, ProcessError> {
+    let asked = json!({ "memory": MEMORY, "query": "tea number harbour", "limit": 100 });
+    until(&format!("{points} points"), async || {
+        let view: MemorySearchView = client.call("memory.search", asked.clone()).await?;
+        let is_whole = view.found.len() == points && view.degraded.is_empty();
+        Ok(is_whole.then(|| format!("{:?}", view.found)))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_wipe_under_load_loses_nothing_and_either_node_may_die() -> Outcome {
+    let fixture = fixture().await;
+    let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
+    let backend = || TestBackend::Nats { url: nats.url(), prefix: "wiped".to_owned() };
+    let homes = [home(backend(), &fixture)?, home(backend(), &fixture)?];
+    let one = Node::up(&homes[0]).await?;
+    let other = Node::up(&homes[1]).await?;
+    let (first, second) = (one.client()?, other.client()?);
+    let wipes = async {
+        for seen in ["number 3 ", "number 9 "] {
+            // What is there is stored again after the first wipe, or was never lost.
+            let there = async || Ok(fixture.has_text(seen).then_some(()));
+            until("points on the server", there).await?;
+            fixture.wipe();
+        }
+        Ok::<_, ProcessError>(())
+    };
+    let told = (learns_many(&first, "lighthouse"), learns_many(&second, "harbour"));
+    let (learned, also, wiped) = tokio::join!(told.0, told.1, wipes);
+    learned?;
+    also?;
+    wiped?;
+    let found = finds(&first, 2 * POINTS).await?;
+    assert_eq!(found, finds(&second, 2 * POINTS).await?, "in the same order, with the same scores");
+
+    one.kill().await?;
+    learns(&second, "Tea number 0 is at the island.").await?;
+    finds(&second, 2 * POINTS + 1).await?;
+    let one = Node::up(&homes[0]).await?;
+    other.kill().await?;
+    let first = one.client()?;
+    learns(&first, "Tea number 0 is at the cape.").await?;
+    finds(&first, 2 * POINTS + 2).await?;
+    one.stop().await
+}

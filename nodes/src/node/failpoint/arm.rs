@@ -27,6 +27,7 @@ pub fn arm(storage: Storage, env: &Env) -> Result<Storage, StartError> {
             puts: Arc::default(),
         }),
         bucket: Arc::new(WithFailpoints { inner: storage.bucket, armed: Arc::clone(&armed) }),
+        timers: Arc::new(WithFailpoints { inner: storage.timers, armed: Arc::clone(&armed) }),
         blobs: Arc::new(WithFailpoints { inner: storage.blobs, armed: Arc::clone(&armed) }),
         bus: Arc::new(WithFailpoints { inner: storage.bus, armed }),
         ..storage

@@ -5,11 +5,12 @@ use bytes::Bytes;
 use clawnode_cluster::{Blobs, StoreError};
 use clawnode_proto::Digest;
 
-use super::stores::{Point, WithFailpoints};
+use super::{point::Point, stores::WithFailpoints};
 
 #[async_trait]
 impl Blobs for WithFailpoints<dyn Blobs> {
     async fn put(&self, content: Bytes) -> Result<Digest, StoreError> {
+        self.armed.write();
         self.inner.put(content).await
     }
 
@@ -18,6 +19,7 @@ impl Blobs for WithFailpoints<dyn Blobs> {
     }
 
     async fn delete(&self, digest: Digest) -> Result<(), StoreError> {
+        self.armed.write();
         self.armed.pass(Point::BeforeRemoval);
         self.inner.delete(digest).await
     }

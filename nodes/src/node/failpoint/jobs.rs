@@ -10,12 +10,15 @@ use clawnode_cluster::{
 use clawnode_proto::{
     Capability, Position,
     job::{Job, JobState},
-    subject::{JOB_KEYS, SWITCH_KEYS},
+    subject::{JOB_KEYS, MEMORY_KEYS, SWITCH_KEYS},
 };
 use futures_util::Stream;
 use tokio::sync::RwLock;
 
-use super::stores::{Armed, Point, WithFailpoints};
+use super::{
+    point::Point,
+    stores::{Armed, WithFailpoints},
+};
 
 /// Jobs with points in them. No job is delivered while one is being put: a process that dies of
 /// having put one has not begun it.
@@ -109,6 +112,9 @@ impl Bucket for WithFailpoints<dyn Bucket> {
         value: Bytes,
         ttl: Option<Duration>,
     ) -> Result<Position, BucketError> {
+        if key.starts_with(MEMORY_KEYS) {
+            self.armed.write();
+        }
         let state = key.starts_with(JOB_KEYS).then(|| JobState::from_bytes(&value).ok()).flatten();
         if state.is_some() {
             self.armed.rarely("jobs.set");

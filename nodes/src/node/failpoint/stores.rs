@@ -16,103 +16,18 @@ use clawnode_cluster::{
     Journal, Record, RequestError, StoreError, Subscription, WaitingInput, Write,
 };
 use clawnode_proto::{
-    EntityId, Input, Partition, Position, ProcessId, Traceparent, codec,
+    EntityId, Input, Kind, Partition, Position, ProcessId, Traceparent, codec,
     event::decode_record,
     frame::{FrameBatch, FrameBody},
     kernel::{CLAIM, PURGE_BEGUN, QUARANTINED},
 };
 use tokio::sync::broadcast;
 
-use super::chance::{Chance, stumble};
-
-/// Where the process may kill itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Point {
-    /// C1: a message has come and is not stored.
-    BeforePut,
-    /// C1: a message is stored, its sender does not know.
-    AfterPut,
-    /// C2: an input is delivered, nothing is appended.
-    BeforeAccepted,
-    /// C3: a claim is appended alone.
-    AfterClaim,
-    /// C4: an input is accepted, no call is sent.
-    AfterAccepted,
-    /// C6: a call has ended, its outcome is not recorded.
-    BeforeOutcome,
-    /// C7: an outcome is recorded, and no client has heard of it.
-    AfterOutcome,
-    /// C6: an attempt gave way, which is not recorded.
-    BeforeGiveWay,
-    /// C6: an attempt gave way, and the next one is not sent.
-    AfterGiveWay,
-    /// C12: a turn's end was published, its input is not acknowledged.
-    AfterEmit,
-    /// C12: all is done but the acknowledgement.
-    BeforeAck,
-    /// C23: what a session learned is stored for a memory, and the session does not know that.
-    AfterLearned,
-    BeforeLearned,
-    /// C13: the archive is stored, the snapshot is not.
-    BeforeSnapshot,
-    /// C13: the snapshot is stored.
-    AfterSnapshot,
-    /// C27: a memory is to be purged, and nothing is stored of that.
-    BeforePurge,
-    /// C27: a purge has begun, and nothing is removed.
-    AfterPurge,
-    /// C27: a blob is to be removed.
-    BeforeRemoval,
-    /// C8: a tool is asked for, its job is not stored.
-    BeforeJob,
-    /// C9: a job is stored, and nothing else.
-    AfterJob,
-    /// C9: a job is taken, nothing is written of it.
-    BeforeStarted,
-    /// C10: a run is begun and has not had its effect.
-    AfterStarted,
-    /// C10: a run has had its effect, nothing is written of it.
-    BeforeDone,
-    /// C9: the outcome of a job is written, its session has not heard of it.
-    AfterDone,
-    /// C9: a job's result is on its way; of a quick `safe` one (C10) nothing else is written.
-    BeforeResult,
-    /// C11: a job's result is stored, the job is not acknowledged.
-    AfterResult,
-    /// A kill switch is stored, and no node was notified.
-    AfterSwitch,
-}
-
-/// All points by name.
-const POINTS: [(&str, Point); 27] = [
-    ("before-put", Point::BeforePut),
-    ("after-put", Point::AfterPut),
-    ("before-accepted", Point::BeforeAccepted),
-    ("after-claim", Point::AfterClaim),
-    ("after-accepted", Point::AfterAccepted),
-    ("before-outcome", Point::BeforeOutcome),
-    ("after-outcome", Point::AfterOutcome),
-    ("before-give-way", Point::BeforeGiveWay),
-    ("after-give-way", Point::AfterGiveWay),
-    ("after-emit", Point::AfterEmit),
-    ("before-ack", Point::BeforeAck),
-    ("before-learned", Point::BeforeLearned),
-    ("after-learned", Point::AfterLearned),
-    ("before-snapshot", Point::BeforeSnapshot),
-    ("after-snapshot", Point::AfterSnapshot),
-    ("before-purge", Point::BeforePurge),
-    ("after-purge", Point::AfterPurge),
-    ("before-removal", Point::BeforeRemoval),
-    ("before-job", Point::BeforeJob),
-    ("after-job", Point::AfterJob),
-    ("before-started", Point::BeforeStarted),
-    ("after-started", Point::AfterStarted),
-    ("before-done", Point::BeforeDone),
-    ("after-done", Point::AfterDone),
-    ("before-result", Point::BeforeResult),
-    ("after-result", Point::AfterResult),
-    ("after-switch", Point::AfterSwitch),
-];
+use super::{
+    chance::{Chance, stumble},
+    memory_writes::MemoryWrites,
+    point::{POINTS, Point},
+};
 
 /// What is armed.
 #[derive(Debug)]
@@ -125,6 +40,8 @@ pub(super) enum Armed {
     Panics(Chance),
     /// Once a message is stored, all workers of the runtime are blocked for so long, once.
     Blocks(Duration, AtomicBool),
+    /// One of the writes that follow from inputs of memories.
+    MemoryWrite(MemoryWrites),
 }
 
 /// What dies of a poison.
@@ -158,6 +75,9 @@ impl Armed {
             let time = Duration::from_secs(seconds.parse().ok()?);
             return Some(Self::Blocks(time, AtomicBool::new(false)));
         }
+        if let Some(write) = text.strip_prefix("memory-write:") {
+            return write.parse().ok().map(MemoryWrites::before).map(Self::MemoryWrite);
+        }
         let (name, times) = text.split_once(':').unwrap_or((text, "1"));
         let (_, point) = POINTS.iter().find(|(known, _)| *known == name)?;
         Some(Self::Point(*point, AtomicU64::new(times.parse().ok()?)))
@@ -178,7 +98,37 @@ impl Armed {
         }
     }
 
-    /// The same for what a session sends to a memory: what a turn said, what `remember` was called with, feedback or lessons.
+    /// Something of this entity is to be written; dies of it if that is the armed write of memories.
+    pub(super) fn write_of(&self, entity: EntityId) {
+        if let Self::MemoryWrite(writes) = self
+            && writes.is_last_of(entity)
+        {
+            die();
+        }
+    }
+
+    /// The same where nothing says which entity writes: for all, once a memory has had an input.
+    pub(super) fn write(&self) {
+        if let Self::MemoryWrite(writes) = self
+            && writes.is_last()
+        {
+            die();
+        }
+    }
+
+    /// An input is to be stored.
+    fn input(&self, input: &Input) {
+        if let Self::MemoryWrite(writes) = self
+            && input.kind == Kind::MEMORY
+        {
+            writes.follow(input.entity);
+        }
+        self.write_of(input.entity);
+        self.pass(Point::BeforePut);
+    }
+
+    /// The same for what a session sends to a memory: what a turn said, what `remember` was called with, feedback, or the
+    /// lessons of a reflection.
     fn pass_lesson(&self, input: &Input, here: Point) {
         let (name, _) = input.idempotency_key.as_str().split_once(':').unwrap_or_default();
         if matches!(name, "learned" | "remember" | "rated" | "reflected") {
@@ -301,6 +251,7 @@ impl Journal for WithFailpoints<dyn Journal> {
         self.armed.chance("journal.append");
         let (kinds, rollup) = (kinds(&write.bytes), write.rollup);
         self.armed.smell(entity, &write.bytes);
+        self.armed.write_of(entity);
         self.armed.before(&kinds, rollup);
         let answer = self.inner.append(entity, expected, write).await;
         self.armed.chance("journal.appended");
@@ -350,6 +301,7 @@ impl Journal for WithFailpoints<dyn Journal> {
     }
 
     async fn scrub(&self) -> Result<(), StoreError> {
+        self.armed.write();
         self.inner.scrub().await
     }
 }
@@ -358,7 +310,7 @@ impl Journal for WithFailpoints<dyn Journal> {
 impl Inbox for WithFailpoints<dyn Inbox> {
     async fn put(&self, input: &Input) -> Result<Position, StoreError> {
         self.armed.chance("inbox.put");
-        self.armed.pass(Point::BeforePut);
+        self.armed.input(input);
         let is_result = input.idempotency_key.as_str().starts_with("job:");
         if is_result {
             self.armed.pass(Point::BeforeResult);
@@ -379,7 +331,7 @@ impl Inbox for WithFailpoints<dyn Inbox> {
         room: usize,
     ) -> Result<Option<Position>, StoreError> {
         self.armed.chance("inbox.put_if_room");
-        self.armed.pass(Point::BeforePut);
+        self.armed.input(input);
         self.armed.pass_lesson(input, Point::BeforeLearned);
         let position = self.inner.put_if_room(input, room).await?;
         self.armed.pass(Point::AfterPut);
@@ -444,6 +396,7 @@ impl Consumer for FailpointConsumer {
 impl AckHandle for WithFailpoints<dyn AckHandle> {
     async fn ack(&self) -> Result<(), StoreError> {
         self.armed.rarely("ack");
+        self.armed.write();
         self.armed.pass(Point::BeforeAck);
         self.inner.ack().await
     }
