@@ -53,7 +53,24 @@ impl Checks<'_> {
     }
 
     fn embeddings(&self) -> Result<(), ConfigError> {
-        let EmbeddingsChoice::Model(model) = &self.config.memory.embeddings else { return Ok(()) };
+        let (choice, folder) = (&self.config.memory.embeddings, &self.config.memory.embeddings_dir);
+        match (choice, folder) {
+            (EmbeddingsChoice::Static, None) => {
+                let hint = "name the folder that has its `tokenizer.json` and `model.safetensors`";
+                return self.fail(
+                    &["memory", "embeddings_dir"],
+                    "the model `static` has no folder",
+                    hint,
+                );
+            }
+            (EmbeddingsChoice::None | EmbeddingsChoice::Model(_), Some(_)) => {
+                let hint = "set `memory.embeddings = \"static\"`, or remove `embeddings_dir`";
+                let what = format!("the model `{choice}` is in no folder");
+                return self.fail(&["memory", "embeddings_dir"], what, hint);
+            }
+            _ => {}
+        }
+        let EmbeddingsChoice::Model(model) = choice else { return Ok(()) };
         let path = ["memory", "embeddings"];
         if self.config.memory.store == MemoryStoreChoice::Qdrant {
             let what = "the store `qdrant` finds nothing by its meaning yet".to_owned();

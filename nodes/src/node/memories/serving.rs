@@ -10,6 +10,7 @@ use std::{
 use clawnode_actors::session::RecallStore;
 use clawnode_cluster::{Clock, Storage};
 use clawnode_memory::{
+    embed::{StaticModel, TextEmbedder as _},
     serve::{ServedStore, fill_from_journals},
     store::{LocalStore, take_over::take_over},
 };
@@ -35,7 +36,9 @@ pub async fn store(
 ) -> Result<ServedStore, StartError> {
     let parent = loaded.config.node.data_dir.join(FOLDER);
     let choice = loaded.config.memory.store;
-    let model = meaning::configured(loaded).map(|model| model.to_string());
+    let static_model = static_model(loaded).await?;
+    let named = static_model.as_ref().map(|model| model.model().to_owned());
+    let model = named.or_else(|| meaning::configured(loaded).map(|model| model.to_string()));
     let opened = tokio::task::spawn_blocking(move || {
         let unusable = |failure| format!("cannot use `{}`: {failure}", parent.display());
         let (folder, lock) = free(&parent).map_err(unusable)?;
@@ -58,11 +61,31 @@ pub async fn store(
     })?;
     let conversations = loaded.config.kept_conversations();
     let (storage, clock) = (storage.clone(), Arc::clone(clock));
-    if let Some(store) = store {
-        return Ok(ServedStore::new(store, lock, storage, clock, conversations));
+    let served = if let Some(store) = store {
+        ServedStore::new(store, lock, storage, clock, conversations)
+    } else {
+        let store = qdrant::open(loaded)?;
+        ServedStore::over(store, folder, lock, storage, clock, conversations)
+    };
+    if let Some(model) = static_model {
+        served.finds_meaning(Arc::new(model));
     }
-    let store = qdrant::open(loaded)?;
-    Ok(ServedStore::over(store, folder, lock, storage, clock, conversations))
+    Ok(served)
+}
+
+/// The static model of the configuration. A node without it would find less than the configuration
+/// promises, so it does not start.
+async fn static_model(loaded: &LoadedConfig) -> Result<Option<StaticModel>, StartError> {
+    let Some(folder) = meaning::static_folder(loaded) else { return Ok(None) };
+    let opened = tokio::task::spawn_blocking(move || {
+        StaticModel::open(&folder).map_err(|failure| ErrorChain(&failure).to_string())
+    });
+    let opened = opened.await.unwrap_or_else(|failure| Err(failure.to_string()));
+    opened.map(Some).map_err(|what| {
+        StartError::config("config_invalid", format!("`memory.embeddings_dir`: {what}")).hint(
+            "correct the folder, or set `embeddings = \"none\"`; `clawnode doctor` reads it, too",
+        )
+    })
 }
 
 /// The first folder that no other process uses, and what holds it: nodes of one host may share a data folder.
