@@ -16,7 +16,7 @@ const WORD_CHARS: usize = 256;
 pub(super) struct WordPieces {
     text: BertText,
     vocabulary: HashMap<String, usize>,
-    /// Which token stands for a word that has no pieces.
+    /// The token of words that have no pieces.
     unknown: Option<usize>,
     /// What pieces begin with that do not begin a word.
     prefix: String,

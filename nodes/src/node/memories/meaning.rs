@@ -79,6 +79,7 @@ pub(super) fn filled(state: MeaningState, fill: VectorFill) -> MeaningFill {
         vectors: count(fill.vectors),
         documents: count(fill.documents),
         failure: state.failure,
+        building: state.building,
     }
 }
 
