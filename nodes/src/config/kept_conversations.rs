@@ -6,11 +6,7 @@ use clawnode_actors::llm::Wire;
 use clawnode_proto::{AgentName, memory::MemoryLayer};
 
 use super::{
-    Config, ConfigError,
-    agents::DEFAULT_AGENT,
-    memory::{EmbeddingsChoice, MemoryStoreChoice},
-    nearest,
-    validate::Checks,
+    Config, ConfigError, agents::DEFAULT_AGENT, memory::EmbeddingsChoice, nearest, validate::Checks,
 };
 
 // === impl Config ===
@@ -72,10 +68,6 @@ impl Checks<'_> {
         }
         let EmbeddingsChoice::Model(model) = choice else { return Ok(()) };
         let path = ["memory", "embeddings"];
-        if self.config.memory.store == MemoryStoreChoice::Qdrant {
-            let what = "the store `qdrant` finds nothing by its meaning yet".to_owned();
-            return self.fail(&path, what, "leave it out, or use `store = \"local\"`");
-        }
         self.provider_of(model, &path)?;
         let name = &model.provider;
         let configured = self.config.providers.get(name).map(|section| section.wire_of(name));

@@ -4,7 +4,7 @@ use std::{fs, path::Path, slice::from_ref};
 
 use super::{
     Document, DocumentBatch, LocalStore, MemoryStoreError, RecallQuery, StoreScope,
-    conformance::{memory, point},
+    conformance::{conforms_with_vectors, memory, point},
     take_over::take_over,
     vector_fill::VectorFill,
 };
@@ -45,6 +45,13 @@ fn near(store: &LocalStore, vector: &[f32]) -> Vec<String> {
 
 fn folders(folder: &Path) -> usize {
     fs::read_dir(folder).unwrap().count()
+}
+
+#[tokio::test]
+async fn it_does_what_every_store_with_vectors_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = LocalStore::open(folder.path(), M).unwrap();
+    conforms_with_vectors(&store).await.unwrap();
 }
 
 #[test]

@@ -51,11 +51,10 @@ pub(super) fn meaning(config: &Config) -> Option<Check> {
             })
         }
         EmbeddingsChoice::None => {
-            let is_local = config.memory.store == MemoryStoreChoice::Local;
             let is_reminded = config.agents.values().any(|agent| agent.memory.is_some());
             let found = "memories are found by their words alone. `[memory] embeddings` with a model, \
                          such as `ollama/all-minilm`, or `static` with a folder, also finds what says the same in other words";
-            (is_local && is_reminded).then(|| Check::green(NAME, found))
+            is_reminded.then(|| Check::green(NAME, found))
         }
     }
 }

@@ -39,6 +39,7 @@ pub async fn store(
     let static_model = static_model(loaded).await?;
     let named = static_model.as_ref().map(|model| model.model().to_owned());
     let model = named.or_else(|| meaning::configured(loaded).map(|model| model.to_string()));
+    let local_model = model.clone();
     let opened = tokio::task::spawn_blocking(move || {
         let unusable = |failure| format!("cannot use `{}`: {failure}", parent.display());
         let (folder, lock) = free(&parent).map_err(unusable)?;
@@ -49,7 +50,7 @@ pub async fn store(
             return Ok((None, folder, lock));
         }
         // How many numbers its vectors have is known when the first one is made.
-        let model = model.as_deref().map(|model| (model, 0));
+        let model = local_model.as_deref().map(|model| (model, 0));
         let store = take_over(&folder, model).and_then(|()| LocalStore::open(&folder, model));
         let store = store.map_err(|failure| ErrorChain(&failure).to_string())?;
         Ok((Some(store), folder, lock))
@@ -64,8 +65,9 @@ pub async fn store(
     let served = if let Some(store) = store {
         ServedStore::new(store, lock, storage, clock, conversations)
     } else {
-        let store = qdrant::open(loaded)?;
-        ServedStore::over(store, folder, lock, storage, clock, conversations)
+        let dimensions = static_model.as_ref().map_or(0, StaticModel::dimensions);
+        let store = qdrant::open(loaded, model.as_deref().map(|model| (model, dimensions)))?;
+        ServedStore::over_vectors(store, folder, lock, storage, clock, conversations)
     };
     if let Some(model) = static_model {
         served.finds_meaning(Arc::new(model));
