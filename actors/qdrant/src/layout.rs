@@ -303,14 +303,14 @@ mod tests {
     #[test]
     fn a_digest_says_whether_the_text_and_the_vector_are_the_same() {
         let scope = memory("a/all").unwrap();
-        let of = |document: &Document| {
+        let read = |document: &Document| {
             digest(&of_document(&scope, "first", document).unwrap().payload).unwrap()
         };
         let with =
             |vector: &[f32]| Document { embedding: Some(vector.to_vec()), ..point(1, "tea") };
-        let (bare, one, other) = (of(&point(1, "tea")), of(&with(&[0.0])), of(&with(&[1.0])));
+        let (bare, one, other) = (read(&point(1, "tea")), read(&with(&[0.0])), read(&with(&[1.0])));
         assert!(is_same_text(bare, one) && is_same_text(one, other));
         assert!(!has_vector(bare) && has_vector(one) && one != other);
-        assert!(!is_same_text(bare, of(&point(1, "milk"))));
+        assert!(!is_same_text(bare, read(&point(1, "milk"))));
     }
 }

@@ -6,7 +6,10 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::{
+        Arc, Mutex, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use async_trait::async_trait;
@@ -35,6 +38,12 @@ pub struct QdrantStore {
     shared: Arc<StoreIndexes>,
 }
 
+/// An index that may answer, and the others that nothing needs then.
+struct ChosenIndex {
+    index: ServerIndex,
+    left_over: Vec<ServerIndex>,
+}
+
 /// Which index answers.
 #[derive(Debug, Default)]
 struct StoreIndexes {
@@ -43,6 +52,8 @@ struct StoreIndexes {
     /// Another index answers by one change at a time.
     changing: AsyncMutex<()>,
     building: Mutex<Option<IndexBuild>>,
+    /// Whether the server knows that the index of the model is whole.
+    is_marked: AtomicBool,
 }
 
 // === impl StoreIndexes ===
@@ -78,9 +89,14 @@ impl QdrantStore {
         })
     }
 
-    /// Fails if the server cannot be used; says why.
+    /// Fails if the server cannot be used; says why. It removes nothing.
     pub async fn check(&self) -> Result<(), MemoryStoreError> {
-        self.active().await?.server.ready().await
+        if let Some(active) = self.shared.known() {
+            return active.server.ready().await;
+        }
+        let ChosenIndex { index, .. } = Box::pin(self.chosen()).await?;
+        self.shared.answers(index.clone());
+        index.server.ready().await
     }
 
     /// Where the server is.
@@ -97,9 +113,12 @@ impl QdrantStore {
         if let Some(active) = self.shared.known() {
             return Ok(active);
         }
-        let chosen = Box::pin(self.chosen()).await?;
-        self.shared.answers(chosen.clone());
-        Ok(chosen)
+        let ChosenIndex { index, left_over } = Box::pin(self.chosen()).await?;
+        self.shared.answers(index.clone());
+        for other in left_over {
+            self.remove(&other).await;
+        }
+        Ok(index)
     }
 
     /// Has the index of the model answer, if another process has built it meanwhile.
@@ -108,54 +127,56 @@ impl QdrantStore {
         if self.model.is_none() || self.is_own(&active) {
             return Ok(());
         }
-        let chosen = Box::pin(self.chosen()).await?;
-        if self.is_own(&chosen) {
-            self.shared.answers(chosen);
+        let ChosenIndex { index, left_over } = Box::pin(self.chosen()).await?;
+        if self.is_own(&index) {
+            self.shared.answers(index);
+            for other in left_over {
+                self.remove(&other).await;
+            }
         }
         Ok(())
     }
 
-    /// The index that answers first: that of the model, if it is whole or there is no other one.
-    async fn chosen(&self) -> Result<ServerIndex, MemoryStoreError> {
+    /// The index that answers first: that of the model, if it is whole or there is no other one. Without a model, one that is
+    /// whole, or the one without vectors; then what is there only in part is left over.
+    async fn chosen(&self) -> Result<ChosenIndex, MemoryStoreError> {
         let mut collections = self.connection.collections();
         let listed = self.connection.ask(collections.list(ListCollectionsRequest {})).await?;
         self.connection.works();
         let all: BTreeSet<String> =
             listed.collections.into_iter().map(|collection| collection.name).collect();
-        let (mut own, mut others) = (None, Vec::new());
+        let mut found = Vec::new();
         for name in &all {
             let Some(dimensions) = layout::dimensions(&self.options.prefix, name) else { continue };
             let index = ServerIndex::new(&self.options, name.clone(), dimensions)?;
             let is_whole = all.contains(&index.server.state) && index.server.is_whole().await?;
-            if own.is_none() && self.is_own(&index) {
-                own = Some((index, is_whole));
-            } else {
-                others.push((index, is_whole));
-            }
+            found.push((index, is_whole));
         }
-        match own {
-            Some((own, is_whole)) if is_whole || others.is_empty() => {
-                for (other, _) in others.iter().filter(|_| self.model.is_some()) {
-                    self.remove(other).await;
-                }
-                return Ok(own);
-            }
-            Some(own) if self.model.is_none() => others.insert(0, own),
-            Some(_) | None => {}
-        }
-        let whole = others.iter().position(|(_, is_whole)| *is_whole);
-        let words = others.iter().position(|(index, _)| index.server.dimensions == 0);
-        let answering = whole.or(words).or((!others.is_empty()).then_some(0));
-        if let Some(answering) = answering {
-            return Ok(others.swap_remove(answering).0);
-        }
-        match &self.model {
-            Some((name, dimensions)) if *dimensions > 0 => self.own(name, *dimensions),
+        let is_alone = found.len() == 1;
+        let own = found.iter().position(|(index, is_whole)| {
+            self.model.is_some() && self.is_own(index) && (*is_whole || is_alone)
+        });
+        let is_other = |index: &ServerIndex| self.model.is_none() || !self.is_own(index);
+        let whole = found.iter().position(|(index, is_whole)| *is_whole && is_other(index));
+        let words = found.iter().position(|(index, _)| index.server.dimensions == 0);
+        let any = found.iter().position(|(index, _)| is_other(index));
+        let Some(answering) = own.or(whole).or(words).or(any) else { return self.first() };
+        let (index, _) = found.swap_remove(answering);
+        let is_settled = own.is_some() || self.model.is_none();
+        let left_over = found.into_iter().map(|(index, _)| index).filter(|_| is_settled).collect();
+        Ok(ChosenIndex { index, left_over })
+    }
+
+    /// The index of a server that has none.
+    fn first(&self) -> Result<ChosenIndex, MemoryStoreError> {
+        let index = match &self.model {
+            Some((name, dimensions)) if *dimensions > 0 => self.own(name, *dimensions)?,
             Some(_) | None => {
                 let words = layout::collection(&self.options.prefix, None);
-                ServerIndex::new(&self.options, words, 0)
+                ServerIndex::new(&self.options, words, 0)?
             }
-        }
+        };
+        Ok(ChosenIndex { index, left_over: Vec::new() })
     }
 
     /// The index of a model.
@@ -290,6 +311,12 @@ impl VectorStore for QdrantStore {
             return Err(MemoryStoreError::Dimensions { found, expected });
         }
         if is_own {
+            // Once in each process: an index that answered from the beginning is whole, too.
+            if !self.shared.is_marked.load(Ordering::SeqCst) {
+                before.server.ready().await?;
+                before.server.is_whole_now().await?;
+                self.shared.is_marked.store(true, Ordering::SeqCst);
+            }
             return Ok(());
         }
         // Boxed: it is rare, and large.

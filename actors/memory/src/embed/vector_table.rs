@@ -234,7 +234,7 @@ pub(super) mod tests {
 
     #[test]
     fn what_is_no_table_is_refused() {
-        let of = |dtype: &str, shape: &str, offsets: &str| {
+        let entry = |dtype: &str, shape: &str, offsets: &str| {
             format!(
                 r#"{{"embeddings":{{"dtype":"{dtype}","shape":{shape},"data_offsets":{offsets}}}}}"#
             )
@@ -242,16 +242,16 @@ pub(super) mod tests {
         let two =
             r#"{"embeddings":{"dtype":"F32","shape":[1,1],"data_offsets":[0,4]},"weights":{}}"#;
         for (header, says) in [
-            (of("F32", "[1,2]", "[0,8]"), "needs 8 bytes"),
-            (of("F32", "[1,1]", "[4,8]"), "4 to 8 of 4"),
-            (of("F32", "[1,1]", "[8,4]"), "8 to 4 of 4"),
-            (of("F32", "[1,1]", "[0,18446744073709551615]"), "needs 4 bytes"),
-            (of("I8", "[1,4]", "[0,4]"), "its numbers are \"I8\""),
-            (of("F32", "[1]", "[0,4]"), "1 dimensions instead of 2"),
-            (of("F32", "[0,1]", "[0,0]"), "0 vectors"),
-            (of("F32", "[1,9000]", "[0,36000]"), "9000 numbers"),
-            (of("F32", "[18446744073709551615,2]", "[0,4]"), "vectors of 2 numbers"),
-            (of("F32", "[-1,1]", "[0,4]"), "does not describe the table"),
+            (entry("F32", "[1,2]", "[0,8]"), "needs 8 bytes"),
+            (entry("F32", "[1,1]", "[4,8]"), "4 to 8 of 4"),
+            (entry("F32", "[1,1]", "[8,4]"), "8 to 4 of 4"),
+            (entry("F32", "[1,1]", "[0,18446744073709551615]"), "needs 4 bytes"),
+            (entry("I8", "[1,4]", "[0,4]"), "its numbers are \"I8\""),
+            (entry("F32", "[1]", "[0,4]"), "1 dimensions instead of 2"),
+            (entry("F32", "[0,1]", "[0,0]"), "0 vectors"),
+            (entry("F32", "[1,9000]", "[0,36000]"), "9000 numbers"),
+            (entry("F32", "[18446744073709551615,2]", "[0,4]"), "vectors of 2 numbers"),
+            (entry("F32", "[-1,1]", "[0,4]"), "does not describe the table"),
             (two.to_owned(), "this file has \"weights\""),
             ("{}".to_owned(), "has nothing else"),
             ("[]".to_owned(), "cannot be read"),

@@ -81,6 +81,41 @@ async fn all_is_found_while_another_index_is_built_and_after_it() {
     assert_eq!((indexes(&fixture), fill(&store, &first).await), (two, (3, 3)));
 }
 
+/// A process dies when the index of its model is there in part.
+async fn dies_while_it_builds(fixture: &QdrantFixture, scope: &StoreScope) -> Result<(), String> {
+    let store = of_model(fixture, Some("m/one"));
+    let begun = async {
+        while store.building().is_none_or(|build| build.done == 0) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = begun => Ok(()),
+        ended = embed(&store, scope, &[1.0, 0.0]) => Err(format!("it was built at once: {ended:?}")),
+    }
+}
+
+#[tokio::test]
+async fn an_index_that_is_there_in_part_goes_if_no_model_needs_it() {
+    let fixture = fixture().await;
+    let scopes = [scope("a/all"), scope("b/all")];
+    let words = of_model(&fixture, None);
+    for scope in &scopes {
+        words.put(scope, batch(0, 3, houses(1..=3))).await.unwrap();
+    }
+    dies_while_it_builds(&fixture, &scopes[0]).await.unwrap();
+    assert_eq!(indexes(&fixture).len(), 2);
+    let looks = of_model(&fixture, None);
+    looks.check().await.unwrap();
+    assert_eq!(indexes(&fixture).len(), 2, "a check removes nothing");
+    let words = of_model(&fixture, None);
+    for scope in &scopes {
+        assert_eq!(found(&words, from_ref(scope), "house").await, [1, 2, 3]);
+    }
+    assert_eq!(indexes(&fixture), ["clawnode-v1-words"]);
+}
+
 #[tokio::test]
 async fn a_build_that_broke_off_goes_on() {
     let mut fixture = fixture().await;
@@ -89,20 +124,7 @@ async fn a_build_that_broke_off_goes_on() {
     for scope in &scopes {
         words.put(scope, batch(0, 3, houses(1..=3))).await.unwrap();
     }
-    // A process dies when its index is there in part.
-    let dies = of_model(&fixture, Some("m/one"));
-    let begun = async {
-        while indexes(&fixture).len() < 2 || dies.building().is_none_or(|build| build.done == 0) {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::select! {
-        biased;
-        () = begun => {}
-        ended = embed(&dies, &scopes[0], &[1.0, 0.0]) => panic!("it was built at once: {ended:?}"),
-    }
-    assert_eq!(dies.building().map(|build| build.parts), Some(3));
-    drop(dies);
+    dies_while_it_builds(&fixture, &scopes[0]).await.unwrap();
     let store = of_model(&fixture, Some("m/one"));
     for scope in &scopes {
         assert_eq!(found(&store, from_ref(scope), "house").await, [1, 2, 3], "of the old index");
