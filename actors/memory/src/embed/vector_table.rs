@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::word_pieces::TOKENS_MOST;
 
-/// Bytes of a header.
+/// How large a header may be.
 const HEADER_BYTES: usize = 1 << 20;
 /// The entry of a header that is no table.
 const METADATA: &str = "__metadata__";
