@@ -107,34 +107,34 @@ impl QdrantStore {
     /// The index that answers.
     async fn active(&self) -> Result<ServerIndex, MemoryStoreError> {
         if let Some(active) = self.shared.known() {
-            return Ok(active);
+            // It may be gone because another process has built that of the model.
+            let may_be_gone = active.server.connection.away().is_some();
+            return if may_be_gone { self.own_or(active).await } else { Ok(active) };
         }
         let _changing = self.shared.changing.lock().await;
         if let Some(active) = self.shared.known() {
             return Ok(active);
         }
-        let ChosenIndex { index, left_over } = Box::pin(self.chosen()).await?;
+        let chosen = Box::pin(self.chosen()).await?;
+        Ok(self.go_on_with(chosen).await)
+    }
+
+    /// The index of the model, if another process has built it meanwhile; else the one that answers, which is known.
+    async fn own_or(&self, active: ServerIndex) -> Result<ServerIndex, MemoryStoreError> {
+        if self.model.is_none() || self.is_own(&active) {
+            return Ok(active);
+        }
+        let chosen = Box::pin(self.chosen()).await?;
+        Ok(if self.is_own(&chosen.index) { self.go_on_with(chosen).await } else { active })
+    }
+
+    async fn go_on_with(&self, chosen: ChosenIndex) -> ServerIndex {
+        let ChosenIndex { index, left_over } = chosen;
         self.shared.answers(index.clone());
         for other in left_over {
             self.remove(&other).await;
         }
-        Ok(index)
-    }
-
-    /// Has the index of the model answer, if another process has built it meanwhile.
-    async fn look_for_own(&self) -> Result<(), MemoryStoreError> {
-        let active = self.active().await?;
-        if self.model.is_none() || self.is_own(&active) {
-            return Ok(());
-        }
-        let ChosenIndex { index, left_over } = Box::pin(self.chosen()).await?;
-        if self.is_own(&index) {
-            self.shared.answers(index);
-            for other in left_over {
-                self.remove(&other).await;
-            }
-        }
-        Ok(())
+        index
     }
 
     /// The index that answers first: that of the model, if it is whole or there is no other one. Without a model, one that is
@@ -303,8 +303,8 @@ impl VectorStore for QdrantStore {
         self.active().await?;
         let _changing = self.shared.changing.lock().await;
         // From here on one is known, so this does not wait for the lock.
-        self.look_for_own().await?;
         let before = self.active().await?;
+        let before = self.own_or(before).await?;
         let is_own = self.is_own(&before);
         let expected = if is_own { before.server.dimensions } else { *configured };
         if found == 0 || expected > 0 && found != expected {
@@ -330,8 +330,8 @@ impl VectorStore for QdrantStore {
     }
 
     async fn scopes(&self) -> Result<Vec<StoreScope>, MemoryStoreError> {
-        self.look_for_own().await?;
-        self.active().await?.scopes().await
+        let active = self.active().await?;
+        self.own_or(active).await?.scopes().await
     }
 
     async fn vector_fill(&self, scope: &StoreScope) -> Result<VectorFill, MemoryStoreError> {

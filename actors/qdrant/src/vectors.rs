@@ -4,6 +4,7 @@ use clawnode_memory::store::{
     Document, DocumentBatch, DocumentId, MemoryStore as _, MemoryStoreError, StoreScope, VectorFill,
 };
 use qdrant_client::qdrant::PointId;
+use rand::seq::SliceRandom as _;
 
 use crate::{
     index::{PutChoice, ServerIndex},
@@ -21,13 +22,16 @@ const COPIED_MOST: usize = 2 * clawnode_memory::store::document::SCOPE_DOCUMENTS
 // === impl ServerIndex ===
 
 impl ServerIndex {
-    /// The scopes that are filled.
+    /// The scopes that are filled, in another order each time: processes that work through them together mostly do not do the
+    /// same twice.
     pub(crate) async fn scopes(&self) -> Result<Vec<StoreScope>, MemoryStoreError> {
         self.server.ready().await?;
         let (state, wanted) = (&self.server.state, WantedParts::Only(key::SCOPE));
         let listed = self.server.list(state, layout::states(), wanted, SCOPES_MOST).await?;
         let named = listed.iter().filter_map(|point| layout::text(&point.payload, key::SCOPE));
-        Ok(named.filter_map(StoreScope::read).collect())
+        let mut scopes: Vec<StoreScope> = named.filter_map(StoreScope::read).collect();
+        scopes.shuffle(&mut rand::rng());
+        Ok(scopes)
     }
 
     pub(crate) async fn vector_fill(
