@@ -224,6 +224,19 @@ pub struct MeaningFill {
     /// Why the last try to make vectors failed, if it did. It is tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
+    /// How far the index of this model is. Absent unless it is built beside the one that answers meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub building: Option<IndexBuild>,
+}
+
+/// How far an index is that is built beside the one of another model. Memories and conversations are its parts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct IndexBuild {
+    /// Parts that it has.
+    pub done: u64,
+    /// Parts that the index has that answers.
+    pub parts: u64,
 }
 
 /// How many points are in each layer.

@@ -12,5 +12,6 @@ pub mod model;
 pub mod nats;
 pub mod process;
 pub mod readme;
+pub mod static_model;
 pub mod tidy;
 pub mod wait;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use clawnode_cluster::Backoff;
-use clawnode_memory::store::MemoryStoreError;
+use clawnode_memory::store::{MemoryStoreError, StoreAway};
 use qdrant_client::qdrant::{
     collections_client::CollectionsClient, points_client::PointsClient,
     qdrant_client::QdrantClient as HealthClient,
@@ -232,9 +232,20 @@ impl QdrantConnection {
         self.shared.is_set_up.store(true, Ordering::SeqCst);
     }
 
-    /// How it failed, if it does not work since.
-    pub(crate) fn fault(&self) -> Option<ServerFault> {
-        self.gate().fault.clone()
+    /// How it failed, if it does not work since, and what to do.
+    pub(crate) fn away(&self) -> Option<StoreAway> {
+        let (fault, url) = (self.gate().fault.clone()?, &self.url);
+        let (what, hint) = match fault {
+            ServerFault::Away(detail) => (
+                format!("cannot use Qdrant at `{url}`: {detail}"),
+                "start it, or correct `[memory.qdrant]`; agents go on without what they remember, and clawnode fills in later what is missed",
+            ),
+            ServerFault::Unfit(detail) => (
+                format!("cannot use Qdrant at `{url}`: {detail}"),
+                "agents go on without what they remember until this is changed",
+            ),
+        };
+        Some(StoreAway { what, hint: hint.to_owned() })
     }
 
     fn gate(&self) -> MutexGuard<'_, Gate> {

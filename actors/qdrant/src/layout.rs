@@ -14,6 +14,10 @@ use qdrant_client::qdrant::{
 
 /// The form of the points. Another one has other collections.
 const VERSION: u32 = 1;
+/// What the name of a collection without vectors ends with.
+const WORDS: &str = "words";
+/// Digits of the hash of a model's name.
+const HASH_DIGITS: usize = 8;
 /// The name of the vector of a document.
 pub(crate) const DENSE: &str = "dense";
 
@@ -48,6 +52,8 @@ pub(crate) mod what {
     pub(crate) const SCOPE: &str = "scope";
     pub(crate) const MASK: &str = "mask";
     pub(crate) const STORE: &str = "store";
+    /// The index has all that the one had which answered while it was built.
+    pub(crate) const WHOLE: &str = "whole";
 }
 
 /// What is in a point.
@@ -88,6 +94,10 @@ impl PointNumber {
         Self::of(&["store"])
     }
 
+    pub(crate) fn of_whole() -> Self {
+        Self::of(&["whole"])
+    }
+
     pub(crate) fn id(self) -> PointId {
         let digits = format!("{:032x}", self.0);
         let parts = [(0, 8), (8, 12), (12, 16), (16, 20), (20, 32)];
@@ -109,14 +119,34 @@ impl PointNumber {
 
 /// The name of the collection of documents with vectors of this model.
 pub(crate) fn collection(prefix: &str, model: Option<(&str, usize)>) -> String {
-    let Some((name, dimensions)) = model else { return format!("{prefix}-v{VERSION}-words") };
+    let Some((name, dimensions)) = model else { return format!("{prefix}-v{VERSION}-{WORDS}") };
     let plain = |letter: char| {
         if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' }
     };
     let readable: String = name.chars().map(plain).take(60).collect();
     // Names that differ in other characters alone are other models.
-    let hash: String = blake3::hash(name.as_bytes()).to_hex().chars().take(8).collect();
+    let hash: String = blake3::hash(name.as_bytes()).to_hex().chars().take(HASH_DIGITS).collect();
     format!("{prefix}-v{VERSION}-{readable}-{hash}-{dimensions}")
+}
+
+/// The name of the collection that goes with one of documents.
+pub(crate) fn state(documents: &str) -> String {
+    format!("{documents}-state")
+}
+
+/// How many numbers the vectors in this collection have, 0 for none; none if it is no collection of documents of this
+/// prefix. Those of a longer prefix that begins with this one are others, also where that cannot be told for sure.
+pub(crate) fn dimensions(prefix: &str, collection: &str) -> Option<usize> {
+    let rest = collection.strip_prefix(&format!("{prefix}-v{VERSION}-"))?;
+    if rest == WORDS {
+        return Some(0);
+    }
+    let (before, dimensions) = rest.rsplit_once('-')?;
+    let (model, hash) = before.rsplit_once('-')?;
+    let is_hash = hash.len() == HASH_DIGITS
+        && hash.chars().all(|digit| matches!(digit, '0'..='9' | 'a'..='f'));
+    let is_other = format!("-{model}-").contains(&format!("-v{VERSION}-"));
+    dimensions.parse().ok().filter(|found| *found > 0 && is_hash && !is_other)
 }
 
 /// A text in a point.
@@ -135,9 +165,26 @@ pub(crate) fn number(payload: &Payload, key: &str) -> Option<u64> {
     }
 }
 
-/// What says whether a document is the same, in its point.
+/// What says whether a document is the same, in its point: the upper half of its text and all else that it has, the lower
+/// half of its vector, 0 without one.
 pub(crate) fn digest(payload: &Payload) -> Option<u128> {
     u128::from_str_radix(text(payload, key::DIGEST)?, 16).ok()
+}
+
+/// Whether two documents differ in nothing but their vectors.
+pub(crate) fn is_same_text(one: u128, other: u128) -> bool {
+    one >> 64 == other >> 64
+}
+
+/// Whether a document with this digest has a vector.
+pub(crate) fn has_vector(digest: u128) -> bool {
+    digest & u128::from(u64::MAX) != 0
+}
+
+fn half_of_hash(bytes: &[u8]) -> u64 {
+    let hash = blake3::hash(bytes);
+    let first = hash.as_bytes().first_chunk::<8>().copied().unwrap_or_default();
+    u64::from_be_bytes(first)
 }
 
 /// A payload of texts.
@@ -169,6 +216,11 @@ pub(crate) fn in_generations(scope: &StoreScope, generations: &[String]) -> Filt
     ])
 }
 
+/// Finds the states of scopes.
+pub(crate) fn states() -> Filter {
+    Filter::must([Condition::matches(key::WHAT, what::SCOPE.to_owned())])
+}
+
 /// Finds the points of an entity that name its scope.
 pub(crate) fn of_entity(entity: EntityId) -> Filter {
     Filter::must([Condition::matches(key::ENTITY, entity.to_string())])
@@ -182,12 +234,11 @@ pub(crate) fn of_document(
 ) -> Result<PointStruct, serde_json::Error> {
     let plain = Document { embedding: None, ..document.clone() };
     let json = serde_json::to_string(&plain)?;
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(json.as_bytes());
-    for number in document.embedding.iter().flatten() {
-        hasher.update(&number.to_le_bytes());
-    }
-    let digest: String = hasher.finalize().to_hex().chars().take(32).collect();
+    let vector = document.embedding.as_ref().map_or(0, |vector| {
+        let bytes: Vec<u8> = vector.iter().flat_map(|number| number.to_le_bytes()).collect();
+        half_of_hash(&bytes) | 1
+    });
+    let digest = format!("{:016x}{vector:016x}", half_of_hash(json.as_bytes()));
     let mut payload = of_generation(scope, generation);
     payload.extend(texts(&[(key::DIGEST, &digest), (key::DOCUMENT, &json)]));
     let id = PointNumber::of_document(scope, generation, document.id);
@@ -216,4 +267,50 @@ pub(crate) fn document(
             _ => None,
         });
     Some(document)
+}
+
+#[cfg(all(test, feature = "test-util"))]
+mod tests {
+    use clawnode_memory::store::conformance::{memory, point};
+
+    use super::*;
+
+    #[test]
+    fn collections_of_other_prefixes_and_of_other_things_are_known() {
+        let of_model = |prefix: &str, model: &str| collection(prefix, Some((model, 384)));
+        for model in ["ollama/all-minilm", "static/0123456789abcdef", "a"] {
+            assert_eq!(dimensions("c", &of_model("c", model)), Some(384), "{model}");
+        }
+        assert_eq!(dimensions("c", &collection("c", None)), Some(0));
+        for other in [
+            state(&collection("c", None)),
+            state(&of_model("c", "a/b")),
+            collection("d", None),
+            collection("c-v1", None),
+            collection("c-v1-x", None),
+            of_model("c-v1", "a/b"),
+            of_model("c-v1-x", "a/b"),
+            of_model("cc", "a/b"),
+            "c-v1-a-b-0123456x-8".to_owned(),
+            "c-v1-a-01234567-0".to_owned(),
+            "c-v2-words".to_owned(),
+            "c-v1-".to_owned(),
+        ] {
+            assert_eq!(dimensions("c", &other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_digest_says_whether_the_text_and_the_vector_are_the_same() {
+        let scope = memory("a/all").unwrap();
+        let read = |document: &Document| {
+            digest(&of_document(&scope, "first", document).unwrap().payload).unwrap()
+        };
+        let with =
+            |vector: &[f32]| Document { embedding: Some(vector.to_vec()), ..point(1, "tea") };
+        let (bare, one, other) = (read(&point(1, "tea")), read(&with(&[0.0])), read(&with(&[1.0])));
+        assert!(is_same_text(bare, one) && is_same_text(one, other));
+        assert!(!has_vector(bare) && has_vector(one) && one != other);
+        assert!(!is_same_text(bare, read(&point(1, "milk"))));
+    }
 }

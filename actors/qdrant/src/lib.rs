@@ -8,8 +8,10 @@
 //! - `setup` makes the collections, and refuses a server or collection that does not fit.
 //! - `layout` says which points there are, and what is in them.
 //! - `state` is how far a scope is filled, changed by compare-and-set, so that processes can fill one scope together.
-//! - `cache` has the indexes in memory.
-//! - `store` is the store.
+//! - `cache` has in memory what is searched.
+//! - `index` is a store of two collections, for one model of vectors; `vectors` gives its documents theirs, and builds it from
+//!   the index of another model.
+//! - `store` is the store: the index that answers.
 //! - `fixture` is a server for tests.
 //!
 //! The crate is empty without its feature `qdrant`.
@@ -23,6 +25,8 @@ mod connection;
 #[cfg(all(feature = "qdrant", feature = "test-util"))]
 pub mod fixture;
 #[cfg(feature = "qdrant")]
+mod index;
+#[cfg(feature = "qdrant")]
 mod layout;
 #[cfg(feature = "qdrant")]
 mod server;
@@ -32,6 +36,8 @@ mod setup;
 mod state;
 #[cfg(feature = "qdrant")]
 mod store;
+#[cfg(feature = "qdrant")]
+mod vectors;
 
 #[cfg(feature = "qdrant")]
 pub use connection::QdrantOptions;

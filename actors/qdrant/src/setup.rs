@@ -65,6 +65,20 @@ impl ServerPoints {
         Err(self.connection.failed(ServerFault::Away(detail)))
     }
 
+    /// Whether the index has all that the one had which answered while it was built. Its collections have to be there.
+    pub(crate) async fn is_whole(&self) -> Result<bool, MemoryStoreError> {
+        let wanted = WantedParts::Only(key::WHAT);
+        let found = self.get(&self.state, &[PointNumber::of_whole().id()], wanted).await?;
+        Ok(!found.is_empty())
+    }
+
+    /// The index has all that the one has which answered until now.
+    pub(crate) async fn is_whole_now(&self) -> Result<(), MemoryStoreError> {
+        let payload = layout::texts(&[(key::WHAT, what::WHOLE)]);
+        let point = layout::point(PointNumber::of_whole(), payload, None);
+        self.put(&self.state, vec![point], None).await
+    }
+
     async fn set_up(&self) -> Result<(), ServerFault> {
         let request = HealthCheckRequest {};
         let mut health = self.connection.health();

@@ -1,287 +1,247 @@
-//! The store.
+//! The store: the index that answers, and another one that is built beside it if the model of vectors has changed.
+//!
+//! Each model has collections of its own. A store that finds another index than that of its model answers from that, by
+//! words, until its own index has all that the other one has; then it goes over to its own and removes the other one. What
+//! was put meanwhile is put from journals: the store has another identity then.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use async_trait::async_trait;
-use clawnode_cluster::Backoff;
 use clawnode_memory::store::{
-    Document, DocumentBatch, DocumentId, FilledStore, FoundDocument, MemoryStore, MemoryStoreError,
-    RecallAnswer, RecallQuery, StoreAway, StoreScope,
-    document::{QUERY_SCOPES, SCOPE_DOCUMENTS},
-    held::{self, HeldHit},
+    Document, DocumentBatch, DocumentId, FilledStore, MemoryStore, MemoryStoreError, RecallAnswer,
+    RecallQuery, StoreAway, StoreScope, VectorFill, VectorStore,
 };
-use clawnode_proto::EntityId;
-use qdrant_client::qdrant::{PointId, PointStruct};
-use tracing::debug;
+use clawnode_proto::{EntityId, memory_view::IndexBuild};
+use qdrant_client::qdrant::{DeleteCollection, ListCollectionsRequest};
+use tokio::sync::Mutex as AsyncMutex;
+use tracing::{info, warn};
 
 use crate::{
-    cache::ScopeCache,
-    connection::{QdrantConnection, QdrantOptions, ServerFault},
-    layout::{self, PointNumber, key},
-    server::{ServerPoints, WantedParts},
-    state::ScopeState,
+    connection::{QdrantConnection, QdrantOptions, said},
+    index::ServerIndex,
+    layout,
 };
-
-/// How often a change begins again that another process was faster than.
-const RACES: u32 = 16;
-/// The first and the longest wait before that.
-const RACE_WAIT: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
 
 /// The store on a Qdrant server. Its clones are one store.
 #[derive(Clone, Debug)]
 pub struct QdrantStore {
-    server: ServerPoints,
-    cache: Arc<ScopeCache>,
+    options: QdrantOptions,
+    connection: QdrantConnection,
+    /// The model of its vectors and how many numbers they have, 0 if that is not known yet.
+    model: Option<(String, usize)>,
+    shared: Arc<StoreIndexes>,
 }
 
-/// The points of these documents.
-fn document_points(
-    scope: &StoreScope,
-    generation: &str,
-    ids: &BTreeSet<DocumentId>,
-) -> Vec<PointId> {
-    ids.iter().map(|id| PointNumber::of_document(scope, generation, *id).id()).collect()
+/// An index that may answer, and the others that nothing needs then.
+struct ChosenIndex {
+    index: ServerIndex,
+    left_over: Vec<ServerIndex>,
 }
 
-/// Another process was faster: lets it go on.
-async fn wait(backoff: &mut Backoff) {
-    let wait = backoff.next(&mut rand::rng());
-    tokio::time::sleep(wait).await;
+/// Which index answers.
+#[derive(Debug, Default)]
+struct StoreIndexes {
+    /// None until the server was asked which ones there are.
+    active: RwLock<Option<ServerIndex>>,
+    /// Another index answers by one change at a time.
+    changing: AsyncMutex<()>,
+    building: Mutex<Option<IndexBuild>>,
+    /// Whether the server knows that the index of the model is whole.
+    is_marked: AtomicBool,
 }
 
-/// How a change ended.
-enum Changed {
-    Done,
-    /// Another process changed the scope meanwhile: it begins again.
-    Raced,
+// === impl StoreIndexes ===
+
+impl StoreIndexes {
+    fn known(&self) -> Option<ServerIndex> {
+        self.active.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn answers(&self, index: ServerIndex) {
+        *self.active.write().unwrap_or_else(PoisonError::into_inner) = Some(index);
+    }
+
+    fn set_building(&self, building: Option<IndexBuild>) {
+        *self.building.lock().unwrap_or_else(PoisonError::into_inner) = building;
+    }
 }
 
 // === impl QdrantStore ===
 
 impl QdrantStore {
-    /// The store at this server, for vectors of this model with so many numbers; another model has other collections.
-    /// Refuses options that cannot be used, and asks the server nothing yet. Needs a runtime.
+    /// The store at this server, for vectors of this model with so many numbers, 0 if that is not known yet. Refuses options
+    /// that cannot be used, and asks the server nothing yet. Needs a runtime.
     pub fn new(
         options: &QdrantOptions,
         model: Option<(&str, usize)>,
     ) -> Result<Self, MemoryStoreError> {
-        let documents = layout::collection(&options.prefix, model);
-        let state = format!("{documents}-state");
-        let dimensions = model.map_or(0, |(_, dimensions)| dimensions);
-        let connection = QdrantConnection::new(options)?;
-        let server = ServerPoints { connection, documents, state, dimensions };
-        Ok(Self { server, cache: Arc::default() })
+        Ok(Self {
+            options: options.clone(),
+            connection: QdrantConnection::new(options)?,
+            model: model.map(|(name, dimensions)| (name.to_owned(), dimensions)),
+            shared: Arc::default(),
+        })
     }
 
-    /// Fails if the server cannot be used; says why.
+    /// Fails if the server cannot be used; says why. It removes nothing.
     pub async fn check(&self) -> Result<(), MemoryStoreError> {
-        self.server.ready().await
+        if let Some(active) = self.shared.known() {
+            return active.server.ready().await;
+        }
+        let ChosenIndex { index, .. } = Box::pin(self.chosen()).await?;
+        self.shared.answers(index.clone());
+        index.server.ready().await
     }
 
     /// Where the server is.
     pub fn url(&self) -> &str {
-        &self.server.connection.url
+        &self.connection.url
     }
 
-    fn raced(&self, scope: &StoreScope) -> MemoryStoreError {
-        let detail = format!("other processes change `{scope}` all the time");
-        MemoryStoreError::Away { url: self.server.connection.url.clone(), detail }
+    /// The index that answers.
+    async fn active(&self) -> Result<ServerIndex, MemoryStoreError> {
+        if let Some(active) = self.shared.known() {
+            // It may be gone because another process has built that of the model.
+            let may_be_gone = active.server.connection.away().is_some();
+            return if may_be_gone { self.own_or(active).await } else { Ok(active) };
+        }
+        let _changing = self.shared.changing.lock().await;
+        if let Some(active) = self.shared.known() {
+            return Ok(active);
+        }
+        let chosen = Box::pin(self.chosen()).await?;
+        Ok(self.go_on_with(chosen).await)
     }
 
-    // === Putting ===
-
-    async fn put_once(
-        &self,
-        scope: &StoreScope,
-        batch: &DocumentBatch,
-        has_written: &mut bool,
-    ) -> Result<Changed, MemoryStoreError> {
-        let server = &self.server;
-        let old = server.state_of(scope).await?;
-        if batch.after > old.upto {
-            let (upto, after) = (old.upto, batch.after);
-            return Err(MemoryStoreError::Behind { scope: scope.clone(), upto, after });
+    /// The index of the model, if another process has built it meanwhile; else the one that answers, which is known.
+    async fn own_or(&self, active: ServerIndex) -> Result<ServerIndex, MemoryStoreError> {
+        if self.model.is_none() || self.is_own(&active) {
+            return Ok(active);
         }
-        if old.upto == 0 {
-            // What a process left that died while it dropped the scope.
-            server.sweep(scope, &old.stale).await?;
-        }
-        let new = self.new_points(scope, &old, &batch.documents).await?;
-        if new.is_empty() && !*has_written && batch.upto <= old.upto {
-            return Ok(Changed::Done);
-        }
-        let ids: Vec<DocumentId> = new.keys().copied().collect();
-        *has_written |= !new.is_empty();
-        server.put(&server.documents, new.into_values().collect(), None).await?;
-        // Those that were masked meanwhile go again.
-        let masked = server.masked_of(scope, &old.generation, ids.into_iter()).await?;
-        self.remove(scope, &old.generation, &masked).await?;
-        let filled = old.filled(batch.upto);
-        let now = server.change(scope, &old, &filled).await?;
-        if now.token == filled.token {
-            return Ok(Changed::Done);
-        }
-        if now.generation != old.generation {
-            server.sweep(scope, std::slice::from_ref(&old.generation)).await?;
-        }
-        Ok(Changed::Raced)
+        let chosen = Box::pin(self.chosen()).await?;
+        Ok(if self.is_own(&chosen.index) { self.go_on_with(chosen).await } else { active })
     }
 
-    /// The documents that the server does not have as they are, and that are not masked.
-    async fn new_points(
-        &self,
-        scope: &StoreScope,
-        state: &ScopeState,
-        documents: &[Document],
-    ) -> Result<BTreeMap<DocumentId, PointStruct>, MemoryStoreError> {
-        let (server, generation) = (&self.server, state.generation.as_str());
-        let mut new = BTreeMap::new();
-        for document in documents {
-            let point = layout::of_document(scope, generation, document).map_err(|failure| {
-                let detail = format!("a document cannot be written: {failure}");
-                MemoryStoreError::Away { url: server.connection.url.clone(), detail }
-            })?;
-            new.insert(document.id, point);
+    async fn go_on_with(&self, chosen: ChosenIndex) -> ServerIndex {
+        let ChosenIndex { index, left_over } = chosen;
+        self.shared.answers(index.clone());
+        for other in left_over {
+            self.remove(&other).await;
         }
-        let masked = server.masked_of(scope, generation, new.keys().copied()).await?;
-        new.retain(|id, _| !masked.contains(id));
-        let numbers = new.keys().map(|id| PointNumber::of_document(scope, generation, *id));
-        let ids: Vec<PointId> = numbers.map(PointNumber::id).collect();
-        let wanted = WantedParts::Only(key::DIGEST);
-        let known = server.get(&server.documents, &ids, wanted).await?;
-        let known: BTreeMap<PointNumber, u128> = known
-            .iter()
-            .filter_map(|point| Some((PointNumber::read(point)?, layout::digest(&point.payload)?)))
-            .collect();
-        let mut further = 0;
-        new.retain(|id, point| {
-            let number = PointNumber::of_document(scope, generation, *id);
-            further += usize::from(!known.contains_key(&number));
-            known.get(&number).copied() != layout::digest(&point.payload)
+        index
+    }
+
+    /// The index that answers first: that of the model, if it is whole or there is no other one. Without a model, one that is
+    /// whole, or the one without vectors; then what is there only in part is left over.
+    async fn chosen(&self) -> Result<ChosenIndex, MemoryStoreError> {
+        let mut collections = self.connection.collections();
+        let listed = self.connection.ask(collections.list(ListCollectionsRequest {})).await?;
+        self.connection.works();
+        let all: BTreeSet<String> =
+            listed.collections.into_iter().map(|collection| collection.name).collect();
+        let mut found = Vec::new();
+        for name in &all {
+            let Some(dimensions) = layout::dimensions(&self.options.prefix, name) else { continue };
+            let index = ServerIndex::new(&self.options, name.clone(), dimensions)?;
+            let is_whole = all.contains(&index.server.state) && index.server.is_whole().await?;
+            found.push((index, is_whole));
+        }
+        let is_alone = found.len() == 1;
+        let own = found.iter().position(|(index, is_whole)| {
+            self.model.is_some() && self.is_own(index) && (*is_whole || is_alone)
         });
-        self.check_room(scope, generation, further).await?;
-        Ok(new)
+        let is_other = |index: &ServerIndex| self.model.is_none() || !self.is_own(index);
+        let whole = found.iter().position(|(index, is_whole)| *is_whole && is_other(index));
+        let words = found.iter().position(|(index, _)| index.server.dimensions == 0);
+        let any = found.iter().position(|(index, _)| is_other(index));
+        let Some(answering) = own.or(whole).or(words).or(any) else { return self.first() };
+        let (index, _) = found.swap_remove(answering);
+        let is_settled = own.is_some() || self.model.is_none();
+        let left_over = found.into_iter().map(|(index, _)| index).filter(|_| is_settled).collect();
+        Ok(ChosenIndex { index, left_over })
     }
 
-    /// Refuses more documents, also masked ones, than a scope may have.
-    async fn check_room(
+    /// The index of a server that has none.
+    fn first(&self) -> Result<ChosenIndex, MemoryStoreError> {
+        let index = match &self.model {
+            Some((name, dimensions)) if *dimensions > 0 => self.own(name, *dimensions)?,
+            Some(_) | None => {
+                let words = layout::collection(&self.options.prefix, None);
+                ServerIndex::new(&self.options, words, 0)?
+            }
+        };
+        Ok(ChosenIndex { index, left_over: Vec::new() })
+    }
+
+    /// The index of a model.
+    fn own(&self, model: &str, dimensions: usize) -> Result<ServerIndex, MemoryStoreError> {
+        let name = layout::collection(&self.options.prefix, Some((model, dimensions)));
+        ServerIndex::new(&self.options, name, dimensions)
+    }
+
+    /// Whether an index has vectors of the model or, without one, none.
+    fn is_own(&self, index: &ServerIndex) -> bool {
+        let dimensions = index.server.dimensions;
+        let model = self.model.as_ref().map(|(name, _)| (name.as_str(), dimensions));
+        layout::collection(&self.options.prefix, model) == index.server.documents
+    }
+
+    /// The index that answers, if it has vectors of the model.
+    fn with_vectors(&self) -> Option<ServerIndex> {
+        let has_model = self.model.is_some();
+        self.shared.known().filter(|active| has_model && self.is_own(active))
+    }
+
+    /// Builds the index of the model beside the one that answers, and has it answer then.
+    async fn go_over(
         &self,
-        scope: &StoreScope,
-        generation: &str,
-        further: usize,
+        before: &ServerIndex,
+        own: ServerIndex,
     ) -> Result<(), MemoryStoreError> {
-        if further == 0 {
-            return Ok(());
+        own.server.ready().await?;
+        let scopes = before.scopes().await?;
+        let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+        let parts = count(scopes.len());
+        info!(parts, index = own.server.documents, "an index of another model is built");
+        for (done, scope) in scopes.iter().enumerate() {
+            self.shared.set_building(Some(IndexBuild { done: count(done), parts }));
+            Box::pin(own.copy(before, scope)).await?;
         }
-        let own = layout::in_generations(scope, &[generation.to_owned()]);
-        let documents = self.server.count(&self.server.documents, own).await?;
-        let masked = self.server.count_masked(scope, generation).await?;
-        if documents + masked + further > SCOPE_DOCUMENTS {
-            return Err(MemoryStoreError::Full { scope: scope.clone() });
-        }
+        own.server.is_whole_now().await?;
+        info!(index = own.server.documents, "memories are found in the index of another model");
+        self.shared.answers(own);
+        self.remove(before).await;
         Ok(())
     }
 
-    // === Masking ===
-
-    async fn mask_once(
-        &self,
-        scope: &StoreScope,
-        ids: &BTreeSet<DocumentId>,
-    ) -> Result<Changed, MemoryStoreError> {
-        let server = &self.server;
-        let old = server.state_of(scope).await?;
-        let known = server.masked_of(scope, &old.generation, ids.iter().copied()).await?;
-        let new: BTreeSet<DocumentId> = ids.difference(&known).copied().collect();
-        let points = document_points(scope, &old.generation, &new);
-        let wanted = WantedParts::Only(key::DIGEST);
-        let there = server.get(&server.documents, &points, wanted).await?.len();
-        self.check_room(scope, &old.generation, new.len().saturating_sub(there)).await?;
-        server.mask(scope, &old.generation, &new).await?;
-        self.remove(scope, &old.generation, ids).await?;
-        let changed = old.filled(0);
-        let now = server.change(scope, &old, &changed).await?;
-        Ok(if now.token == changed.token { Changed::Done } else { Changed::Raced })
-    }
-
-    async fn remove(
-        &self,
-        scope: &StoreScope,
-        generation: &str,
-        ids: &BTreeSet<DocumentId>,
-    ) -> Result<(), MemoryStoreError> {
-        if ids.is_empty() {
-            return Ok(());
+    /// Removes the collections of an index that nothing needs. What is left over is removed when a node starts.
+    async fn remove(&self, index: &ServerIndex) {
+        for name in [&index.server.documents, &index.server.state] {
+            let request = DeleteCollection { collection_name: name.clone(), timeout: None };
+            let mut collections = self.connection.collections();
+            let removed = self.connection.ask_plainly(collections.delete(request)).await;
+            if let Err(status) = removed {
+                let failure = said(&status);
+                warn!(failure, name, "the collection of another model is not removed yet");
+            }
         }
-        let points = document_points(scope, generation, ids);
-        self.server.remove(&self.server.documents, points).await
-    }
-
-    // === Searching ===
-
-    /// Reads the documents that fit best.
-    async fn read(
-        &self,
-        asked: &[(&StoreScope, ScopeState)],
-        query: &RecallQuery,
-        hits: Vec<HeldHit>,
-    ) -> Result<Vec<FoundDocument>, MemoryStoreError> {
-        let number = |hit: &HeldHit| {
-            let (scope, state) = asked.get(hit.index)?;
-            Some(PointNumber::of_document(scope, &state.generation, hit.id))
-        };
-        let ids: Vec<PointId> = hits.iter().filter_map(number).map(PointNumber::id).collect();
-        let points = self.server.get(&self.server.documents, &ids, WantedParts::Payload).await?;
-        let found = |hit: HeldHit| {
-            let (scope, state) = asked.get(hit.index)?;
-            let own = number(&hit)?;
-            let point = points.iter().find(|point| PointNumber::read(point) == Some(own))?;
-            // MEM-1: what is not of this scope is not given, whatever the server says.
-            let document = layout::document(point, scope, &state.generation)?;
-            let is_asked = query.admits(document.kind, document.trust);
-            let scope = (*scope).clone();
-            is_asked.then_some(FoundDocument { scope, document, score: hit.score })
-        };
-        Ok(hits.into_iter().filter_map(found).collect())
     }
 }
 
 #[async_trait]
 impl MemoryStore for QdrantStore {
     async fn put(&self, scope: &StoreScope, batch: DocumentBatch) -> Result<(), MemoryStoreError> {
-        for document in &batch.documents {
-            MemoryStoreError::check(document, self.server.dimensions)?;
-        }
-        self.server.ready().await?;
-        let (mut has_written, mut backoff) = (false, Backoff::new(RACE_WAIT.0, RACE_WAIT.1));
-        while backoff.tries() < RACES {
-            match self.put_once(scope, &batch, &mut has_written).await? {
-                Changed::Done => return Ok(()),
-                Changed::Raced => debug!(%scope, "another process fills it, too"),
-            }
-            wait(&mut backoff).await;
-        }
-        Err(self.raced(scope))
+        self.active().await?.put(scope, batch).await
     }
 
     async fn mask(&self, scope: &StoreScope, ids: &[DocumentId]) -> Result<(), MemoryStoreError> {
-        let ids: BTreeSet<DocumentId> = ids.iter().copied().collect();
-        if ids.is_empty() {
-            return Ok(());
-        }
-        self.server.ready().await?;
-        let mut backoff = Backoff::new(RACE_WAIT.0, RACE_WAIT.1);
-        while backoff.tries() < RACES {
-            if let Changed::Done = self.mask_once(scope, &ids).await? {
-                return Ok(());
-            }
-            wait(&mut backoff).await;
-        }
-        Err(self.raced(scope))
+        self.active().await?.mask(scope, ids).await
     }
 
     async fn search(
@@ -290,50 +250,15 @@ impl MemoryStore for QdrantStore {
         query: &RecallQuery,
         k: usize,
     ) -> Result<RecallAnswer, MemoryStoreError> {
-        let scopes: BTreeSet<&StoreScope> = scopes.iter().collect();
-        if scopes.len() > QUERY_SCOPES {
-            return Err(MemoryStoreError::Scopes { found: scopes.len() });
-        }
-        if let Some(vector) = &query.embedding {
-            MemoryStoreError::check_dimensions(vector, self.server.dimensions)?;
-        }
-        self.server.ready().await?;
-        // In order: two searches that wait for each other's scopes would wait for ever.
-        let scopes: Vec<&StoreScope> = scopes.into_iter().collect();
-        let states = self.server.states(&scopes).await?;
-        let asked: Vec<(&StoreScope, ScopeState)> = scopes.into_iter().zip(states).collect();
-        let mut indexes = Vec::with_capacity(asked.len());
-        for (scope, state) in &asked {
-            indexes.push(self.cache.current(&self.server, scope, state).await?);
-        }
-        let asked_for = query.clone();
-        let ranked = tokio::task::spawn_blocking(move || {
-            let indexes: Vec<_> = indexes.iter().map(|indexed| &indexed.index).collect();
-            held::rank(&indexes, &asked_for, k)
-        });
-        let hits = ranked.await.map_err(|_ended| MemoryStoreError::Closed)?;
-        Ok(RecallAnswer { found: self.read(&asked, query, hits).await?, damaged: Vec::new() })
+        self.active().await?.search(scopes, query, k).await
     }
 
     async fn upto(&self, scope: &StoreScope) -> Result<u64, MemoryStoreError> {
-        self.server.ready().await?;
-        Ok(self.server.state_of(scope).await?.upto)
+        self.active().await?.upto(scope).await
     }
 
     async fn drop(&self, scope: &StoreScope) -> Result<(), MemoryStoreError> {
-        self.server.ready().await?;
-        let mut backoff = Backoff::new(RACE_WAIT.0, RACE_WAIT.1);
-        while backoff.tries() < RACES {
-            let old = self.server.state_of(scope).await?;
-            let dropped = old.dropped();
-            let now = self.server.change(scope, &old, &dropped).await?;
-            // Either this process dropped it, or another one has since.
-            if now.generation != old.generation {
-                return self.server.sweep(scope, &now.stale).await;
-            }
-            wait(&mut backoff).await;
-        }
-        Err(self.raced(scope))
+        self.active().await?.drop(scope).await
     }
 }
 
@@ -344,45 +269,106 @@ impl FilledStore for QdrantStore {
     }
 
     async fn scope_of(&self, entity: EntityId) -> Result<Option<StoreScope>, MemoryStoreError> {
-        self.server.ready().await?;
-        for collection in [&self.server.state, &self.server.documents] {
-            let wanted = WantedParts::Only(key::SCOPE);
-            let found = self.server.list(collection, layout::of_entity(entity), wanted, 1).await?;
-            let scope = found.iter().find_map(|point| layout::text(&point.payload, key::SCOPE));
-            if let Some(scope) = scope.and_then(StoreScope::read) {
-                return Ok(Some(scope));
-            }
-        }
-        Ok(None)
+        self.active().await?.scope_of(entity).await
     }
 
-    /// The server wrote each change to its log before it answered.
-    async fn sync(&self, _entities: &BTreeSet<EntityId>) -> Result<(), MemoryStoreError> {
-        Ok(())
+    async fn sync(&self, entities: &BTreeSet<EntityId>) -> Result<(), MemoryStoreError> {
+        self.active().await?.sync(entities).await
     }
 
     async fn look_again(&self) -> Result<(), MemoryStoreError> {
-        self.cache.clear();
-        Ok(())
+        self.active().await?.look_again().await
     }
 
     async fn identity(&self) -> Result<String, MemoryStoreError> {
-        self.server.ready().await?;
-        self.server.identity().await
+        self.active().await?.identity().await
     }
 
     fn away(&self) -> Option<StoreAway> {
-        let url = &self.server.connection.url;
-        let (what, hint) = match self.server.connection.fault()? {
-            ServerFault::Away(detail) => (
-                format!("cannot use Qdrant at `{url}`: {detail}"),
-                "start it, or correct `[memory.qdrant]`; agents go on without what they remember, and clawnode fills in later what is missed",
-            ),
-            ServerFault::Unfit(detail) => (
-                format!("cannot use Qdrant at `{url}`: {detail}"),
-                "agents go on without what they remember until this is changed",
-            ),
+        let active = self.shared.known();
+        active.map_or_else(|| self.connection.away(), |active| active.server.connection.away())
+    }
+}
+
+#[async_trait]
+impl VectorStore for QdrantStore {
+    fn dimensions(&self) -> usize {
+        self.with_vectors().map_or(0, |index| index.server.dimensions)
+    }
+
+    async fn learn_dimensions(&self, found: usize) -> Result<(), MemoryStoreError> {
+        let Some((name, configured)) = &self.model else {
+            return Err(MemoryStoreError::Dimensions { found, expected: 0 });
         };
-        Some(StoreAway { what, hint: hint.to_owned() })
+        self.active().await?;
+        let _changing = self.shared.changing.lock().await;
+        // From here on one is known, so this does not wait for the lock.
+        let before = self.active().await?;
+        let before = self.own_or(before).await?;
+        let is_own = self.is_own(&before);
+        let expected = if is_own { before.server.dimensions } else { *configured };
+        if found == 0 || expected > 0 && found != expected {
+            return Err(MemoryStoreError::Dimensions { found, expected });
+        }
+        if is_own {
+            // Once in each process: an index that answered from the beginning is whole, too.
+            if !self.shared.is_marked.load(Ordering::SeqCst) {
+                before.server.ready().await?;
+                before.server.is_whole_now().await?;
+                self.shared.is_marked.store(true, Ordering::SeqCst);
+            }
+            return Ok(());
+        }
+        // Boxed: it is rare, and large.
+        let built = Box::pin(self.go_over(&before, self.own(name, found)?)).await;
+        self.shared.set_building(None);
+        built
+    }
+
+    fn building(&self) -> Option<IndexBuild> {
+        *self.shared.building.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn scopes(&self) -> Result<Vec<StoreScope>, MemoryStoreError> {
+        let active = self.active().await?;
+        self.own_or(active).await?.scopes().await
+    }
+
+    async fn vector_fill(&self, scope: &StoreScope) -> Result<VectorFill, MemoryStoreError> {
+        let active = self.active().await?;
+        let fill = active.vector_fill(scope).await?;
+        Ok(if self.is_own(&active) { fill } else { VectorFill { vectors: 0, ..fill } })
+    }
+
+    /// In the index of another model, all documents lack the vectors of this one.
+    async fn bare(
+        &self,
+        scope: &StoreScope,
+        most: usize,
+    ) -> Result<Vec<Document>, MemoryStoreError> {
+        let active = self.active().await?;
+        active.bare(scope, most, !self.is_own(&active)).await
+    }
+
+    async fn give_vectors(
+        &self,
+        scope: &StoreScope,
+        made: Vec<(Document, Vec<f32>)>,
+    ) -> Result<(), MemoryStoreError> {
+        match self.with_vectors() {
+            Some(index) => index.give_vectors(scope, made).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn keep_vectors(
+        &self,
+        scope: &StoreScope,
+        batch: DocumentBatch,
+    ) -> Result<DocumentBatch, MemoryStoreError> {
+        match self.with_vectors() {
+            Some(index) => index.keep_vectors(scope, batch).await,
+            None => Ok(batch),
+        }
     }
 }

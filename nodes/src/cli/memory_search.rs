@@ -7,8 +7,8 @@ use clawnode_proto::{
     api::calls,
     memory::MemoryKey,
     memory_view::{
-        FoundInMemory, MeaningFill, MemoryReindexParams, MemorySearchParams, MemorySearchView,
-        MemoryStoreView, StoredMemory,
+        FoundInMemory, IndexBuild, MeaningFill, MemoryReindexParams, MemorySearchParams,
+        MemorySearchView, MemoryStoreView, StoredMemory,
     },
 };
 
@@ -84,8 +84,11 @@ pub(super) fn stored(stored: &StoredMemory) -> Vec<String> {
     let mut lines =
         vec![format!("store {}: event {} of {}", stored.store, stored.upto, stored.end)];
     if let Some(meaning) = &stored.meaning {
-        let MeaningFill { model, vectors, documents, failure, .. } = meaning;
+        let MeaningFill { model, vectors, documents, failure, building, .. } = meaning;
         lines.push(format!("by meaning, with {}: {vectors} of {documents}", clean(model)));
+        if let Some(IndexBuild { done, parts }) = building {
+            lines.push(format!("its index is built beside the one before: {done} of {parts}"));
+        }
         lines.extend(failure.iter().map(|failure| format!("not now: {}", clean(failure))));
     }
     lines

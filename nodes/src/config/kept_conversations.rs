@@ -6,11 +6,7 @@ use clawnode_actors::llm::Wire;
 use clawnode_proto::{AgentName, memory::MemoryLayer};
 
 use super::{
-    Config, ConfigError,
-    agents::DEFAULT_AGENT,
-    memory::{EmbeddingsChoice, MemoryStoreChoice},
-    nearest,
-    validate::Checks,
+    Config, ConfigError, agents::DEFAULT_AGENT, memory::EmbeddingsChoice, nearest, validate::Checks,
 };
 
 // === impl Config ===
@@ -53,12 +49,25 @@ impl Checks<'_> {
     }
 
     fn embeddings(&self) -> Result<(), ConfigError> {
-        let EmbeddingsChoice::Model(model) = &self.config.memory.embeddings else { return Ok(()) };
-        let path = ["memory", "embeddings"];
-        if self.config.memory.store == MemoryStoreChoice::Qdrant {
-            let what = "the store `qdrant` finds nothing by its meaning yet".to_owned();
-            return self.fail(&path, what, "leave it out, or use `store = \"local\"`");
+        let (choice, folder) = (&self.config.memory.embeddings, &self.config.memory.embeddings_dir);
+        match (choice, folder) {
+            (EmbeddingsChoice::Static, None) => {
+                let hint = "name the folder that has its `tokenizer.json` and `model.safetensors`";
+                return self.fail(
+                    &["memory", "embeddings_dir"],
+                    "the model `static` has no folder",
+                    hint,
+                );
+            }
+            (EmbeddingsChoice::None | EmbeddingsChoice::Model(_), Some(_)) => {
+                let hint = "set `memory.embeddings = \"static\"`, or remove `embeddings_dir`";
+                let what = format!("the model `{choice}` is in no folder");
+                return self.fail(&["memory", "embeddings_dir"], what, hint);
+            }
+            _ => {}
         }
+        let EmbeddingsChoice::Model(model) = choice else { return Ok(()) };
+        let path = ["memory", "embeddings"];
         self.provider_of(model, &path)?;
         let name = &model.provider;
         let configured = self.config.providers.get(name).map(|section| section.wire_of(name));

@@ -146,6 +146,9 @@ fn resolve_paths(config: &mut Config, tree: &ConfigNode, file: Option<&Path>, en
     for folder in &mut config.skills.folders {
         fix(folder, &["skills", "folders"]);
     }
+    if let Some(folder) = &mut config.memory.embeddings_dir {
+        fix(folder, &["memory", "embeddings_dir"]);
+    }
     if let Some(qdrant) = &mut config.memory.qdrant {
         let paths = [("ca", &mut qdrant.ca), ("api_key_file", &mut qdrant.api_key_file)];
         for (name, path) in paths {

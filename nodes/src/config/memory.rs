@@ -1,6 +1,6 @@
 //! Settings of the store that finds what memories and conversations say.
 
-use std::{collections::BTreeSet, fmt};
+use std::{collections::BTreeSet, fmt, path::PathBuf};
 
 use clawnode_proto::{AgentName, llm::ModelRef};
 use serde::{Deserialize, Serialize};
@@ -18,9 +18,12 @@ pub struct MemorySection {
     /// (none). They take disk in each node, about as much as their texts.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub conversations: BTreeSet<AgentName>,
-    /// The model that finds things by their meaning, too: `PROVIDER/MODEL`, or `none` (none). Texts of memories and of
-    /// conversations that can be found, and messages of turns with `[agents.NAME.memory]`, are sent to its provider.
+    /// The model that finds things by their meaning, too: `PROVIDER/MODEL`, `static`, or `none` (none). Texts of memories and
+    /// of conversations that can be found, and messages of turns with `[agents.NAME.memory]`, are sent to its provider.
     pub embeddings: EmbeddingsChoice,
+    /// The folder of the model `static`, with its `tokenizer.json` and `model.safetensors`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub embeddings_dir: Option<PathBuf>,
     /// `[memory.qdrant]`: the server of the store `qdrant`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub qdrant: Option<QdrantSection>,
@@ -33,6 +36,8 @@ pub enum EmbeddingsChoice {
     /// None: words alone decide.
     #[default]
     None,
+    /// The one in `embeddings_dir`, in the process of the node.
+    Static,
     /// A model of a provider.
     Model(ModelRef),
 }
@@ -41,12 +46,19 @@ impl TryFrom<String> for EmbeddingsChoice {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        if text == "none" {
-            return Ok(Self::None);
+        match text.as_str() {
+            "none" => Ok(Self::None),
+            "static" => Ok(Self::Static),
+            "local" => Err("`local` is not in this build: use `static` with `embeddings_dir`, or a model of a \
+                            server of your own, such as `ollama/all-minilm`"
+                .to_owned()),
+            _ => {
+                let wrong = |why| {
+                    format!("`{text}` is neither `none`, `static` nor a model, `PROVIDER/MODEL`: {why}")
+                };
+                text.parse().map(Self::Model).map_err(wrong)
+            }
         }
-        let wrong =
-            |why| format!("`{text}` is neither `none` nor a model, `PROVIDER/MODEL`: {why}");
-        text.parse().map(Self::Model).map_err(wrong)
     }
 }
 
@@ -60,6 +72,7 @@ impl fmt::Display for EmbeddingsChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::None => f.write_str("none"),
+            Self::Static => f.write_str("static"),
             Self::Model(model) => write!(f, "{model}"),
         }
     }

@@ -1,4 +1,4 @@
-//! Memories are found by their meaning, with the vectors of a provider.
+//! Memories are found by their meaning, with the vectors of a provider or of a model in the node.
 
 use std::fs;
 
@@ -6,6 +6,7 @@ use clawnode_proto::memory_view::{MemorySearchView, MemoryStats};
 use clawnode_tests::{
     model::{ModelServer, Setup},
     process::{Home, Node, TestBackend},
+    static_model,
     wait::until,
 };
 use serde_json::json;
@@ -54,5 +55,43 @@ async fn what_shares_no_word_is_found_by_the_vectors_of_a_provider() -> Outcome 
         assert_eq!((best.text.as_str(), words, meaning), (POINT, 0.0, Some(1.0)), "{view:?}");
         node.stop().await?;
     }
+    Ok(())
+}
+
+/// Without a provider, and with nothing of the network. Other files are another model.
+#[tokio::test]
+async fn what_shares_no_word_is_found_by_a_model_in_the_node() -> Outcome {
+    let home = Home::new(TestBackend::Local)?;
+    let settings = home.path().join(".config/clawnode");
+    static_model::write(
+        &settings.join("model"),
+        &[("[UNK]", [9.0, 9.0]), ("car", [1.0, 0.1]), ("vehicle", [1.0, 0.0]), ("tea", [0.0, 1.0])],
+    )
+    .unwrap();
+    // The folder is relative to the file.
+    let config = "[memory]\nembeddings = 'static'\nembeddings_dir = 'model'\n";
+    fs::write(settings.join("config.toml"), config).unwrap();
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    for text in ["My car is red.", "The tea is at four."] {
+        let put = home.run(&["memory", "put", "default/all", text]).await?;
+        assert_eq!(put.code, 0, "{put:?}");
+    }
+    until("the nearest first", async || {
+        let asked = json!({ "memory": "default/all", "query": "vehicle" });
+        let view: MemorySearchView = client.call("memory.search", asked).await?;
+        let best = view.found.first().filter(|best| best.score.meaning == Some(1.0));
+        Ok(best.filter(|best| best.text == "My car is red.").map(|_| ()))
+    })
+    .await?;
+    let doctor = home.run(&["doctor", "--json"]).await?;
+    assert!(doctor.out.contains("(4 tokens, vectors of 2 numbers)"), "{doctor:?}");
+    node.stop().await?;
+
+    fs::remove_file(settings.join("model/model.safetensors")).unwrap();
+    let doctor = home.run(&["doctor", "--json"]).await?;
+    assert!(doctor.out.contains("model.safetensors"), "{doctor:?}");
+    let refused = home.run(&["up"]).await?;
+    assert!(refused.code != 0 && refused.err.contains("model.safetensors"), "{refused:?}");
     Ok(())
 }

@@ -11,6 +11,7 @@ use clawnode_qdrant::fixture::{FixtureOptions, QdrantFixture};
 use clawnode_tests::{
     nats::{NatsServer, ServerOptions},
     process::{Client, Home, Message, Node, ProcessError, TestBackend},
+    static_model,
     wait::until,
 };
 use serde_json::json;
@@ -99,6 +100,45 @@ async fn a_node_goes_on_while_the_server_is_away() -> Outcome {
     let log = fs::read_to_string(home.log()).unwrap();
     assert!(!log.contains(KEY), "the key is in the log");
     Ok(())
+}
+
+/// The server has vectors once, however many nodes make them, and the index of before goes.
+#[tokio::test]
+async fn a_model_is_added_to_a_server_that_has_memories() -> Outcome {
+    let fixture = fixture().await;
+    let home = home(TestBackend::Local, &fixture)?;
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    learns(&client, "My car is red.").await?;
+    learns(&client, "The tea is at four.").await?;
+    assert_eq!(texts(&search(&client, "car").await?), ["My car is red."]);
+    node.stop().await?;
+    assert!(fixture.collections().iter().any(|name| name == "clawnode-v1-words"));
+
+    let settings = home.path().join(".config/clawnode");
+    static_model::write(
+        &settings.join("model"),
+        &[("[UNK]", [9.0, 9.0]), ("car", [1.0, 0.1]), ("vehicle", [1.0, 0.0]), ("tea", [0.0, 1.0])],
+    )
+    .unwrap();
+    let config = fs::read_to_string(settings.join("config.toml")).unwrap();
+    let with = "[memory]\nembeddings = \"static\"\nembeddings_dir = \"model\"\n";
+    fs::write(settings.join("config.toml"), config.replace("[memory]\n", with)).unwrap();
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    assert_eq!(texts(&search(&client, "car").await?)[0], "My car is red.", "at once, by its words");
+    until("the nearest first", async || {
+        let view = search(&client, "vehicle").await?;
+        let best = view.found.first().filter(|best| best.score.meaning == Some(1.0));
+        let is_found = best.is_some_and(|best| best.text == "My car is red.");
+        Ok((is_found && view.degraded.is_empty()).then_some(()))
+    })
+    .await?;
+    until("the index of words is gone", async || {
+        Ok(fixture.collections().iter().all(|name| name.contains("-static-")).then_some(()))
+    })
+    .await?;
+    node.stop().await
 }
 
 #[tokio::test]

@@ -199,7 +199,9 @@ impl StoreFiller {
         let is_kept = fs_work(&path, Path::exists).await?;
         let is_lost = self.saved.is_some() && (!is_kept || self.store != identity);
         if is_lost {
-            warn!("what the store of memories had is gone; it is filled from journals");
+            warn!(
+                "the store of memories is not the one from before; what it lacks is put from journals"
+            );
             store.look_again().await?;
         }
         self.store = identity;

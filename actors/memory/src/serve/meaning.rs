@@ -10,7 +10,7 @@ use std::{
 };
 
 use clawnode_cluster::Backoff;
-use clawnode_proto::ErrorChain;
+use clawnode_proto::{ErrorChain, memory_view::IndexBuild};
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{debug, info, warn};
 
@@ -21,9 +21,7 @@ use super::{
 use crate::{
     embed::{self, BATCH, EmbedFault, TextEmbedder},
     store::{
-        Document, LocalStore, MemoryStoreError, RecallQuery, StoreScope,
-        document::QUERY_CHARS,
-        vector_fill::{BareDocument, VectorFill},
+        Document, MemoryStoreError, RecallQuery, StoreScope, VectorFill, document::QUERY_CHARS,
     },
 };
 
@@ -43,6 +41,15 @@ pub struct MeaningState {
     pub dimensions: usize,
     /// Why the last try to make vectors failed, if it did.
     pub failure: Option<String>,
+    /// How far the index of the model is, while it is built beside the one that answers.
+    pub building: Option<IndexBuild>,
+}
+
+/// A document without a vector, and its scope.
+#[derive(Debug)]
+struct BareDocument {
+    scope: StoreScope,
+    document: Document,
 }
 
 /// Why documents got no vectors.
@@ -58,10 +65,10 @@ pub(super) enum VectorFault {
 
 impl ServedStore {
     /// Has this model find documents by their meaning, too. It makes the vectors that the store was opened for. A second
-    /// model is not taken, nor one for a store on a server.
+    /// model is not taken, nor one for a store that has no vectors.
     pub fn finds_meaning(&self, embedder: Arc<dyn TextEmbedder>) {
-        let Some(store) = self.shared.local.clone() else {
-            warn!("a store of memories on a server finds nothing by its meaning");
+        let Some(store) = self.shared.vectors.clone() else {
+            warn!("this store of memories finds nothing by its meaning");
             return;
         };
         let meaning = StoreMeaning::new(embedder, store);
@@ -75,14 +82,14 @@ impl ServedStore {
         let meaning = self.shared.meaning.get()?;
         let failure = meaning.failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let model = meaning.embedder.model().to_owned();
-        Some(MeaningState { model, dimensions: meaning.store.dimensions(), failure })
+        let (dimensions, building) = (meaning.store.dimensions(), meaning.store.building());
+        Some(MeaningState { model, dimensions, failure, building })
     }
 
     /// How many documents of a scope have a vector; none without a model.
     pub async fn vector_fill(&self, scope: &StoreScope) -> Result<VectorFill, MemoryStoreError> {
         let Some(meaning) = self.shared.meaning.get() else { return Ok(VectorFill::default()) };
-        let scope = scope.clone();
-        meaning.store.work(move |store| store.vector_fill(&scope)).await
+        meaning.store.vector_fill(scope).await
     }
 
     /// Documents were put into this scope.
@@ -169,18 +176,8 @@ impl ServedStore {
 
     /// Looks at all scopes that the store has.
     async fn all_vectors(&self, meaning: &StoreMeaning) -> Result<(), VectorFault> {
-        let store = &meaning.store;
-        let entities = store.work(LocalStore::entities).await?;
-        for some in entities.chunks(BATCH) {
-            let some = some.to_vec();
-            let find = move |store: &LocalStore| {
-                let found = some.iter().map(|entity| store.scope_of(*entity));
-                found.filter_map(Result::transpose).collect::<Result<Vec<_>, _>>()
-            };
-            let scopes = store.work(find).await?;
-            self.vectors_of(meaning, scopes.into_iter()).await?;
-        }
-        Ok(())
+        let scopes = meaning.store.scopes().await?;
+        self.vectors_of(meaning, scopes.into_iter()).await
     }
 
     /// Makes the vectors that these scopes lack, for documents of several scopes together.
@@ -192,9 +189,7 @@ impl ServedStore {
         let mut waiting: Vec<BareDocument> = Vec::new();
         for scope in scopes {
             loop {
-                let asked = scope.clone();
-                let found = meaning.store.work(move |store| store.bare(&asked, PAGE)).await;
-                let found = match found {
+                let found = match meaning.store.bare(&scope, PAGE).await {
                     // It is filled again, and its documents are new then.
                     Err(MemoryStoreError::Damaged { scope, .. }) => {
                         self.mark_damaged(&[scope]);
@@ -203,7 +198,8 @@ impl ServedStore {
                     found => found?,
                 };
                 let is_more = found.len() == PAGE;
-                waiting.extend(found);
+                let bare = |document| BareDocument { scope: scope.clone(), document };
+                waiting.extend(found.into_iter().map(bare));
                 while waiting.len() >= BATCH || is_more && !waiting.is_empty() {
                     let rest = waiting.split_off(BATCH.min(waiting.len()));
                     self.give(meaning, std::mem::replace(&mut waiting, rest)).await?;
@@ -225,14 +221,13 @@ impl ServedStore {
         let texts = bare.iter().map(|bare| bare.document.text.clone()).collect();
         let made = embed::vectors(meaning.embedder.as_ref(), texts).await?;
         let length = made.first().map_or(0, Vec::len);
-        let store = &meaning.store;
-        store.work(move |store| store.learn_dimensions(length)).await?;
+        meaning.store.learn_dimensions(length).await?;
         let mut by_scope: BTreeMap<StoreScope, Vec<(Document, Vec<f32>)>> = BTreeMap::new();
         for (BareDocument { scope, document }, vector) in bare.into_iter().zip(made) {
             by_scope.entry(scope).or_default().push((document, vector));
         }
         for (scope, made) in by_scope {
-            match store.work(move |store| store.give_vectors(&scope, made)).await {
+            match meaning.store.give_vectors(&scope, made).await {
                 Err(MemoryStoreError::Damaged { scope, .. }) => self.mark_damaged(&[scope]),
                 given => given?,
             }

@@ -26,7 +26,7 @@ use crate::{
     points::Memory,
     store::{
         DocumentBatch, DocumentId, FilledStore, FoundDocument, LocalStore, MemoryStoreError,
-        StoreAway, StoreScope,
+        StoreAway, StoreScope, VectorStore,
     },
 };
 
@@ -48,8 +48,8 @@ pub struct ServedStore {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) store: Arc<dyn FilledStore>,
-    /// The same store, if it is in this process: documents can be given vectors there.
-    pub(super) local: Option<LocalStore>,
+    /// The same store, if its documents can be given vectors.
+    pub(super) vectors: Option<Arc<dyn VectorStore>>,
     /// Has what says how far the feed was followed.
     pub(super) folder: PathBuf,
     /// What finds documents by their meaning, if something does.
@@ -83,7 +83,7 @@ pub(super) struct Shared {
 /// A store, and where this process keeps how far it is filled.
 struct Stores {
     store: Arc<dyn FilledStore>,
-    local: Option<LocalStore>,
+    vectors: Option<Arc<dyn VectorStore>>,
     folder: PathBuf,
 }
 
@@ -145,8 +145,20 @@ impl ServedStore {
         conversations: BTreeSet<AgentName>,
     ) -> Self {
         let folder = store.folder().to_owned();
-        let (local, store) = (Some(store.clone()), Arc::new(store));
-        Self::of(Stores { store, local, folder }, lock, storage, clock, conversations)
+        Self::over_vectors(Arc::new(store), folder, lock, storage, clock, conversations)
+    }
+
+    /// The same with any store that has vectors; see [`Self::over`].
+    pub fn over_vectors(
+        store: Arc<dyn VectorStore>,
+        folder: PathBuf,
+        lock: File,
+        storage: Storage,
+        clock: Arc<dyn Clock>,
+        conversations: BTreeSet<AgentName>,
+    ) -> Self {
+        let (vectors, store) = (Some(Arc::clone(&store)), store as Arc<dyn FilledStore>);
+        Self::of(Stores { store, vectors, folder }, lock, storage, clock, conversations)
     }
 
     /// The same with any store. `folder` is there, belongs to this process by the lock, and gets what says how far the
@@ -159,7 +171,7 @@ impl ServedStore {
         clock: Arc<dyn Clock>,
         conversations: BTreeSet<AgentName>,
     ) -> Self {
-        Self::of(Stores { store, local: None, folder }, lock, storage, clock, conversations)
+        Self::of(Stores { store, vectors: None, folder }, lock, storage, clock, conversations)
     }
 
     fn of(
@@ -169,13 +181,13 @@ impl ServedStore {
         clock: Arc<dyn Clock>,
         conversations: BTreeSet<AgentName>,
     ) -> Self {
-        let Stores { store, local, folder } = stores;
+        let Stores { store, vectors, folder } = stores;
         let kinds = KnownKinds::default().with::<Memory>();
         let began_at = clock.now();
         Self {
             shared: Arc::new(Shared {
                 store,
-                local,
+                vectors,
                 folder,
                 meaning: OnceLock::new(),
                 entities: Entities::new(storage, clock, kinds),
@@ -427,16 +439,10 @@ impl ServedStore {
         scope: &StoreScope,
         batch: DocumentBatch,
     ) -> Result<DocumentBatch, MemoryStoreError> {
-        let Some(local) = &self.shared.local else { return Ok(batch) };
-        let kept = scope.clone();
-        let keep = move |store: &LocalStore| {
-            let mut batch = batch;
-            match store.keep_vectors(&kept, &mut batch) {
-                Ok(()) | Err(MemoryStoreError::Damaged { .. }) => Ok(batch),
-                Err(failure) => Err(failure),
-            }
-        };
-        local.work(keep).await
+        match &self.shared.vectors {
+            Some(store) => store.keep_vectors(scope, batch).await,
+            None => Ok(batch),
+        }
     }
 
     /// What is live in a memory now. If `fills`, the store has all of it then.

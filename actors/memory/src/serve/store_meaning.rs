@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     embed::{QueryVectors, TextEmbedder},
-    store::{LocalStore, RecallQuery, StoreScope},
+    store::{RecallQuery, StoreScope, VectorStore},
 };
 
 /// Scopes that are remembered as those with new documents. With more, all are looked at.
@@ -21,7 +21,7 @@ const SCOPES_MOST: usize = 1_024;
 pub(super) struct StoreMeaning {
     pub(super) embedder: Arc<dyn TextEmbedder>,
     /// Has the documents and their vectors.
-    pub(super) store: LocalStore,
+    pub(super) store: Arc<dyn VectorStore>,
     pub(super) queries: QueryVectors,
     /// Scopes with documents that may have no vector.
     new: Mutex<BTreeSet<StoreScope>>,
@@ -42,7 +42,7 @@ pub(super) struct MeantQuery {
 // === impl StoreMeaning ===
 
 impl StoreMeaning {
-    pub(super) fn new(embedder: Arc<dyn TextEmbedder>, store: LocalStore) -> Self {
+    pub(super) fn new(embedder: Arc<dyn TextEmbedder>, store: Arc<dyn VectorStore>) -> Self {
         Self {
             embedder,
             store,

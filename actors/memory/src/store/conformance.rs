@@ -12,6 +12,7 @@ use super::{
     contract::{MemoryStore, MemoryStoreError, RecallAnswer},
     document::{DOCUMENT_CHARS, Document, DocumentBatch, DocumentId, DocumentKind, RecallQuery},
     document::{QUERY_SCOPES, StoreScope},
+    vector_fill::{VectorFill, VectorStore},
 };
 
 /// What a case returns.
@@ -49,6 +50,46 @@ pub async fn conforms<S: MemoryStore>(make: impl AsyncFn() -> S) -> Checked {
     compares_vectors(&make().await).await?;
     drops_a_scope(&make().await).await?;
     refuses_what_it_may_not_hold(&make().await).await
+}
+
+/// Runs what a store has to do whose documents get their vectors later. It is empty, and does not know yet how many numbers
+/// they have.
+pub async fn conforms_with_vectors(store: &dyn VectorStore) -> Checked {
+    let scope = memory("a/all")?;
+    let texts = ["a house", "a boat", "a tree"];
+    let documents = (1..).zip(texts).map(|(event, text)| point(event, text)).collect();
+    store.put(&scope, batch(0, 3, documents)).await?;
+    let bare = store.bare(&scope, 10).await?;
+    same("no document has a vector", &bare.len(), &3)?;
+    same("as many as are wanted", &store.bare(&scope, 2).await?.len(), &2)?;
+    same("its scopes", &store.scopes().await?, &vec![scope.clone()])?;
+    store.learn_dimensions(DIMENSIONS).await?;
+    store.learn_dimensions(DIMENSIONS).await?;
+    same("numbers of a vector", &store.dimensions(), &DIMENSIONS)?;
+    let refused = store.learn_dimensions(DIMENSIONS + 1).await;
+    holds("other vectors", matches!(refused, Err(MemoryStoreError::Dimensions { .. })))?;
+    same("nothing is lost", &store.upto(&scope).await?, &3)?;
+    // Meanwhile one is forgotten, and one says something else.
+    store.mask(&scope, &[point(1, "").id]).await?;
+    store.put(&scope, batch(3, 4, vec![point(2, "a ship")])).await?;
+    let near = vec![1.0, 0.0, 0.0, 0.0];
+    let made = bare.into_iter().map(|document| (document, near.clone())).collect();
+    store.give_vectors(&scope, made).await?;
+    let fill = VectorFill { vectors: 1, documents: 2 };
+    same("only what is there as it was gets one", &store.vector_fill(&scope).await?, &fill)?;
+    same("the other one lacks it", &store.bare(&scope, 10).await?, &vec![point(2, "a ship")])?;
+    let query = RecallQuery { embedding: Some(near), ..RecallQuery::new("xylophone") };
+    let answer = store.search(from_ref(&scope), &query, 10).await?;
+    same("it is found by that", &events(&answer), &vec![3])?;
+    let again = batch(0, 4, vec![point(2, "a ship"), point(3, "a tree")]);
+    let kept = store.keep_vectors(&scope, again).await?;
+    let have: Vec<bool> =
+        kept.documents.iter().map(|document| document.embedding.is_some()).collect();
+    same("the same text keeps its vector", &have, &vec![false, true])?;
+    store.drop(&scope).await?;
+    store.give_vectors(&scope, vec![(point(3, "a tree"), vec![1.0; DIMENSIONS])]).await?;
+    let fill = store.vector_fill(&scope).await?;
+    same("a vector brings nothing back", &fill, &VectorFill::default())
 }
 
 /// A point of the memory with this key that a person told.

@@ -7,6 +7,7 @@ use super::{
     index::{ScopeIndex, at},
     ranking,
     score::ScoreParts,
+    vector_fill::VectorFill,
     vectors,
 };
 
@@ -54,6 +55,17 @@ impl HeldIndex {
     /// Documents that can be found.
     pub fn documents(&self) -> usize {
         self.index.documents()
+    }
+
+    /// How many of them have a vector.
+    pub fn vector_fill(&self) -> VectorFill {
+        VectorFill { vectors: self.ids(true).count(), documents: self.documents() }
+    }
+
+    /// Those that have a vector, or those that have none.
+    pub fn ids(&self, have_vector: bool) -> impl Iterator<Item = DocumentId> {
+        let live = self.index.entries().iter().filter(|entry| entry.place.is_some());
+        live.filter(move |entry| entry.has_vector == have_vector).map(|entry| entry.id)
     }
 
     /// Whether removed documents take so much of it that it should be made again.

@@ -8,6 +8,7 @@
 //! - [`MemoryStore`] is what every store does, and `conformance` the suite that each has to pass.
 //! - [`LocalStore`] is in this process, with a file for each scope. A damaged file is removed and reported, and its
 //!   scope is filled again from the journal.
+//! - [`VectorStore`] is what a store also does whose documents can be found by their meaning.
 //! - [`held`] ranks documents whose texts are elsewhere: stores that are servers have it in each process.
 //! - [`passages`](passage::passages) cuts what was said into documents.
 //! - [`score`] says how well a document fits, for every store in the same way.
@@ -44,4 +45,4 @@ pub use document::{
 };
 pub use held::HeldIndex;
 pub use local::LocalStore;
-pub use vector_fill::VectorFill;
+pub use vector_fill::{VectorFill, VectorStore};

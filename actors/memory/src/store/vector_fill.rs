@@ -8,10 +8,11 @@ use std::{
     fs::{self, File},
 };
 
-use clawnode_proto::EntityId;
+use async_trait::async_trait;
+use clawnode_proto::{EntityId, memory_view::IndexBuild};
 
 use super::{
-    contract::MemoryStoreError,
+    contract::{FilledStore, MemoryStoreError},
     document::{Document, DocumentBatch, DocumentId, StoreScope},
     file::{self, StoreFileError, StoredDocument},
     local::LocalStore,
@@ -19,11 +20,47 @@ use super::{
     take_over,
 };
 
-/// A document without a vector, and its scope.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct BareDocument {
-    pub(crate) scope: StoreScope,
-    pub(crate) document: Document,
+/// A store whose documents get their vectors after they were put, all of one model.
+#[async_trait]
+pub trait VectorStore: FilledStore {
+    /// How many numbers its vectors have; 0 if there are none, or none yet.
+    fn dimensions(&self) -> usize;
+
+    /// Says how many numbers the vectors of its model have, and keeps that. Refuses another number than is known. A store
+    /// that answers from the index of another model builds its own one beside it, and goes over to that before this ends;
+    /// what fails on the way goes on with the next call.
+    async fn learn_dimensions(&self, found: usize) -> Result<(), MemoryStoreError>;
+
+    /// How far an index is that is built beside the one that answers; none if none is.
+    fn building(&self) -> Option<IndexBuild>;
+
+    /// The scopes that it has.
+    async fn scopes(&self) -> Result<Vec<StoreScope>, MemoryStoreError>;
+
+    /// How many documents of a scope have a vector.
+    async fn vector_fill(&self, scope: &StoreScope) -> Result<VectorFill, MemoryStoreError>;
+
+    /// At most so many documents of a scope that have no vector of its model.
+    async fn bare(
+        &self,
+        scope: &StoreScope,
+        most: usize,
+    ) -> Result<Vec<Document>, MemoryStoreError>;
+
+    /// Gives documents of a scope their vectors, those that are there as they were.
+    async fn give_vectors(
+        &self,
+        scope: &StoreScope,
+        made: Vec<(Document, Vec<f32>)>,
+    ) -> Result<(), MemoryStoreError>;
+
+    /// The batch with the vectors that the scope has of the same texts, so that they are not made again when the scope is
+    /// written again.
+    async fn keep_vectors(
+        &self,
+        scope: &StoreScope,
+        batch: DocumentBatch,
+    ) -> Result<DocumentBatch, MemoryStoreError>;
 }
 
 /// How many documents of a scope have a vector.
@@ -44,7 +81,7 @@ impl LocalStore {
     }
 
     /// Says how many numbers the vectors of its model have, and keeps that. Refuses another number than is known; blocks.
-    pub(crate) fn learn_dimensions(&self, found: usize) -> Result<(), MemoryStoreError> {
+    pub(crate) fn learn_dimensions_now(&self, found: usize) -> Result<(), MemoryStoreError> {
         let known = self.dimensions();
         if known == 0 {
             take_over::keep_dimensions(self.folder(), found)
@@ -70,7 +107,10 @@ impl LocalStore {
     }
 
     /// How many documents of a scope have a vector; blocks.
-    pub(crate) fn vector_fill(&self, scope: &StoreScope) -> Result<VectorFill, MemoryStoreError> {
+    pub(crate) fn vector_fill_now(
+        &self,
+        scope: &StoreScope,
+    ) -> Result<VectorFill, MemoryStoreError> {
         let resident = self.shared.resident(scope);
         let mut exclusive = resident.exclusive(self.dimensions())?;
         let (vectors, bare) = (exclusive.places(true).len(), exclusive.places(false).len());
@@ -78,21 +118,17 @@ impl LocalStore {
     }
 
     /// At most so many documents of a scope that have no vector; blocks.
-    pub(crate) fn bare(
+    pub(crate) fn bare_now(
         &self,
         scope: &StoreScope,
         most: usize,
-    ) -> Result<Vec<BareDocument>, MemoryStoreError> {
+    ) -> Result<Vec<Document>, MemoryStoreError> {
         let stored = self.read(scope, false, most)?.into_iter();
-        let bare = |stored: StoredDocument| BareDocument {
-            scope: scope.clone(),
-            document: stored.document,
-        };
-        Ok(stored.map(bare).collect())
+        Ok(stored.map(|stored| stored.document).collect())
     }
 
     /// Gives documents of a scope their vectors, those that are there as they were; blocks.
-    pub(crate) fn give_vectors(
+    pub(crate) fn give_vectors_now(
         &self,
         scope: &StoreScope,
         made: Vec<(Document, Vec<f32>)>,
@@ -119,7 +155,7 @@ impl LocalStore {
 
     /// Gives the documents of a batch the vectors that the scope has of the same texts, so that they are not made again
     /// when the scope is written again; blocks.
-    pub(crate) fn keep_vectors(
+    pub(crate) fn keep_vectors_now(
         &self,
         scope: &StoreScope,
         batch: &mut DocumentBatch,
@@ -165,5 +201,68 @@ impl LocalStore {
             }
         }
         Ok(read)
+    }
+}
+
+#[async_trait]
+impl VectorStore for LocalStore {
+    fn dimensions(&self) -> usize {
+        self.shared.dimensions()
+    }
+
+    async fn learn_dimensions(&self, found: usize) -> Result<(), MemoryStoreError> {
+        self.work(move |store| store.learn_dimensions_now(found)).await
+    }
+
+    /// Its files are taken over before it is opened.
+    fn building(&self) -> Option<IndexBuild> {
+        None
+    }
+
+    async fn scopes(&self) -> Result<Vec<StoreScope>, MemoryStoreError> {
+        let find = |store: &Self| {
+            let found = store.entities()?.into_iter().map(|entity| store.scope_of(entity));
+            found.filter_map(Result::transpose).collect::<Result<Vec<_>, _>>()
+        };
+        self.work(find).await
+    }
+
+    async fn vector_fill(&self, scope: &StoreScope) -> Result<VectorFill, MemoryStoreError> {
+        let scope = scope.clone();
+        self.work(move |store| store.vector_fill_now(&scope)).await
+    }
+
+    async fn bare(
+        &self,
+        scope: &StoreScope,
+        most: usize,
+    ) -> Result<Vec<Document>, MemoryStoreError> {
+        let scope = scope.clone();
+        self.work(move |store| store.bare_now(&scope, most)).await
+    }
+
+    async fn give_vectors(
+        &self,
+        scope: &StoreScope,
+        made: Vec<(Document, Vec<f32>)>,
+    ) -> Result<(), MemoryStoreError> {
+        let scope = scope.clone();
+        self.work(move |store| store.give_vectors_now(&scope, made)).await
+    }
+
+    async fn keep_vectors(
+        &self,
+        scope: &StoreScope,
+        batch: DocumentBatch,
+    ) -> Result<DocumentBatch, MemoryStoreError> {
+        let scope = scope.clone();
+        let keep = move |store: &Self| {
+            let mut batch = batch;
+            match store.keep_vectors_now(&scope, &mut batch) {
+                Ok(()) | Err(MemoryStoreError::Damaged { .. }) => Ok(batch),
+                Err(failure) => Err(failure),
+            }
+        };
+        self.work(keep).await
     }
 }

@@ -4,7 +4,7 @@ use std::{fs, path::Path, slice::from_ref};
 
 use super::{
     Document, DocumentBatch, LocalStore, MemoryStoreError, RecallQuery, StoreScope,
-    conformance::{memory, point},
+    conformance::{conforms_with_vectors, memory, point},
     take_over::take_over,
     vector_fill::VectorFill,
 };
@@ -25,14 +25,14 @@ fn filled(folder: &Path, model: Option<(&str, usize)>, texts: &[&str]) -> LocalS
 
 /// Gives all documents of the store a vector in this direction.
 fn give(store: &LocalStore, vector: &[f32]) {
-    store.learn_dimensions(vector.len()).unwrap();
-    let bare = store.bare(&scope(), 100).unwrap();
-    let made = bare.into_iter().map(|bare| (bare.document, vector.to_vec())).collect();
-    store.give_vectors(&scope(), made).unwrap();
+    store.learn_dimensions_now(vector.len()).unwrap();
+    let bare = store.bare_now(&scope(), 100).unwrap();
+    let made = bare.into_iter().map(|document| (document, vector.to_vec())).collect();
+    store.give_vectors_now(&scope(), made).unwrap();
 }
 
 fn fill(store: &LocalStore) -> (usize, usize) {
-    let VectorFill { vectors, documents } = store.vector_fill(&scope()).unwrap();
+    let VectorFill { vectors, documents } = store.vector_fill_now(&scope()).unwrap();
     (vectors, documents)
 }
 
@@ -47,27 +47,34 @@ fn folders(folder: &Path) -> usize {
     fs::read_dir(folder).unwrap().count()
 }
 
+#[tokio::test]
+async fn it_does_what_every_store_with_vectors_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = LocalStore::open(folder.path(), M).unwrap();
+    conforms_with_vectors(&store).await.unwrap();
+}
+
 #[test]
 fn a_vector_goes_to_the_document_that_it_was_made_of_and_to_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let store = filled(folder.path(), M, &["a house", "a boat", "a tree"]);
-    let bare = store.bare(&scope(), 100).unwrap();
-    assert_eq!((bare.len(), store.bare(&scope(), 2).unwrap().len()), (3, 2));
+    let bare = store.bare_now(&scope(), 100).unwrap();
+    assert_eq!((bare.len(), store.bare_now(&scope(), 2).unwrap().len()), (3, 2));
     // Meanwhile one is forgotten, and one says something else.
     store.mask_now(&scope(), &[point(1, "").id]).unwrap();
     let changed = DocumentBatch { after: 9, upto: 10, documents: vec![point(2, "a ship")] };
     store.put_now(&scope(), &changed).unwrap();
-    store.learn_dimensions(2).unwrap();
+    store.learn_dimensions_now(2).unwrap();
     let made: Vec<(Document, Vec<f32>)> =
-        bare.into_iter().map(|bare| (bare.document, vec![1.0, 0.0])).collect();
-    store.give_vectors(&scope(), made.clone()).unwrap();
+        bare.into_iter().map(|document| (document, vec![1.0, 0.0])).collect();
+    store.give_vectors_now(&scope(), made.clone()).unwrap();
     assert_eq!(fill(&store), (1, 2));
     assert_eq!(near(&store, &[1.0, 0.0]), ["a tree"]);
     assert_eq!(store.upto_now(&scope()).unwrap(), 10);
     let gone = memory("shared/gone").unwrap();
-    store.give_vectors(&gone, made).unwrap();
-    assert_eq!(store.vector_fill(&gone).unwrap(), VectorFill::default());
-    store.give_vectors(&scope(), vec![(point(2, "a ship"), vec![1.0])]).unwrap_err();
+    store.give_vectors_now(&gone, made).unwrap();
+    assert_eq!(store.vector_fill_now(&gone).unwrap(), VectorFill::default());
+    store.give_vectors_now(&scope(), vec![(point(2, "a ship"), vec![1.0])]).unwrap_err();
 }
 
 #[test]
@@ -80,7 +87,7 @@ fn the_first_vector_says_how_many_numbers_there_are_for_ever() {
     let store = LocalStore::open(folder.path(), M).unwrap();
     assert_eq!((store.dimensions(), fill(&store)), (2, (1, 1)));
     assert_eq!(near(&store, &[1.0, 0.1]), ["a house"]);
-    let refused = store.learn_dimensions(3).unwrap_err();
+    let refused = store.learn_dimensions_now(3).unwrap_err();
     assert!(matches!(refused, MemoryStoreError::Dimensions { found: 3, expected: 2 }), "{refused}");
 }
 
@@ -96,7 +103,7 @@ fn a_scope_that_is_written_again_keeps_the_vectors_of_the_same_texts() {
     give(&store, &[0.25, -1.0]);
     let documents = vec![point(1, "a house"), point(2, "a ship"), point(3, "a house")];
     let mut batch = DocumentBatch { after: 0, upto: 11, documents };
-    store.keep_vectors(&scope(), &mut batch).unwrap();
+    store.keep_vectors_now(&scope(), &mut batch).unwrap();
     let have: Vec<bool> = batch.documents.iter().map(|one| one.embedding.is_some()).collect();
     assert_eq!(have, [true, false, false]);
     store.drop_now(&scope()).unwrap();

@@ -7,7 +7,7 @@ use std::{
 
 use clawnode_memory::store::{
     DocumentBatch, LocalStore, MemoryStore as _, RecallQuery, StoreScope,
-    conformance::{DIMENSIONS, conforms},
+    conformance::{DIMENSIONS, conforms, conforms_with_vectors},
     quality,
 };
 use clawnode_qdrant::{QdrantOptions, QdrantStore};
@@ -29,6 +29,8 @@ fn maker(options: &QdrantOptions) -> impl AsyncFn() -> QdrantStore {
 async fn it_conforms() {
     let fixture = fixture().await;
     conforms(maker(&options(&fixture))).await.unwrap();
+    let store = QdrantStore::new(&options(&fixture), Some(("conformance", 0))).unwrap();
+    conforms_with_vectors(&store).await.unwrap();
 }
 
 /// Runs where `CLAWNODE_TEST_QDRANT_URL` names the gRPC interface of a server for tests. It leaves its collections there;
@@ -40,6 +42,8 @@ async fn it_conforms_on_a_real_server() {
     let prefix = format!("clawnode-test-{:08x}", rand::random::<u32>());
     let options = QdrantOptions { url, api_key, ca: None, prefix };
     conforms(maker(&options)).await.unwrap();
+    let store = QdrantStore::new(&options, Some(("conformance", 0))).unwrap();
+    conforms_with_vectors(&store).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

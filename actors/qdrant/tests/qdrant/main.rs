@@ -3,6 +3,7 @@
 
 mod away;
 mod conformance;
+mod models;
 mod refused;
 mod shared;
 

@@ -1,5 +1,8 @@
 //! How memories are searched, and the server that has their store.
 
+use clawnode_memory::embed::StaticModel;
+use clawnode_proto::ErrorChain;
+
 use super::Check;
 use crate::{
     config::{
@@ -29,12 +32,29 @@ pub(super) fn meaning(config: &Config) -> Option<Check> {
             let found = format!("`{model}` finds memories by their meaning, beside their words");
             Some(Check::green(NAME, found))
         }
+        EmbeddingsChoice::Static => {
+            let folder = config.memory.embeddings_dir.clone().unwrap_or_default();
+            Some(match StaticModel::open(&folder) {
+                Ok(model) => {
+                    let (tokens, dimensions) = (model.tokens(), model.dimensions());
+                    let found = format!(
+                        "the static model in `{}` ({tokens} tokens, vectors of {dimensions} numbers) finds memories by \
+                         their meaning, beside their words",
+                        folder.display()
+                    );
+                    Check::green(NAME, found)
+                }
+                Err(failure) => {
+                    let fix = "correct `embeddings_dir` in `[memory]`; no node starts until then";
+                    Check::red(NAME, ErrorChain(&failure).to_string(), fix)
+                }
+            })
+        }
         EmbeddingsChoice::None => {
-            let is_local = config.memory.store == MemoryStoreChoice::Local;
             let is_reminded = config.agents.values().any(|agent| agent.memory.is_some());
             let found = "memories are found by their words alone. `[memory] embeddings` with a model, \
-                         such as `ollama/all-minilm`, also finds what says the same in other words";
-            (is_local && is_reminded).then(|| Check::green(NAME, found))
+                         such as `ollama/all-minilm`, or `static` with a folder, also finds what says the same in other words";
+            is_reminded.then(|| Check::green(NAME, found))
         }
     }
 }
@@ -53,5 +73,7 @@ mod tests {
         assert!(found("[agents.a.memory]").unwrap().contains("by their words alone"));
         let with = found("[memory]\nembeddings = 'ollama/all-minilm'").unwrap();
         assert!(with.starts_with("`ollama/all-minilm` finds"), "{with}");
+        let lacks = found("[memory]\nembeddings = 'static'\nembeddings_dir = '/nowhere'").unwrap();
+        assert!(lacks.contains("/nowhere/tokenizer.json"), "{lacks}");
     }
 }

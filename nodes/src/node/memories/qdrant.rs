@@ -2,19 +2,26 @@
 
 use std::sync::Arc;
 
-use clawnode_memory::store::FilledStore;
+use clawnode_memory::store::VectorStore;
 
 use crate::{config::LoadedConfig, start_error::StartError};
 
-/// The store at the server of the configuration. Nothing is asked of the server yet: a node also starts while it is away.
+/// The store at the server of the configuration, with vectors of this model with so many numbers, 0 if that is not known
+/// yet. Nothing is asked of the server yet: a node also starts while it is away.
 #[cfg(feature = "qdrant")]
-pub(super) fn open(loaded: &LoadedConfig) -> Result<Arc<dyn FilledStore>, StartError> {
-    Ok(Arc::new(built::store(loaded)?))
+pub(super) fn open(
+    loaded: &LoadedConfig,
+    model: Option<(&str, usize)>,
+) -> Result<Arc<dyn VectorStore>, StartError> {
+    Ok(Arc::new(built::store(loaded, model)?))
 }
 
 /// The configuration is refused before this.
 #[cfg(not(feature = "qdrant"))]
-pub(super) fn open(_loaded: &LoadedConfig) -> Result<Arc<dyn FilledStore>, StartError> {
+pub(super) fn open(
+    _loaded: &LoadedConfig,
+    _model: Option<(&str, usize)>,
+) -> Result<Arc<dyn VectorStore>, StartError> {
     let what = "this build has no store `qdrant`: build it with `--features full`";
     Err(StartError::config("config_invalid", what))
 }
@@ -23,7 +30,7 @@ pub(super) fn open(_loaded: &LoadedConfig) -> Result<Arc<dyn FilledStore>, Start
 #[cfg(feature = "qdrant")]
 pub async fn check(loaded: &LoadedConfig) -> Result<String, (String, String)> {
     let fix = "correct `[memory.qdrant]`".to_owned();
-    let store = built::store(loaded).map_err(|failure| (failure.to_string(), fix.clone()))?;
+    let store = built::store(loaded, None).map_err(|failure| (failure.to_string(), fix.clone()))?;
     let checked = store.check().await;
     checked.map_err(|failure| match store.away() {
         Some(away) => (away.what, away.hint),
@@ -36,7 +43,7 @@ pub async fn check(loaded: &LoadedConfig) -> Result<String, (String, String)> {
 #[cfg(not(feature = "qdrant"))]
 pub async fn check(loaded: &LoadedConfig) -> Result<String, (String, String)> {
     let fix = "build clawnode with `--features full`".to_owned();
-    Err((open(loaded).map_or_else(|failure| failure.to_string(), |_| String::new()), fix))
+    Err((open(loaded, None).map_or_else(|failure| failure.to_string(), |_| String::new()), fix))
 }
 
 #[cfg(feature = "qdrant")]
@@ -52,7 +59,10 @@ mod built {
         start_error::StartError,
     };
 
-    pub(super) fn store(loaded: &LoadedConfig) -> Result<QdrantStore, StartError> {
+    pub(super) fn store(
+        loaded: &LoadedConfig,
+        model: Option<(&str, usize)>,
+    ) -> Result<QdrantStore, StartError> {
         let section = loaded.config.memory.qdrant.clone().unwrap_or_default();
         let url = section.url.as_ref().map(ServerUrl::expose).unwrap_or_default().to_owned();
         let options = QdrantOptions {
@@ -61,7 +71,7 @@ mod built {
             ca: section.ca.as_deref().map(|path| read(path, "ca")).transpose()?,
             prefix: section.prefix,
         };
-        QdrantStore::new(&options, None).map_err(|failure| invalid(&ErrorChain(&failure)))
+        QdrantStore::new(&options, model).map_err(|failure| invalid(&ErrorChain(&failure)))
     }
 
     fn key(section: &QdrantSection, env: &Env) -> Result<Option<SecretString>, StartError> {

@@ -10,6 +10,7 @@ use std::{
 use clawnode_actors::session::RecallStore;
 use clawnode_cluster::{Clock, Storage};
 use clawnode_memory::{
+    embed::{StaticModel, TextEmbedder as _},
     serve::{ServedStore, fill_from_journals},
     store::{LocalStore, take_over::take_over},
 };
@@ -35,7 +36,10 @@ pub async fn store(
 ) -> Result<ServedStore, StartError> {
     let parent = loaded.config.node.data_dir.join(FOLDER);
     let choice = loaded.config.memory.store;
-    let model = meaning::configured(loaded).map(|model| model.to_string());
+    let static_model = static_model(loaded).await?;
+    let named = static_model.as_ref().map(|model| model.model().to_owned());
+    let model = named.or_else(|| meaning::configured(loaded).map(|model| model.to_string()));
+    let local_model = model.clone();
     let opened = tokio::task::spawn_blocking(move || {
         let unusable = |failure| format!("cannot use `{}`: {failure}", parent.display());
         let (folder, lock) = free(&parent).map_err(unusable)?;
@@ -46,7 +50,7 @@ pub async fn store(
             return Ok((None, folder, lock));
         }
         // How many numbers its vectors have is known when the first one is made.
-        let model = model.as_deref().map(|model| (model, 0));
+        let model = local_model.as_deref().map(|model| (model, 0));
         let store = take_over(&folder, model).and_then(|()| LocalStore::open(&folder, model));
         let store = store.map_err(|failure| ErrorChain(&failure).to_string())?;
         Ok((Some(store), folder, lock))
@@ -58,11 +62,32 @@ pub async fn store(
     })?;
     let conversations = loaded.config.kept_conversations();
     let (storage, clock) = (storage.clone(), Arc::clone(clock));
-    if let Some(store) = store {
-        return Ok(ServedStore::new(store, lock, storage, clock, conversations));
+    let served = if let Some(store) = store {
+        ServedStore::new(store, lock, storage, clock, conversations)
+    } else {
+        let dimensions = static_model.as_ref().map_or(0, StaticModel::dimensions);
+        let store = qdrant::open(loaded, model.as_deref().map(|model| (model, dimensions)))?;
+        ServedStore::over_vectors(store, folder, lock, storage, clock, conversations)
+    };
+    if let Some(model) = static_model {
+        served.finds_meaning(Arc::new(model));
     }
-    let store = qdrant::open(loaded)?;
-    Ok(ServedStore::over(store, folder, lock, storage, clock, conversations))
+    Ok(served)
+}
+
+/// The static model of the configuration. A node without it would find less than the configuration
+/// promises, so it does not start.
+async fn static_model(loaded: &LoadedConfig) -> Result<Option<StaticModel>, StartError> {
+    let Some(folder) = meaning::static_folder(loaded) else { return Ok(None) };
+    let opened = tokio::task::spawn_blocking(move || {
+        StaticModel::open(&folder).map_err(|failure| ErrorChain(&failure).to_string())
+    });
+    let opened = opened.await.unwrap_or_else(|failure| Err(failure.to_string()));
+    opened.map(Some).map_err(|what| {
+        StartError::config("config_invalid", format!("`memory.embeddings_dir`: {what}")).hint(
+            "correct the folder, or set `embeddings = \"none\"`; `clawnode doctor` reads it, too",
+        )
+    })
 }
 
 /// The first folder that no other process uses, and what holds it: nodes of one host may share a data folder.
