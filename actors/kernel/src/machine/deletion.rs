@@ -11,6 +11,11 @@ use super::{ActivationEnd, ActivationPhase, Busy, Entity, EntityKind, Machine, M
 use crate::KernelBug;
 
 impl<K: EntityKind> Machine<K> {
+    /// Which of these inputs belong to what others begin.
+    pub(super) fn following<'a>(inputs: impl IntoIterator<Item = &'a Input>) -> Vec<InputId> {
+        inputs.into_iter().filter(|one| K::follows(one)).map(|one| one.id).collect()
+    }
+
     /// An entity that is to be deleted is at rest: its blobs go first, then a tombstone replaces its records.
     pub(super) fn erase(&mut self, now: Timestamp) -> Result<(), ActivationEnd> {
         if !self.claimed {
@@ -38,7 +43,8 @@ impl<K: EntityKind> Machine<K> {
     /// Decides on the tombstone, and has personal data removed. The content of the tombstone is kept
     /// before anything is removed, in a blob if it is long: it always fits into its append.
     fn begin_erasing(&mut self, now: Timestamp, inputs: Vec<Input>) -> Result<(), ActivationEnd> {
-        let dropped = inputs.iter().map(|one| one.id).collect();
+        let (dropped, follows) =
+            (inputs.iter().map(|one| one.id).collect(), Self::following(&inputs));
         #[cfg(feature = "test-util")]
         let dropped =
             if self.planted(KernelBug::BuryForgetsWaiting) { Vec::new() } else { dropped };
@@ -48,7 +54,7 @@ impl<K: EntityKind> Machine<K> {
             let core = std::mem::take(core);
             self.body = ActivationPhase::Whole(Entity { core, ..Entity::unborn(self.id) });
         }
-        self.seal(now, &KernelEvent::from(Deleted { at: now, dropped }))?;
+        self.seal(now, &KernelEvent::from(Deleted { at: now, dropped, follows }))?;
         let ActivationPhase::Whole(entity) = &self.body else { return Ok(()) };
         let tail = entity.core.tail;
         let state = entity.snapshot().map_err(|error| ActivationEnd::Defect(error.to_string()))?;

@@ -32,16 +32,15 @@ impl<K: EntityKind> Machine<K> {
         }
         self.position = position_of(&loaded.records);
         self.growth = Growth::of(&loaded);
-        let options = self.options;
-        let (core, broken) = match Core::of(self.id, &loaded, &|kind| options.knows::<K>(kind)) {
+        let (core, broken) = match self.headers(&loaded) {
             Ok(core) => (core, None),
             Err(error) => match self.left_to(&error) {
                 Some(needs) => return Err(ActivationEnd::TooNew(needs)),
-                None => (Core::salvaged(self.id, &loaded), Some(error)),
+                None => (Core::salvaged_of_kind(self.id, &loaded, &K::follows), Some(error)),
             },
         };
         #[cfg(feature = "test-util")]
-        if let Some(kind) = options.unread::<K>(&loaded) {
+        if let Some(kind) = self.options.unread::<K>(&loaded) {
             return Err(ActivationEnd::TooNew(MissingCapability::Newer(kind)));
         }
         self.predecessor = core
@@ -105,6 +104,11 @@ impl<K: EntityKind> Machine<K> {
         // Folding may kill the process, so the claim is stored before.
         self.claim_first(now)?;
         self.flush(false)
+    }
+
+    /// The kernel's part of a journal.
+    fn headers(&self, loaded: &LoadedJournal) -> Result<Core, FoldError> {
+        Core::of_kind(self.id, loaded, &|kind| self.options.knows::<K>(kind), &K::follows)
     }
 
     /// This build cannot read all of it.
@@ -216,7 +220,8 @@ impl<K: EntityKind> Machine<K> {
                 entity.apply(&sealed).map_err(|error| corrupt_draft(&error))?;
             }
             ActivationPhase::Headers(core, _) | ActivationPhase::Damaged { core, .. } => {
-                core.apply(self.id, &sealed).map_err(|error| corrupt_draft(&error))?;
+                let applied = core.apply_of_kind(self.id, &sealed, &K::follows);
+                applied.map_err(|error| corrupt_draft(&error))?;
             }
             ActivationPhase::Unread | ActivationPhase::Stopped => {}
         }

@@ -101,6 +101,18 @@ impl EntityKind for Session {
         )
     }
 
+    fn follows(input: &Input) -> bool {
+        matches!(
+            codec::decode(&input.body),
+            Ok(SessionInput::Cancel { .. }
+                | SessionInput::ToolResult(_)
+                | SessionInput::ClientResults(_)
+                | SessionInput::ApprovalDecided(_)
+                | SessionInput::Continue { .. }
+                | SessionInput::TimerFired { .. })
+        )
+    }
+
     fn admits(state: &SessionState, input: &Input) -> bool {
         !Self::begins(input) || state.open.len() < PENDING_INPUTS
     }
