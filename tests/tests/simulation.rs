@@ -300,6 +300,7 @@ fn sim_replay() {
             dies_holding: std::env::var_os("CLAWNODE_DIES_HOLDING").is_some(),
             limits_change: std::env::var_os("CLAWNODE_LIMITS_CHANGE").is_some(),
             slots: std::env::var_os("CLAWNODE_SLOTS").is_some(),
+            reflections: std::env::var_os("CLAWNODE_REFLECTIONS").is_some(),
             runaways: std::env::var_os("CLAWNODE_RUNAWAYS").is_some(),
             admissions: number("CLAWNODE_ADMISSIONS")
                 .and_then(|number| number.try_into().ok())

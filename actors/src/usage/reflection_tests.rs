@@ -43,7 +43,7 @@ enum ReflectionEnd {
 fn reflects(run: &mut PlayedActivation) {
     let options = (*run.grant.options).clone();
     let (compact_model, memory) = (LOOKS_BACK.parse().ok(), Some(AgentMemory::default()));
-    run.grant = Grant::free(AgentOptions { compact_model, memory, ..options });
+    run.grant = Grant::free(AgentOptions { memory, compact_model, ..options });
     run.says("work");
     run.replies_for(USED, &[]);
     let turn = run.machine.settled().unwrap().state.closed[0].id;

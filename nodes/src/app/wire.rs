@@ -91,7 +91,6 @@ impl Opened {
         let agents = panic::agents(agents, &base, config.cluster.lost_after).await?;
         let (skills, routes) = (answering.shelf(), Arc::new(RwLock::new(answering.routes)));
         let models = CurrentModels::new(answering.models, answering.embeddings);
-        let feed = Feed::new(base.process, config.node.name.clone(), Arc::clone(&base.clock));
         let (plugins, hooks, hub) = (answering.plugins, answering.hooks, FrameHub::default());
         let parts = ToolParts { plugins: &plugins, hooks: &hooks, mcp: &mcp, skills: &skills };
         let tools = Box::pin(tools::open(&loaded, &base, parts)).await?;
@@ -108,7 +107,7 @@ impl Opened {
             hub: hub.clone(),
             clock: Arc::clone(&base.clock),
             link: Arc::new(telemetry::set_parent),
-            feed: feed.clone(),
+            feed: Feed::new(base.process, config.node.name.clone(), Arc::clone(&base.clock)),
             budgets: base.budgets.clone(),
         };
         let context = Arc::new(context(&loaded, &base, &node_status, &runner_parts).await?);
@@ -130,7 +129,7 @@ impl Opened {
         follow_load(&base, &agents, &gauges, &hub).await?;
         follow_files(&base, &loaded, &node_status, follows).await?;
         let (shutdown, heartbeat) = (CancellationToken::new(), Arc::clone(&heartbeat_source));
-        let operations = operations(&base, feed, heartbeat, &agents, &shutdown);
+        let operations = operations(&base, runner_parts.feed, heartbeat, &agents, &shutdown);
         Ok(Wired {
             loaded,
             base,

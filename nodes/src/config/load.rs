@@ -132,6 +132,7 @@ fn resolve_paths(config: &mut Config, tree: &ConfigNode, file: Option<&Path>, en
         (&mut config.cluster.credentials, ["cluster", "credentials"]),
         (&mut config.cluster.ca, ["cluster", "ca"]),
         (&mut config.hooks.dir, ["hooks", "dir"]),
+        (&mut config.memory.embeddings_dir, ["memory", "embeddings_dir"]),
     ] {
         if let Some(path) = path {
             fix(path, &key);
@@ -146,12 +147,8 @@ fn resolve_paths(config: &mut Config, tree: &ConfigNode, file: Option<&Path>, en
     for folder in &mut config.skills.folders {
         fix(folder, &["skills", "folders"]);
     }
-    if let Some(folder) = &mut config.memory.embeddings_dir {
-        fix(folder, &["memory", "embeddings_dir"]);
-    }
     if let Some(qdrant) = &mut config.memory.qdrant {
-        let paths = [("ca", &mut qdrant.ca), ("api_key_file", &mut qdrant.api_key_file)];
-        for (name, path) in paths {
+        for (name, path) in [("ca", &mut qdrant.ca), ("api_key_file", &mut qdrant.api_key_file)] {
             if let Some(path) = path {
                 fix(path, &["memory", "qdrant", name]);
             }

@@ -563,12 +563,6 @@ mod tests {
             ("[agents.a.memory]\nlayers = []", "agents.a.memory.layers", "remove the section"),
             ("[agents.a.memory]\nshared = ['x', 'x']", "agents.a.memory.shared", "twice"),
             ("[agents.a.memory]\nshared = ['all']", "agents.a.memory.shared", "named `shared`"),
-            ("[memory]\nembeddings = 'openia/x'", "memory.embeddings", "did you mean `openai`"),
-            ("[memory]\nembeddings = 'anthropic/x'", "memory.embeddings", "openai"),
-            ("[memory]\nembeddings = 'x'", "memory.embeddings", "PROVIDER/MODEL"),
-            ("[memory]\nembeddings = 'local'", "memory.embeddings", "not in this build"),
-            ("[memory]\nembeddings = 'static'", "memory.embeddings_dir", "tokenizer.json"),
-            ("[memory]\nembeddings_dir = 'm'", "memory.embeddings_dir", "\"static\""),
             ("[agents.a]\ntools = ['recall']", "agents.a.tools", "[agents.NAME.memory]"),
             ("[agents.a]\nrecent_turns = 0", "agents.a.recent_turns", "1 to 8"),
             ("[agents.a]\nrecent_turns = 9", "agents.a.recent_turns", "1 to 8"),
@@ -586,6 +580,19 @@ mod tests {
             ("[agents.a.sampling]\ntop_p = 1.5", "agents.a.sampling.top_p", "0 to 1"),
             ("[[bindings]]\nagent = 'default'", "bindings.0", "peer"),
             ("[[bindings]]\npeer = 'x'", "bindings.0", "agent"),
+        ];
+        all_refused(&cases);
+    }
+
+    #[test]
+    fn models_of_memories_that_could_not_be_are_refused() {
+        let cases = [
+            ("[memory]\nembeddings = 'openia/x'", "memory.embeddings", "did you mean `openai`"),
+            ("[memory]\nembeddings = 'anthropic/x'", "memory.embeddings", "openai"),
+            ("[memory]\nembeddings = 'x'", "memory.embeddings", "PROVIDER/MODEL"),
+            ("[memory]\nembeddings = 'local'", "memory.embeddings", "not in this build"),
+            ("[memory]\nembeddings = 'static'", "memory.embeddings_dir", "tokenizer.json"),
+            ("[memory]\nembeddings_dir = 'm'", "memory.embeddings_dir", "\"static\""),
         ];
         all_refused(&cases);
     }

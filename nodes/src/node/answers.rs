@@ -7,7 +7,11 @@ use clawnode_gateway::{
     RequestCaller as Caller, SessionContext, SessionLedgerShow, SessionPage, SessionRef,
     SessionTurn, TurnRating,
 };
-#[expect(clippy::wildcard_imports, reason = "handlers name every type of the table")]
+// Clippy does not look at them in tests.
+#[cfg_attr(
+    not(test),
+    expect(clippy::wildcard_imports, reason = "handlers name every type of the table")
+)]
 use clawnode_proto::methods::types::*;
 use clawnode_proto::{
     AgentName, CallId, JobId, McpServerName, api::Method, limits::MORE_STEPS, policy::Decision,

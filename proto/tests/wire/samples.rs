@@ -1246,7 +1246,7 @@ fn store_search() -> StoreSearch {
 }
 
 fn store_found() -> StoreFound {
-    let scope = "memory/default/peer/web:bot:ada".to_owned();
+    let held = "memory/default/peer/web:bot:ada".to_owned();
     let score = StoreScore {
         bm25: 2.5_f64.to_bits(),
         words: 1.0_f64.to_bits(),
@@ -1256,7 +1256,7 @@ fn store_found() -> StoreFound {
         total: 1.0_f64.to_bits(),
     };
     let point = StoreFind {
-        scope: scope.clone(),
+        scope: held.clone(),
         entity: entity(),
         event: 7,
         part: 0,
@@ -1270,7 +1270,7 @@ fn store_found() -> StoreFound {
     let meaning = Some(0.5_f64.to_bits());
     let passage =
         StoreFind { layer: None, score: StoreScore { meaning, ..score }, ..point.clone() };
-    StoreFound { found: vec![point, passage], damaged: vec![scope] }
+    StoreFound { found: vec![point, passage], damaged: vec![held] }
 }
 
 fn clean(job: Option<JobId>) -> CleanJobs {

@@ -205,11 +205,9 @@ async fn a_wipe_under_load_loses_nothing_and_either_node_may_die() -> Outcome {
         }
         Ok::<_, ProcessError>(())
     };
-    let told = (learns_many(&first, "lighthouse"), learns_many(&second, "harbour"));
-    let (learned, also, wiped) = tokio::join!(told.0, told.1, wipes);
-    learned?;
-    also?;
-    wiped?;
+    let by_first = learns_many(&first, "lighthouse");
+    let by_second = learns_many(&second, "harbour");
+    tokio::try_join!(by_first, by_second, wipes)?;
     let found = finds(&first, 2 * POINTS).await?;
     assert_eq!(found, finds(&second, 2 * POINTS).await?, "in the same order, with the same scores");
 

@@ -118,13 +118,9 @@ async fn answer_one(
     polls: &Semaphore,
     message: BusMessage,
 ) {
-    let request = match codec::decode::<NodeRequest>(&message.payload) {
-        Ok(request) => request,
-        Err(failure) => {
-            debug!(%failure, "a request of another process is not readable");
-            return;
-        }
-    };
+    let request = codec::decode::<NodeRequest>(&message.payload)
+        .inspect_err(|failure| debug!(%failure, "a request of another process is not readable"));
+    let Ok(request) = request else { return };
     let partitions = context.storage.partitions;
     let dispatcher = |entity: EntityId| worker?.dispatcher(entity.partition(partitions));
     let reply = match request {

@@ -2,7 +2,7 @@
 //! replaces its journal.
 
 use clawnode_proto::{
-    Digest, Input, Timestamp,
+    Digest, Input, InputId, Timestamp,
     kernel::{Deleted, KernelEvent, Snapshot, SnapshotState},
 };
 

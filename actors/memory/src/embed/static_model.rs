@@ -137,8 +137,8 @@ impl TextEmbedder for StaticModel {
     async fn embed(&self, texts: Vec<String>) -> Result<Vec<Vec<f32>>, EmbedFault> {
         let model = self.clone();
         let make = move || texts.iter().map(|text| model.vector(text)).collect::<Vec<_>>();
-        let made = tokio::task::spawn_blocking(make).await;
-        made.map_err(|failure| EmbedFault::Failed(failure.to_string()))
+        let vectors = tokio::task::spawn_blocking(make).await;
+        vectors.map_err(|failure| EmbedFault::Failed(failure.to_string()))
     }
 }
 

@@ -20,6 +20,7 @@ mod meaning;
 #[cfg(test)]
 mod meaning_tests;
 mod points;
+mod progress;
 mod remote_search;
 #[cfg(test)]
 mod remote_search_tests;
@@ -34,4 +35,5 @@ mod store_meaning;
 
 pub use error::FillError;
 pub use meaning::MeaningState;
-pub use served::{FillProgress, ScopeFill, ServedStore};
+pub use progress::{FillProgress, ScopeFill};
+pub use served::ServedStore;

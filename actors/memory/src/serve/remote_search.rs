@@ -43,9 +43,7 @@ impl ServedStore {
     /// Has the workers of the cluster hold one share of the scopes of persons each. What persons share is still in each
     /// process. A store on a server is shared anyway.
     pub fn shares_scopes(&self, me: ProcessId, members: watch::Receiver<Members>) {
-        if self.shared.local.is_some()
-            && self.shared.ranks.set(ScopeRanks::new(me, members)).is_err()
-        {
+        if self.shared.is_local && self.shared.ranks.set(ScopeRanks::new(me, members)).is_err() {
             debug!("the workers share the scopes of the store of memories already");
         }
     }
@@ -294,8 +292,9 @@ fn written(found: FoundDocument) -> StoreFind {
 
 /// A document of another process; none if it is of no scope, too long, or without a score.
 fn read(find: StoreFind) -> Option<FoundDocument> {
-    let StoreFind { scope, entity, event, part, layer, text, trust, at, importance, score } = find;
-    let scope = StoreScope::read(&scope)?;
+    let StoreFind { scope: held, entity, event, part, layer, text, trust, at, importance, score } =
+        find;
+    let held = StoreScope::read(&held)?;
     if text.is_empty() || text.chars().nth(DOCUMENT_CHARS).is_some() {
         return None;
     }
@@ -319,5 +318,5 @@ fn read(find: StoreFind) -> Option<FoundDocument> {
         trust,
         embedding: None,
     };
-    Some(FoundDocument { scope, document, score })
+    Some(FoundDocument { scope: held, document, score })
 }

@@ -200,6 +200,9 @@ async fn the_feed_fills_what_this_worker_holds_and_lets_go_of_the_rest() {
     assert_eq!((found.found.len(), found.damaged), (5, Vec::new()), "it has missed nothing");
 }
 
+/// How an answer is changed.
+type Lie = fn(&mut StoreFound);
+
 /// MEM-1, MEM-4, S-22: whatever another process answers.
 #[tokio::test]
 async fn a_process_that_lies_is_not_believed() {
@@ -218,7 +221,7 @@ async fn a_process_that_lies_is_not_believed() {
     let too_many = StoreSearch { scopes: vec![scopes()[0].to_string(); 257], ..search_for };
     assert_eq!(two.stores[0].answer_search(too_many).await, None);
 
-    let lies: [(&str, fn(&mut StoreFound), bool); 5] = [
+    let lies: [(&str, Lie, bool); 5] = [
         ("a text", |said| said.found.iter_mut().for_each(|one| one.text.push('!')), true),
         (
             "a trust",

@@ -255,7 +255,7 @@ impl ServedStore {
         });
         let passages = passages.map(|passage| passage.scope.clone()).collect();
         // What was said is read again if a server has it: another program may write there.
-        let is_elsewhere = self.shared.local.is_none();
+        let is_elsewhere = !self.shared.is_local;
         let sessions = self.sessions_of(passages, is_elsewhere).await;
         let view = JournalView { truths, unread, sessions };
         // MEM-4: of a memory that cannot be asked, nothing is known to be live.

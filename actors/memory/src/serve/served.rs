@@ -12,12 +12,13 @@ use std::{
 
 use clawnode_cluster::{Clock, Record, Storage};
 use clawnode_kernel::{Entities, Entity, KnownKinds, recent::RecentEntities};
-use clawnode_proto::{AgentName, EntityId, Position, Sealed, Seq, SessionKey, Timestamp};
+use clawnode_proto::{AgentName, EntityId, Position, Sealed, Seq, SessionKey};
 use tokio::sync::Mutex as AsyncMutex;
 
 use super::{
     error::FillError,
     points::{self, DocumentMark, MissingPoints},
+    progress::{FillProgress, ScopeFill},
     said::SaidTruths,
     scope_ranks::ScopeRanks,
     store_meaning::StoreMeaning,
@@ -50,6 +51,8 @@ pub(super) struct Shared {
     pub(super) store: Arc<dyn FilledStore>,
     /// The same store, if its documents can be given vectors.
     pub(super) vectors: Option<Arc<dyn VectorStore>>,
+    /// Whether its files are those of this process, which no other program writes.
+    pub(super) is_local: bool,
     /// Has what says how far the feed was followed.
     pub(super) folder: PathBuf,
     /// What finds documents by their meaning, if something does.
@@ -68,7 +71,7 @@ pub(super) struct Shared {
     /// Sessions that were filled, and lack nothing that the feed has shown since.
     followed: Mutex<RecentEntities<()>>,
     /// One memory is filled at a time, by searches and by the feed.
-    filling: AsyncMutex<()>,
+    pub(super) filling: AsyncMutex<()>,
     /// One session is filled at a time.
     pub(super) reading: AsyncMutex<()>,
     progress: Mutex<FillProgress>,
@@ -85,6 +88,7 @@ struct Stores {
     store: Arc<dyn FilledStore>,
     vectors: Option<Arc<dyn VectorStore>>,
     folder: PathBuf,
+    is_local: bool,
 }
 
 /// What a journal says of a memory.
@@ -108,30 +112,6 @@ pub(super) struct SessionBeginning {
     pub(super) began: u64,
 }
 
-/// How far a store is filled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FillProgress {
-    /// The feed was followed up to here.
-    pub upto: Position,
-    /// Where it ended when it was last looked at.
-    pub end: Position,
-    /// When the process began to fill it.
-    pub began_at: Timestamp,
-    /// When the store last had all that the feed had. 0: not since the process began.
-    pub whole_at: Timestamp,
-    /// Whether it is filled from the beginning of the feed. Searches may lack things until that is over.
-    pub is_rebuilding: bool,
-}
-
-/// How far one scope is filled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ScopeFill {
-    /// The event up to which the store has it.
-    pub upto: u64,
-    /// The last event of its journal; 0 if there is none.
-    pub end: u64,
-}
-
 // === impl ServedStore ===
 
 impl ServedStore {
@@ -145,7 +125,11 @@ impl ServedStore {
         conversations: BTreeSet<AgentName>,
     ) -> Self {
         let folder = store.folder().to_owned();
-        Self::over_vectors(Arc::new(store), folder, lock, storage, clock, conversations)
+        let store: Arc<dyn VectorStore> = Arc::new(store);
+        let vectors = Some(Arc::clone(&store));
+        let stores =
+            Stores { store: store as Arc<dyn FilledStore>, vectors, folder, is_local: true };
+        Self::of(stores, lock, storage, clock, conversations)
     }
 
     /// The same with any store that has vectors; see [`Self::over`].
@@ -158,7 +142,8 @@ impl ServedStore {
         conversations: BTreeSet<AgentName>,
     ) -> Self {
         let (vectors, store) = (Some(Arc::clone(&store)), store as Arc<dyn FilledStore>);
-        Self::of(Stores { store, vectors, folder }, lock, storage, clock, conversations)
+        let stores = Stores { store, vectors, folder, is_local: false };
+        Self::of(stores, lock, storage, clock, conversations)
     }
 
     /// The same with any store. `folder` is there, belongs to this process by the lock, and gets what says how far the
@@ -171,7 +156,8 @@ impl ServedStore {
         clock: Arc<dyn Clock>,
         conversations: BTreeSet<AgentName>,
     ) -> Self {
-        Self::of(Stores { store, vectors: None, folder }, lock, storage, clock, conversations)
+        let stores = Stores { store, vectors: None, folder, is_local: false };
+        Self::of(stores, lock, storage, clock, conversations)
     }
 
     fn of(
@@ -181,13 +167,14 @@ impl ServedStore {
         clock: Arc<dyn Clock>,
         conversations: BTreeSet<AgentName>,
     ) -> Self {
-        let Stores { store, vectors, folder } = stores;
+        let Stores { store, vectors, folder, is_local } = stores;
         let kinds = KnownKinds::default().with::<Memory>();
         let began_at = clock.now();
         Self {
             shared: Arc::new(Shared {
                 store,
                 vectors,
+                is_local,
                 folder,
                 meaning: OnceLock::new(),
                 entities: Entities::new(storage, clock, kinds),

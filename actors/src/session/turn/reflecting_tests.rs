@@ -50,7 +50,7 @@ fn session(reflect: ReflectionMode, points: &[HookPoint]) -> PlayedActivation {
     let options = (*run.grant.options).clone();
     let (compact_model, memory) =
         ("sim/small".parse().ok(), Some(AgentMemory { reflect, ..AgentMemory::default() }));
-    run.grant = Grant::free(AgentOptions { compact_model, memory, ..options });
+    run.grant = Grant::free(AgentOptions { memory, compact_model, ..options });
     run
 }
 
@@ -155,7 +155,7 @@ fn c23_lessons_of_a_long_turn_are_sent_until_the_memory_has_them() {
     assert_eq!(said, [LESSON, "Ask first."]);
     let (head, _) = events(&run).pop().unwrap();
     for (part, point) in (0..).zip(&learned) {
-        let source = point.source.unwrap();
+        let source = point.source.as_ref().unwrap();
         assert_eq!((source.entity, source.event), (key().entity(), head.n.0), "MEM-3");
         assert_eq!((source.part, point.content.trust), (part, MemoryTrust::Agent));
         let content = &point.content;

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+#[cfg(feature = "qdrant")]
+use clawnode_memory::store::FilledStore as _;
 use clawnode_memory::store::VectorStore;
 
 use crate::{config::LoadedConfig, start_error::StartError};
