@@ -2,8 +2,7 @@
 //!
 //! - **MEM-1** a model is shown points of the memories of its session and agent alone, and passages of its own conversation.
 //! - **MEM-2** what a model is shown is in the journal before its call, in the same order and words, at each attempt.
-//! - **MEM-3** each fact of a completed turn is a point of the memory of the turn's peer, once, and comes from the event that
-//!   has its message. What was cancelled teaches nothing.
+//! - **MEM-3** a fact of a completed turn is one point of its peer's memory, from its message. What was cancelled teaches none.
 //! - **MEM-4** nothing is recalled that was masked, superseded or joined before the search.
 
 use std::collections::{BTreeMap, BTreeSet};
