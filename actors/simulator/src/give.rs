@@ -2,7 +2,7 @@
 
 use clawnode_actors::session::{
     Effect,
-    turn::{prepare::PublishJob, settle::GiveStep},
+    turn::{prepare::PublishJob, tool_jobs::GiveStep},
 };
 use clawnode_kernel::{KernelBug, MachineInput};
 use clawnode_proto::{EntityId, Incarnation, Position, ProcessId, TimerId, job::Job};

@@ -10,7 +10,7 @@ use clawnode_actors::session::{
     Effect, Session,
     turn::{
         prepare::{SettleJob, TimeJob},
-        settle::GiveStep,
+        tool_jobs::GiveStep,
     },
 };
 use clawnode_cluster::{Record, Write};

@@ -7,7 +7,7 @@ use clawnode_actors::session::{
     Effect, Outcome,
     turn::{
         prepare::SettleJob,
-        settle::{Closing, Settling, closing, settling},
+        tool_jobs::{Closing, Settling, closing, settling},
     },
 };
 use clawnode_kernel::MachineInput;

@@ -28,7 +28,7 @@ pub use clients::{
     send_error::SendError,
     sessions::{SentMessage, Sessions},
 };
-pub(crate) use effect::waits::Awaited;
+pub(crate) use effect::awaited_jobs::Awaited;
 pub use effect::{
     hub::FrameHub,
     recall::{RecallStore, SearchedTurn},

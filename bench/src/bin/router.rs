@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clawnode_actors::session::clients::route::{Binding, RouteError, Routes};
+use clawnode_actors::session::clients::bindings::{Binding, RouteError, Routes};
 use clawnode_proto::{AgentName, id::ParseIdError, route::Inbound};
 
 /// Bindings per run.

@@ -16,11 +16,11 @@ use tracing::{error, warn};
 
 use super::{
     checkpoint::Cleaning,
+    deletion_cleaning::{self, Scrub},
     directory::IndexState,
     index::{Applied, IndexError, keys},
     lock::DirLock,
     log::{SegmentLog, WriteError},
-    owed_cleaning,
     queue::OpQueue,
     reply::answer,
     shared::OpenDirectory,
@@ -45,15 +45,6 @@ const GATHER: Duration = Duration::from_millis(1);
 /// How long an input that comes alone waits for the records of its actor, so that one sync does for
 /// both.
 pub(super) const FOLLOWS: Duration = Duration::from_micros(300);
-
-/// How long a deletion waits for acknowledgements that are still to come.
-const SCRUB_LINGER: Duration = Duration::from_secs(1);
-/// The shortest time between two cleanings for deletions; a second is added for each MiB that is
-/// copied. Deleted data leaves the disk within that time.
-const SCRUB_REST: Duration = Duration::from_mins(10);
-/// When data that was deleted before this process began leaves the disk if there is no note of it: earlier builds left
-/// none, and a full disk takes none.
-const SCRUB_FIRST: Duration = Duration::from_hours(1);
 
 /// The state of the one writer.
 #[derive(Debug)]
@@ -87,17 +78,6 @@ pub(super) struct FreeSpace {
     pub(super) read: Option<(Instant, u64)>,
     /// Bytes in the log when it was read.
     pub(super) written: u64,
-}
-
-/// When the log is cleaned of deleted records.
-#[derive(Debug)]
-pub(super) struct Scrub {
-    due: Option<Instant>,
-    /// No cleaning begins before this.
-    rested: Instant,
-    /// The next cleaning is one that the process before owed. Another one may follow it at once, because this process may
-    /// still acknowledge what that one had.
-    is_owed: bool,
 }
 
 /// How many operations the last groups had: their moving average, in sixteenths.
@@ -194,13 +174,13 @@ impl WriteEngine {
             let (reply, _) = oneshot::channel();
             self.checkpoints.push(reply);
         } else {
-            owed_cleaning::settle(&self.shared.dir);
+            deletion_cleaning::settle(&self.shared.dir);
         }
     }
 
     /// Records were removed: plans a cleaning, of the next process if this one dies before.
     pub(super) fn ask_scrub(&mut self, reply: oneshot::Sender<()>) {
-        if let Err(error) = owed_cleaning::owe(&self.shared.dir) {
+        if let Err(error) = deletion_cleaning::owe(&self.shared.dir) {
             warn!(%error, "cannot note that deleted data is to leave the log; keep the node up for an hour");
         }
         self.scrub.ask(Instant::now());
@@ -209,11 +189,11 @@ impl WriteEngine {
 
     /// A cleaning has ended. If it was one for removed records and stopped, it is planned again.
     pub(super) fn has_cleaned(&mut self, is_whole: bool) {
-        if self.scrub.due.is_some() || !owed_cleaning::is_owed(&self.shared.dir) {
+        if self.scrub.due.is_some() || !deletion_cleaning::is_owed(&self.shared.dir) {
             return;
         }
         if is_whole {
-            owed_cleaning::settle(&self.shared.dir);
+            deletion_cleaning::settle(&self.shared.dir);
         } else {
             self.scrub.ask(Instant::now());
         }
@@ -341,29 +321,6 @@ impl WriteEngine {
     }
 }
 
-// === impl Scrub ===
-
-impl Scrub {
-    /// Of a process that begins now; whether the one before owed a cleaning.
-    pub(super) fn new(now: Instant, is_owed: bool) -> Self {
-        let first = if is_owed { SCRUB_LINGER } else { SCRUB_FIRST };
-        Self { due: Some(now + first), rested: now, is_owed }
-    }
-
-    /// Records were deleted: plans a cleaning.
-    fn ask(&mut self, now: Instant) {
-        let soon = self.rested.max(now + SCRUB_LINGER);
-        self.due = Some(self.due.map_or(soon, |due| due.min(soon)));
-    }
-
-    /// A cleaning begins that copies this many bytes.
-    fn begun(&mut self, now: Instant, alive: u64) {
-        let rest = SCRUB_REST + Duration::from_secs(alive >> 20);
-        let rested = if self.is_owed { now } else { now + rest };
-        *self = Self { due: None, rested, is_owed: false };
-    }
-}
-
 // === impl Crowd ===
 
 impl Crowd {
@@ -402,33 +359,7 @@ impl std::fmt::Display for Fatal {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
-
-    use super::{Crowd, SCRUB_FIRST, SCRUB_LINGER, SCRUB_REST, Scrub};
-
-    #[test]
-    fn deletions_clean_the_log_soon_and_seldom() {
-        let begin = Instant::now();
-        let mut owed = Scrub::new(begin, true);
-        assert_eq!(owed.due, Some(begin + SCRUB_LINGER), "a crash forgets nothing");
-        owed.begun(begin, 100 << 20);
-        owed.ask(begin);
-        assert_eq!(owed.due, Some(begin + SCRUB_LINGER), "for what is acknowledged after it");
-        owed.begun(begin, 0);
-        owed.ask(begin);
-        assert_eq!(owed.due, Some(begin + SCRUB_REST));
-        let mut scrub = Scrub::new(begin, false);
-        assert_eq!(scrub.due, Some(begin + SCRUB_FIRST), "what earlier builds left");
-        scrub.ask(begin);
-        assert_eq!(scrub.due, Some(begin + SCRUB_LINGER));
-        scrub.ask(begin + SCRUB_LINGER / 2);
-        assert_eq!(scrub.due, Some(begin + SCRUB_LINGER), "a stream of deletions puts none off");
-        let cleaned = begin + SCRUB_LINGER;
-        scrub.begun(cleaned, 100 << 20);
-        assert_eq!(scrub.due, None);
-        scrub.ask(cleaned);
-        assert_eq!(scrub.due, Some(cleaned + SCRUB_REST + Duration::from_secs(100)));
-    }
+    use super::Crowd;
 
     #[test]
     fn who_writes_alone_never_waits_and_a_crowd_is_seen_and_forgotten() {

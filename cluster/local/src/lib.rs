@@ -32,6 +32,7 @@ mod bus;
 mod bytes_at;
 mod checkpoint;
 mod commit;
+mod deletion_cleaning;
 mod deliveries;
 mod directory;
 mod disk;
@@ -47,7 +48,6 @@ mod log;
 mod moved;
 mod open;
 mod options;
-mod owed_cleaning;
 #[cfg(feature = "test-util")]
 mod power_cut;
 mod queue;

@@ -16,7 +16,7 @@ use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 
 use super::{
     api::{Api, RequestFailure},
-    foreign::{OURS, is_foreign},
+    foreign_messages::{OURS, is_foreign},
     journal::expecting,
     stream::{StreamReader, is_expiry_marker},
     watch,

@@ -15,10 +15,10 @@ use tracing::{debug, info};
 use super::{
     api::Api,
     auth::Credential,
-    birth::{self, BirthFacts},
     blobs::NatsBlobs,
     bucket::NatsBucket,
     bus::NatsBus,
+    cluster_creation::{self, BirthFacts},
     connect_error::{ConnectError, failed, not_ready},
     disconnects,
     health::{ConnectReport, NatsHealth},
@@ -60,7 +60,7 @@ pub fn connect(options: NatsOptions) -> BoxFuture<'static, Result<Storage, Conne
         let api = reach(&options).await?;
         let born = async {
             wait_for_jetstream(&api, &options).await?;
-            birth::be_born(&api, &options).await
+            cluster_creation::be_born(&api, &options).await
         };
         match tokio::time::timeout(BIRTH_TIMEOUT, born).await {
             Ok(born) => assemble(api, options, born?).await,

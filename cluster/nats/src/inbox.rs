@@ -16,7 +16,7 @@ use tracing::debug;
 
 use super::{
     api::{Api, RequestFailure},
-    foreign::is_foreign,
+    foreign_messages::is_foreign,
     journal::expecting,
     pull::{FOREMOST, Pull, STORE},
     signals::{Forgotten, elections, partition_of_consumer},

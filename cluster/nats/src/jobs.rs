@@ -31,7 +31,7 @@ use tracing::{debug, warn};
 use super::{
     ack::{self, Ack},
     api::{Api, RequestFailure, until_answered},
-    foreign::is_foreign,
+    foreign_messages::is_foreign,
     journal::expecting,
     signals::elections,
     spec::{ConsumerSpec, TopologyError},

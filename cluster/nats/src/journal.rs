@@ -1,7 +1,7 @@
 //! The journal: one stream, one literal subject for each entity.
 //!
 //! An append carries the expected last sequence of its subject and no message id. A position is a
-//! stream sequence. Messages under the subject that are not records ([`super::foreign`]) are not
+//! stream sequence. Messages under the subject that are not records ([`super::foreign_messages`]) are not
 //! read. An append that finds only such messages after its expected position is made after them:
 //! the fence is about records.
 
@@ -20,7 +20,7 @@ use clawnode_proto::{
 
 use super::{
     api::{Api, RequestFailure},
-    foreign::is_foreign,
+    foreign_messages::is_foreign,
     stream::StreamReader,
 };
 

@@ -14,7 +14,7 @@
 //! |---|---|
 //! | `options` | what a person may choose |
 //! | `connect` | from options to a storage backend, with errors that say what to do |
-//! | `birth` | how a cluster is created, and found again |
+//! | `cluster_creation` | how a cluster is created, and found again |
 //! | `topology` | every stream and consumer, in one table |
 //! | `spec` | one of them: made, checked, brought up to date |
 //! | `mirror` | a mirror that keeps every record, and the way back from it |
@@ -23,7 +23,7 @@
 //! | `stream` | reads from a stream's leader |
 //! | `signals` | what the connection and the servers tell by themselves |
 //! | `ack` | the answer to a delivery |
-//! | `foreign` | what is in a stream and clawnode did not write |
+//! | `foreign_messages` | what is in a stream and clawnode did not write |
 //! | `journal` `inbox` `pull` `jobs` `bus` `bucket` `watch` `timers` `blobs` `health` | the handles |
 //!
 //! Not here: retries of an append (`clawnode_cluster::outcome` and its callers), timers' sweeps (the kernel).
@@ -32,14 +32,14 @@
 mod ack;
 mod api;
 pub mod auth;
-mod birth;
 mod blobs;
 mod bucket;
 mod bus;
+mod cluster_creation;
 mod connect;
 mod connect_error;
 mod disconnects;
-mod foreign;
+mod foreign_messages;
 mod health;
 mod inbox;
 mod jobs;

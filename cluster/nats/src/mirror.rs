@@ -28,7 +28,7 @@ use super::{
     api::{Api, RequestFailure},
     connect::reach,
     connect_error::{ConnectError, failed},
-    foreign::is_foreign,
+    foreign_messages::is_foreign,
     journal::ROLLUP_SUBJECT,
     options::NatsOptions,
     spec::{StreamSpec, TopologyError},

@@ -31,7 +31,7 @@ use tracing::{debug, warn};
 use super::{
     ack::{self, Ack},
     api::{Api, RequestFailure},
-    foreign::is_foreign,
+    foreign_messages::is_foreign,
     topology::PULL_GROUP,
 };
 

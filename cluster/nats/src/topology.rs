@@ -217,7 +217,7 @@ pub(super) fn streams(
     (timers, due_consumer, [journal, inbox, blobs])
 }
 
-/// The stream of jobs, which clusters born before [`super::birth`] knew of it get later.
+/// The stream of jobs, which clusters born before [`super::cluster_creation`] knew of it get later.
 pub(super) fn jobs(prefix: &Prefix, replicas: u8) -> StreamSpec {
     StreamSpec::new(
         StreamNames::new(prefix).jobs,

@@ -51,7 +51,7 @@ mod rpc;
 mod serve;
 mod session_messages;
 mod session_ref;
-mod stall;
+mod stalled_readers;
 #[cfg(feature = "tls")]
 mod tls;
 mod turn_stream;

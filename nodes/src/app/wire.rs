@@ -7,7 +7,7 @@ use std::sync::{
 
 use clawnode_actors::{
     agent::Agents,
-    session::{FrameHub, RunnerParts, clients::route::Routes},
+    session::{FrameHub, RunnerParts, clients::bindings::Routes},
 };
 use clawnode_budget::holder::HolderHandle;
 use clawnode_cluster::{

@@ -17,9 +17,9 @@ use clawnode_proto::{
 
 use super::{
     context::CliContext,
-    link::Link,
     nodes::role_name,
     output::{Output, Tone, clean, count, time},
+    reconnection::Link,
 };
 use crate::{
     client::NodeClient,

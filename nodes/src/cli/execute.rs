@@ -16,8 +16,8 @@ use serde_json::Value;
 
 use super::{
     context::CliContext,
-    link::Link,
     output::{Output, Tone, clean, cut, span, time},
+    reconnection::Link,
 };
 use crate::{
     failure::{Exit, Failure},

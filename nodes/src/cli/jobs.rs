@@ -14,8 +14,8 @@ use super::{
     context::CliContext,
     ids,
     job_tables::{card, files, sums, table},
-    link::Link,
     output::{Output, clean, count, size, time},
+    reconnection::Link,
 };
 use crate::{
     config::units::parse_duration,

@@ -445,6 +445,9 @@ fn stats(out: Output, stats: &MemoryStats) -> String {
         ),
     ];
     lines.extend(stats.consolidates.map(|at| format!("consolidates at {}", time(at))));
+    lines.extend(
+        stats.purges.map(|at| format!("what was forgotten leaves its journal at {}", time(at))),
+    );
     lines.extend(stats.stored.iter().flat_map(memory_search::stored));
     lines.join("\n")
 }
@@ -472,7 +475,10 @@ fn name(word: &impl Serialize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clawnode_proto::{Timestamp, memory_view::MemoryLayers};
+
     use super::*;
+    use crate::config::Env;
 
     #[test]
     fn lines_of_an_export_and_of_a_person_are_read() {
@@ -494,6 +500,32 @@ mod tests {
         assert_eq!(wanted_line(&exported("superseded")), Ok(None));
         assert!(wanted_line(r#"{"text": "a", "trsut": "tool"}"#).unwrap_err().contains("trsut"));
         assert!(wanted_line(r#"{"text": "a", "text": "b"}"#).is_err(), "it says two things");
+    }
+
+    #[test]
+    fn stats_say_when_forgotten_texts_are_gone() {
+        let memory: MemoryKey = "default/all".parse().unwrap();
+        let mut view = MemoryStats {
+            entity: memory.entity(),
+            memory,
+            points: 1,
+            points_most: 2_000,
+            bytes: 5,
+            bytes_most: 2 << 20,
+            kept: 1,
+            layers: MemoryLayers::default(),
+            past: 0,
+            masked: 1,
+            consolidates: None,
+            purges: Some(Timestamp(0)),
+            stored: None,
+        };
+        let out = Output::new(false, false, &Env::default());
+        let text = stats(out, &view);
+        assert!(text.ends_with("journal at 1970-01-01T00:00:00Z"), "{text}");
+        view.purges = None;
+        let text = stats(out, &view);
+        assert!(text.ends_with("masked so far: 1"), "{text}");
     }
 
     #[test]

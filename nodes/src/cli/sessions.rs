@@ -14,9 +14,9 @@ use tokio::time::sleep;
 use super::{
     context::{CliContext, DataSource},
     history,
-    link::{Link, lost_sight},
     listing::{self, SessionsListArgs},
     output::{count, exact},
+    reconnection::{Link, lost_sight},
     session_context::{self, ContextArgs},
     turn::{ShownTurn, TurnStep},
 };

@@ -8,7 +8,7 @@ use clawnode_actors::{
     agent::Agents,
     session::{
         SendError, SentMessage, Sessions,
-        clients::{attach::PendingContent, record::RecordedTurn, route::Routes},
+        clients::{attach::PendingContent, bindings::Routes, record::RecordedTurn},
     },
 };
 use clawnode_cluster::StoreError;

@@ -16,7 +16,7 @@ use clawnode_actors::{
         profile::{ModelOverride, ModelProfiles},
     },
     session::{
-        clients::route::{self, Routes},
+        clients::bindings::{self, Routes},
         turn::count,
     },
 };
@@ -236,7 +236,7 @@ fn resolved(
         Some(model) => ModelChoice { model, why: format!("agent `{default}` has it") },
         None => choice,
     };
-    let bindings: Vec<route::Binding> = config.bindings.iter().map(binding).collect();
+    let bindings: Vec<bindings::Binding> = config.bindings.iter().map(binding).collect();
     let routes = Routes::build(default, &bindings)
         .map_err(|error| StartError::config("config_invalid", ErrorChain(&error).to_string()))?;
     let embeddings = config.embeddings.models.clone();
@@ -377,8 +377,8 @@ fn agent(
     Ok(options)
 }
 
-fn binding(section: &config::BindingSection) -> route::Binding {
-    route::Binding {
+fn binding(section: &config::BindingSection) -> bindings::Binding {
+    bindings::Binding {
         agent: section.agent.clone(),
         channel: section.channel.clone(),
         account: section.account.clone(),

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use clawnode_actors::{agent::Agents, hook::Hooks, session::clients::route::Routes};
+use clawnode_actors::{agent::Agents, hook::Hooks, session::clients::bindings::Routes};
 use clawnode_budget::holder::HolderHandle;
 use clawnode_cluster::{Clock, PeekSeen, SystemClock};
 use clawnode_executors::mcp::Pins;

@@ -28,7 +28,7 @@ const LAYERS: &[LayerList] = &[
         "actors/tool/src",
         &[
             // What a tool is, and what is known of it.
-            "append archive arguments egress executor filter hide providers shown skill spec \
+            "append archive arguments egress executor filter hide providers shown_media skill spec \
              template workspace_path",
             "schema keeper",
             "executors toolbox",
@@ -47,9 +47,6 @@ const LAYERS: &[LayerList] = &[
             "budgets chaos clients give jobs kinds pause plan process recall scale settle tools",
             "circuits counters memories operator ops people probation questions reflections runaways slots steps \
              summaries trace",
-            "effects known ledger thoughts purges hooks lanes sessions",
-            "circuits counters memories operator ops people probation questions runaways slots steps summaries \
-             trace",
             "effects journals known ledger thoughts purges hooks lanes sessions",
         ],
     ),
@@ -71,7 +68,7 @@ const LAYERS: &[LayerList] = &[
             "index directory record in_flight",
             "log deliveries staged reader recovery",
             // The engine that writes.
-            "lifetime lock owed_cleaning shared",
+            "lifetime lock deletion_cleaning shared",
             "checkpoint engine work repair moved",
             // The traits of storage.
             "blobs bucket inbox jobs journal timers",
@@ -81,17 +78,17 @@ const LAYERS: &[LayerList] = &[
     (
         "cluster/nats/src",
         &[
-            "disconnects foreign rfc3339 signals",
+            "disconnects foreign_messages rfc3339 signals",
             "api ack bus health spec stream topology",
             "bucket watch blobs journal pull inbox jobs timers",
             // The way to the servers.
-            "auth birth connect connect_error mirror options",
+            "auth cluster_creation connect connect_error mirror options",
         ],
     ),
     (
         "nodes/gateway/src",
         &[
-            "auth connections docs error multipart options outbox session_ref stall",
+            "auth connections docs error multipart options outbox session_ref stalled_readers",
             // What requests say, and what answers them.
             "frame given_params metrics origin tls params backend lane attachments",
             // The gateway, and what its routes share.
@@ -142,7 +139,7 @@ const LAYERS: &[LayerList] = &[
         "nodes/src/cli",
         &[
             // What all commands share.
-            "flags ids kind output signals turn verify context history job_tables listing link",
+            "flags hidden_characters ids kind output signals turn verify context history job_tables listing reconnection",
             "agent_profile backup budget cluster config doctor feedback hooks import journal ledger mcp memory_forget \
              memory_search model_route node nodes panic parked partitions providers session_context skill_bundles \
              skills tools usage",

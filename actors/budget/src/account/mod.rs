@@ -15,6 +15,7 @@
 //! On crash: nothing is lost; the next owner tells processes again how things stand.
 //! Not here: what a call costs, and which accounts it needs.
 
+mod account_events;
 mod changes;
 #[cfg(test)]
 mod crash_points;
@@ -22,7 +23,6 @@ mod grant;
 mod kind;
 mod limit_book;
 mod limit_sources;
-mod news;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]

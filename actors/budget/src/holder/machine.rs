@@ -3,7 +3,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     mem,
-    time::Duration,
 };
 
 #[cfg(feature = "test-util")]
@@ -20,9 +19,6 @@ use super::{
     report::AccountAtHand,
     waits::{self, PoolKey, Waiter, gives_back, touch},
 };
-
-/// A slice that no call has used for this long is given back.
-const IDLE: Duration = Duration::from_mins(1);
 
 /// The holder of a process.
 #[derive(Debug)]
@@ -318,8 +314,9 @@ impl Holder {
         let (now, options) = (self.now, self.options);
         for (account, at_hand) in &mut self.accounts {
             for (limit, pool) in &mut at_hand.pools {
-                let is_idle = pool.open.as_ref().is_some_and(|slice| now.since(slice.used) >= IDLE);
-                if is_idle && !self.waiters.iter().any(|waiter| waiter.needs.has(account, *limit)) {
+                if pool.is_idle(now)
+                    && !self.waiters.iter().any(|waiter| waiter.needs.has(account, *limit))
+                {
                     pool.close();
                 }
             }

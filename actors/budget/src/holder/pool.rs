@@ -1,4 +1,6 @@
-//! The slices of one limit that a process has.
+//! The slices of one limit that a process has, and when one that no call uses is idle.
+
+use std::time::Duration;
 
 #[cfg(feature = "test-util")]
 use clawnode_kernel::KernelBug;
@@ -8,6 +10,9 @@ use clawnode_proto::{
 };
 
 use super::CallCost;
+
+/// A slice that no call has used for this long is given back.
+const IDLE: Duration = Duration::from_mins(1);
 
 /// What waits for a slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -169,6 +174,11 @@ impl HeldSlice {
 // === impl SlicePool ===
 
 impl SlicePool {
+    /// Whether no call has used the open slice for a minute.
+    pub(super) fn is_idle(&self, now: Timestamp) -> bool {
+        self.open.as_ref().is_some_and(|slice| now.since(slice.used) >= IDLE)
+    }
+
     /// Nothing more is reserved from the open slice.
     pub(super) fn close(&mut self) {
         if let Some(mut slice) = self.open.take() {

@@ -1,19 +1,19 @@
 //! The ractor driver: one actor per partition (`dispatcher`) and one per resident entity (`entity`), each a
 //! thin shell around its machine. All I/O is done by tasks that send their results back as messages; one that
-//! panics ends its actor (`fuse`).
+//! panics ends its actor (`task_panics`).
 
 mod dispatcher;
 mod effect_runner;
 mod entity;
 mod entity_limit;
 mod forward;
-mod fuse;
 mod kinds;
 mod overdue;
 mod probation;
 mod reads;
 mod requests;
-mod stored;
+mod retries;
+mod task_panics;
 mod worker;
 
 use std::{
@@ -36,7 +36,7 @@ pub use forward::Lacks;
 pub use kinds::{AddKind, Kinds};
 pub use probation::Probations;
 pub use requests::{AnswerFrames, TakeOrders, answer_requests};
-pub use stored::{erase_until_done, show_claimed, show_left, store_until_done, unchanged};
+pub use retries::{erase_until_done, show_claimed, show_left, store_until_done, unchanged};
 pub use worker::{Worker, WorkerOptions};
 
 /// Says which partitions are pulled, and at which rank.

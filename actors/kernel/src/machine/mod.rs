@@ -34,6 +34,7 @@ mod memory_tests;
 mod options;
 #[cfg(feature = "test-util")]
 mod planted;
+mod probation;
 mod purge;
 mod quarantine;
 #[cfg(test)]

@@ -22,7 +22,7 @@ use clawnode_proto::{
 };
 use serde_json::Map;
 
-use super::{past::Sifted, send_error::SendError, sessions::Sessions};
+use super::{archived_turns::Sifted, send_error::SendError, sessions::Sessions};
 use crate::session::turn::{
     kind::Session,
     state::{SessionState, Turn},

@@ -6,7 +6,10 @@
 
 mod accept_message;
 pub(in crate::session) mod approvals;
+pub(in crate::session) mod archived_turns;
 pub mod attach;
+pub mod bindings;
+pub(in crate::session) mod client_tool_results;
 pub mod context;
 pub(in crate::session) mod directory;
 pub mod executions;
@@ -22,15 +25,12 @@ pub mod ledger;
 pub mod listing;
 pub(in crate::session) mod pages;
 pub(in crate::session) mod parts;
-pub(in crate::session) mod past;
 #[cfg(test)]
 mod past_tests;
 pub(in crate::session) mod progress;
 pub mod record;
 pub(in crate::session) mod repeated;
 pub(in crate::session) mod reset;
-pub(in crate::session) mod results;
-pub mod route;
 pub(in crate::session) mod send_error;
 pub mod sessions;
 pub(in crate::session) mod shared_reads;

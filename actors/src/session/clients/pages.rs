@@ -8,7 +8,7 @@ use clawnode_proto::{
 };
 use futures_util::future::BoxFuture;
 
-use super::{inspect::state_of, past::Sifted, send_error::SendError, sessions::Sessions};
+use super::{archived_turns::Sifted, inspect::state_of, send_error::SendError, sessions::Sessions};
 use crate::session::turn::state::{SessionState, Turn};
 
 const LIST: Method = Method::SessionsHistory;

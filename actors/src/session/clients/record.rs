@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use clawnode_proto::{CallId, EntityId, Seq, SessionKey, Timestamp, TurnId};
 
 use super::{
+    client_tool_results::unknown,
     follow::{FollowRequest, follow},
     follow_from::FollowFrom,
-    results::unknown,
     send_error::SendError,
     sessions::{SentMessage, Sessions},
 };

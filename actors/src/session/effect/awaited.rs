@@ -17,10 +17,10 @@ use futures_util::future::BoxFuture;
 use tracing::{debug, warn};
 
 use super::{
+    awaited_jobs::Awaited,
     run::{AGAIN, SessionRunner},
-    waits::Awaited,
 };
-use crate::session::turn::settle::given_up;
+use crate::session::turn::tool_jobs::given_up;
 
 /// The owner of a call that is this old may have died together with its runner, before this process
 /// knew either of them.

@@ -7,7 +7,7 @@ use clawnode_kernel::EntityKind as _;
 use clawnode_proto::{Digest, EntityId, Input, JobId, event::decode_record, session::SessionEvent};
 use clawnode_tool::archive;
 
-use super::learned::forget_learned;
+use super::deleted_sources::forget_learned;
 use crate::session::{
     clients::{files, send_error::SendError, sessions::Sessions},
     turn::kind::Session,

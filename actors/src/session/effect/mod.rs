@@ -5,21 +5,21 @@
 
 pub(in crate::session) mod admission;
 pub(in crate::session) mod awaited;
+pub(in crate::session) mod awaited_jobs;
 pub(in crate::session) mod call;
 #[cfg(test)]
 mod call_tests;
-pub(in crate::session) mod emit;
+mod deleted_sources;
 pub(in crate::session) mod erase;
+mod feedback_points;
 pub(in crate::session) mod frames;
 pub(in crate::session) mod hub;
 pub(in crate::session) mod judge;
-mod learned;
+mod learned_facts;
 mod lessons;
 mod memory_tools;
 pub(in crate::session) mod outages;
-pub(in crate::session) mod people;
 pub(in crate::session) mod perform;
-mod rate;
 pub(in crate::session) mod recall;
 pub(in crate::session) mod request;
 pub mod reserve;
@@ -27,8 +27,8 @@ pub mod reserve;
 mod reserve_tests;
 pub mod run;
 mod skill_tools;
-mod teach;
 pub(in crate::session) mod tokens;
 pub(in crate::session) mod tool_calls;
+pub(in crate::session) mod turn_end;
 pub(in crate::session) mod waiting_holds;
-pub(in crate::session) mod waits;
+pub(in crate::session) mod waits_for_people;

@@ -25,11 +25,11 @@ use tracing::{Span, debug, warn};
 
 use super::{
     admission::{AgentAnswer, TurnCount},
+    awaited_jobs::AwaitedJobs,
     erase::{erase, open_jobs},
     hub::FrameHub,
     recall::RecallStore,
     waiting_holds::WaitingHolds,
-    waits::AwaitedJobs,
 };
 use crate::session::{
     clients::{follow::refusal_key, sessions::Sessions},

@@ -31,7 +31,7 @@ use crate::session::{
     turn::{
         memory_tools::is_name,
         prepare::{PublishJob, SettleJob, ToolJob},
-        settle::{Closing, GiveStep, Settling, closing, settling},
+        tool_jobs::{Closing, GiveStep, Settling, closing, settling},
     },
 };
 

@@ -29,8 +29,9 @@ use super::{
     effect::{Effect, Outcome, Want},
     estimate::tokens,
     prepare::{CallJob, EffectJob, SessionJob},
-    room_beside, rough,
+    room_beside,
     routing::Routed,
+    size_bound,
     state::{SessionState, Turn},
 };
 use crate::agent::{AgentOptions, Grant};
@@ -124,7 +125,7 @@ pub(super) fn is_surely_small(state: &SessionState, profile: &Profile, turn: &Tu
     if older().next().is_none() {
         return true;
     }
-    let most = rough::most_tokens(state, profile, turn, older());
+    let most = size_bound::most_tokens(state, profile, turn, older());
     let full = window(state, profile).saturating_mul(FULL_PERCENT) / 100;
     let Some(most) = most.filter(|most| *most < full) else { return false };
     if profile.context.is_some() {

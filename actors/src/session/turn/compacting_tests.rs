@@ -23,7 +23,7 @@ use super::{
     effect::Effect,
     model_tests::replayed,
     prepare::CallJob,
-    rough,
+    size_bound,
     state::SessionState,
 };
 use crate::{
@@ -537,7 +537,7 @@ proptest! {
         let mut turn = state.running().unwrap().clone();
         turn.steps.clear();
         let older = state.closed.iter();
-        if let Some(most) = rough::most_tokens(&state, &profile, &turn, older) {
+        if let Some(most) = size_bound::most_tokens(&state, &profile, &turn, older) {
             prop_assert!(most >= assemble(&state, &profile, &turn).estimate());
         }
         let is_small = is_surely_small(&state, &profile, &turn);

@@ -11,12 +11,12 @@ use super::{
     approval::ApprovalState,
     call_cost::{asks_hooks, begins_alike},
     dropping::LeftOut,
-    heard::taken,
     measure::Measured,
     memory_tools::is_of_memory,
     reserved_cost::{AttemptBill, HeldAttempt, MeasuredPrefix, Spent},
     state::{LimitReached, SessionState, Step, StepEnd},
     tools::{BegunToolCall, ToolCall},
+    unlearned_messages::taken,
 };
 #[cfg(feature = "test-util")]
 use clawnode_kernel::KernelBug;

@@ -3,7 +3,7 @@
 //! Under the rules of context of version 1 a request may show any turn, so the state keeps all of them. A session would
 //! cost more the older it is. Under later rules older turns leave the state when a turn is settled: no call is under way
 //! then, and each attempt at a call is shown the same. They are in the journal's archives, where readers find them
-//! (`clients/past`). An owner never needs them.
+//! (`clients/archived_turns`). An owner never needs them.
 //!
 //! - Under version 2 the last 16 turns stay.
 //! - Under version 3 the turns stay that the last request showed, because what was left out stays left out. By default

@@ -19,9 +19,9 @@ use clawnode_proto::{
 };
 
 use super::{
-    heard::HeardMessage,
     reflection::EndedReflection,
     state::{SessionState, Turn},
+    unlearned_messages::HeardMessage,
 };
 use crate::agent::AgentMemory;
 

@@ -2,17 +2,17 @@
 //!
 //! `fold` takes the journal's events into `state`; `kind` decides what comes next, in `effect`s. `tools`,
 //! `approval`, `client_tools`, `hooks`, `clock`, `plan`, `give_way` and `ending` are parts of that decision. `context` makes what the
-//! model sees of turns as `told` tells them, `tool_frames` what clients see of tools, `prepare` what an effect needs, and `settle` what
+//! model sees of turns as `turn_messages` tells them, `tool_frames` what clients see of tools, `prepare` what an effect needs, and `tool_jobs` what
 //! becomes of a tool call's job. `estimate` says how large a request seems, `measure` how large it is by what providers report, `dropping`, `bounded` and `attachments` how much of
 //! the conversation it shows, `response` whether a reply fits its schema, `routing` which model is asked, `call_cost` and `reserved_cost`
 //! what a call may cost, and has cost, `next_call` makes the next one, and `next_needs` says what that would need. `begin` says how turns begin,
 //! `kept` which ones a state keeps, `skills` which skills they have, and `recall` what they are reminded of. `memory_tools` has what calls ask of memories, `skill_tools` which calls write skills, `learning` what memories learn
-//! from a turn, and `heard` where that was said. `feedback` has what people think of turns, and `rating` takes it. `ledger` has what an agent wrote down of its work, and
+//! from a turn, and `unlearned_messages` where that was said. `feedback` has what people think of turns, and `rating` takes it. `ledger` has what an agent wrote down of its work, and
 //! `blocks` what a model is shown of that. `recorded` tells who looks at a journal from outside what it says, and `explain_context`
 //! what a model was shown, and why. `compacting` has summaries made of older turns, `compacted` takes
 //! them into the state, and `compaction` is what that keeps of them. `reflecting` has a model look back at a turn, as
 //! `reflection_request` shows it; `reflected` takes what it writes into the state, and `reflection` is what that keeps of it. `room_beside` says what a summary leaves of limits for
-//! its own turn, and `rough` how large a request is at most, without making it.
+//! its own turn, and `size_bound` how large a request is at most, without making it.
 
 pub mod approval;
 mod attachments;
@@ -45,7 +45,6 @@ pub mod feedback;
 mod feedback_tests;
 pub(in crate::session) mod fold;
 pub mod give_way;
-pub mod heard;
 pub mod hooks;
 pub mod kept;
 pub mod kind;
@@ -77,14 +76,15 @@ pub(in crate::session) mod response;
 #[cfg(test)]
 mod response_tests;
 mod room_beside;
-mod rough;
 pub(in crate::session) mod routing;
-pub mod settle;
+mod size_bound;
 mod skill_tools;
 mod skills;
 #[cfg(test)]
 mod standing_tests;
 pub mod state;
-mod told;
 pub mod tool_frames;
+pub mod tool_jobs;
 pub mod tools;
+mod turn_messages;
+pub mod unlearned_messages;

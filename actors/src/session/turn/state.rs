@@ -27,7 +27,6 @@ use super::{
     dropping::LeftOut,
     feedback::{OpenFeedback, TurnFeedback},
     give_way::{GaveWay, RealWindow},
-    heard::HeardMessage,
     hooks::ModelJudged,
     kept::EarlierTurns,
     ledger::SessionLedger,
@@ -35,6 +34,7 @@ use super::{
     reflection::Reflections,
     reserved_cost::{HeldAttempt, MeasuredPrefix, Spent},
     tools::ToolCall,
+    unlearned_messages::HeardMessage,
 };
 
 /// The text between the texts of two calls of one turn, for a reader who is shown one after the

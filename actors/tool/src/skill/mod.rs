@@ -2,8 +2,8 @@
 //!
 //! A skill is a folder with a file `SKILL.md` in the open Agent Skills format (<https://agentskills.io>): YAML
 //! [`frontmatter`](format) says its name and what it is for, and text follows. [`folder`] reads folders of them. What is
-//! wrong with one of them keeps it out and no other. [`agent`] has those of one agent: the catalogue in its system
-//! prompt, and which of them a message calls for. [`shelf`] is what a process has of them, for the tools that hand them
+//! wrong with one of them keeps it out and no other. [`agent`] has those of one agent, with the catalogue in its system
+//! prompt, and [`triggers`] says which of them a message calls for. [`shelf`] is what a process has of them, for the tools that hand them
 //! out. [`draft`] is what an agent wants to write, and [`creation`] writes it. [`bundle`] packs a skill into one file that
 //! is signed by a key of [`keys`], and [`installation`] puts it into a folder.
 //!
@@ -22,6 +22,7 @@ mod installation;
 mod keys;
 mod pipeline;
 mod shelf;
+mod triggers;
 mod yaml_tree;
 
 pub use agent::AgentSkills;

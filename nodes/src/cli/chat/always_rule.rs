@@ -10,7 +10,9 @@ use clawnode_proto::{
 };
 use tokio::time::{sleep, timeout};
 
-use super::{Chat, approve, desk::RuleOffer, follow::After, look::TextRole, warnings::WarningNote};
+use super::{
+    Chat, approve, desk::RuleOffer, follow::After, terminal_style::TextRole, warnings::WarningNote,
+};
 use crate::{
     cli::output::exact,
     client::NodeClient,

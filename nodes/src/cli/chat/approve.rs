@@ -9,7 +9,7 @@ use clawnode_proto::{
 use serde_json::{Map, Value};
 use similar::{ChangeTag, TextDiff};
 
-use super::look::{TerminalStyle, TextRole};
+use super::terminal_style::{TerminalStyle, TextRole};
 use crate::{cli::output::exact, config::agents::RuleOptions};
 
 /// Characters of an argument that are shown in its own line.

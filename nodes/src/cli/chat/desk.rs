@@ -21,8 +21,8 @@ use super::{
     editor::Editor,
     history::History,
     keys::Key,
-    look::{TerminalStyle, TextRole},
     screen::{ChatScreen, cut},
+    terminal_style::{TerminalStyle, TextRole},
     tty::TerminalSize,
     warnings::Warnings,
 };

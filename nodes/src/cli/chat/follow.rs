@@ -15,11 +15,11 @@ use super::{
     asked::AskedCalls,
     conversation::Conversation,
     keys::Key,
-    patience::{Patience, ask, given_up, is_over, sign},
+    lost_turns::{Patience, ask, given_up, is_over, sign},
 };
 use crate::{
     cli::{
-        link::{RECONNECT_FOR, backoff, lost_sight, lost_words},
+        reconnection::{RECONNECT_FOR, backoff, lost_sight, lost_words},
         signals::StopRequest,
         turn::{ShownTurn, TurnStep, result_line},
     },

@@ -10,29 +10,29 @@
 
 mod allow_budget;
 mod always_rule;
+mod approval_questions;
 mod approve;
 mod asked;
-mod asking;
 mod attach;
 mod choices;
+mod command_actions;
 mod commands;
 mod conversation;
 mod desk;
-mod doing;
 mod editor;
 mod feedback;
 mod follow;
 mod history;
 mod keys;
 mod lines;
-mod look;
+mod lost_turns;
 mod markdown;
 mod opening;
-mod patience;
 mod person;
 mod screen;
 mod script;
 mod start;
+mod terminal_style;
 mod tty;
 mod warnings;
 

@@ -10,7 +10,7 @@ use clawnode_proto::{
 use super::{
     Chat, TurnResult, Which,
     conversation::{self, Conversation, OpenTurn, title},
-    look::TextRole,
+    terminal_style::TextRole,
 };
 use crate::{
     cli::turn::ShownTurn,

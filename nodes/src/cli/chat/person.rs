@@ -7,7 +7,7 @@ use super::{
     attach::{self, AttachedFile},
     commands::{self, ChatLine},
     editor::Typed,
-    look::TextRole,
+    terminal_style::TextRole,
 };
 use crate::{
     cli::turn::ShownTurn,

@@ -9,8 +9,8 @@ use std::time::Duration;
 use unicode_width::UnicodeWidthStr;
 
 use super::{
-    look::{TerminalStyle, TextRole},
     markdown::Markdown,
+    terminal_style::{TerminalStyle, TextRole},
     tty::TerminalSize,
 };
 use crate::{

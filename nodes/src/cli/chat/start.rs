@@ -13,7 +13,7 @@ use super::{
     desk::ChatTerminal,
     history::Last,
     lines::{InputLines, ReadLine},
-    look::{self, TerminalStyle},
+    terminal_style::{self, TerminalStyle},
     tty::{TerminalEvent, Tty},
 };
 use crate::{
@@ -281,7 +281,7 @@ impl Chat<'_> {
     /// Says how things go, on a line of its own.
     pub(super) fn aside(&mut self, text: &str) -> Result<(), Failure> {
         if let Some(desk) = &mut self.desk {
-            return desk.screen.say(look::TextRole::Aside, text);
+            return desk.screen.say(terminal_style::TextRole::Aside, text);
         }
         self.end_line()?;
         if self.out.json {
@@ -298,9 +298,11 @@ impl Chat<'_> {
             self.out.failure(failure);
             return Ok(());
         };
-        desk.screen.say(look::TextRole::Bad, &format!("error: {}", failure.message))?;
+        desk.screen.say(terminal_style::TextRole::Bad, &format!("error: {}", failure.message))?;
         match &failure.hint {
-            Some(hint) => desk.screen.say(look::TextRole::Aside, &format!("hint: {hint}")),
+            Some(hint) => {
+                desk.screen.say(terminal_style::TextRole::Aside, &format!("hint: {hint}"))
+            }
             None => Ok(()),
         }
     }

@@ -15,8 +15,8 @@ use clawnode_proto::{
 use tokio::time::{Instant, sleep_until};
 
 use super::{
-    look::TextRole,
     start::{Chat, Did},
+    terminal_style::TextRole,
     tty::TerminalEvent,
 };
 use crate::{

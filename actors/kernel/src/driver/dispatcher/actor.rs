@@ -18,7 +18,7 @@ use super::{
     state::{DispatcherState, Taken},
 };
 use crate::{
-    driver::{Placed, WorkerContext, entity::GOODBYE, fuse::fused},
+    driver::{Placed, WorkerContext, entity::GOODBYE, task_panics::fused},
     partition::{Gone, Partition, PartitionInput},
 };
 

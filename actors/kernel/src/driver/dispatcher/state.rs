@@ -14,8 +14,8 @@ use crate::{
         Placed, WorkerContext,
         entity::{EntityHandle, Start},
         forward::{forward, ring, ring_next},
-        fuse::fused,
         reads::{arrived, ask_owner, read_inbox, read_tail, set_aside},
+        task_panics::fused,
     },
     partition::{AskId, Gone, HandleId, Partition, PartitionInput, PartitionOutput},
 };

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     ActivationEnd, EntityKind, Machine, MachineInput, MachineOutput, Now, ShrinkToFit,
-    driver::{DispatcherHandle, WorkerContext, fuse::fused},
+    driver::{DispatcherHandle, WorkerContext, task_panics::fused},
     partition::Gone,
 };
 

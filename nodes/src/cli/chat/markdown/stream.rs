@@ -1,7 +1,7 @@
 //! Lines of Markdown, as they come.
 
 use super::{
-    super::look::TerminalStyle,
+    super::terminal_style::TerminalStyle,
     code::Colors,
     flow::{self, Flow},
     span, table,

@@ -6,7 +6,7 @@ use super::{
     flow::{BOLD, DIM, Flow},
     span,
 };
-use crate::cli::chat::look::TerminalStyle;
+use crate::cli::chat::terminal_style::TerminalStyle;
 
 /// Fewest columns of a cell.
 const LEAST: usize = 4;

@@ -16,7 +16,7 @@ use super::{
     desk::{Answered, RuleOffer},
     follow::After,
     keys::Key,
-    look::{TerminalStyle, TextRole},
+    terminal_style::{TerminalStyle, TextRole},
 };
 use crate::{client::ClientSocket, failure::Failure};
 

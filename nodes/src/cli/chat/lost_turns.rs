@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::Chat;
 use crate::{
     cli::{
-        link::{RECONNECT_FOR, found_words},
+        reconnection::{RECONNECT_FOR, found_words},
         turn::ShownTurn,
     },
     client::{ClientError, ClientSocket, NodeClient},

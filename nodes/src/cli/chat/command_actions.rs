@@ -20,7 +20,7 @@ use super::{
     commands::{self, ChatCommand},
     conversation::{self, Conversation},
     desk::DeskCall,
-    look::TextRole,
+    terminal_style::TextRole,
 };
 use crate::{
     cli::output::{clean, exact, time},
