@@ -79,7 +79,8 @@ fn why(account: &AccountKey, limit: &LimitView, needs: u64, forecast: CallForeca
             amount(limit.excess)
         ),
         CallForecast::NeedsPerson => format!(
-            "{} of {} is spent, and above {} % a person decides: {allow}",
+            "it needs {}, {} of {} is spent, and above {} % a person decides: {allow}",
+            amount(needs),
             amount(limit.spent),
             amount(limit.limit),
             limit.ask_at
