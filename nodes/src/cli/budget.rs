@@ -398,11 +398,8 @@ fn explained(out: Output, view: &BudgetExplainView) -> String {
         let limit = limit_text(explained.limit.key(), explained.limit.limit, explained.limit.lanes);
         out.paint(Tone::Warn, &clean(&format!("{} {limit}: {}", explained.account, explained.why)))
     }));
-    lines.push(if view.possible {
-        out.paint(Tone::Good, "the next call can be made now")
-    } else {
-        out.paint(Tone::Bad, "the next call cannot be made now")
-    });
+    let (tone, can) = if view.possible { (Tone::Good, "can") } else { (Tone::Bad, "cannot") };
+    lines.push(out.paint(tone, &format!("the next call {can} be made now")));
     lines.join("\n")
 }
 
@@ -457,11 +454,13 @@ impl FromArgMatches for LimitAmounts {
 
 impl Args for LimitAmounts {
     fn augment_args(command: Command) -> Command {
-        keys().fold(command, |command, (flag, key)| {
-            let help = match key.window {
-                WindowLength::Forever => format!("The {} in all, or `none`", key.unit),
-                window => format!("The {} that may be spent in a {window}, or `none`", key.unit),
+        keys().fold(command, |command, (flag, LimitKey { unit, window })| {
+            let within = match window {
+                WindowLength::Forever => "in all".to_owned(),
+                WindowLength::Hour => "that may be spent in an hour".to_owned(),
+                window => format!("that may be spent in a {window}"),
             };
+            let help = format!("The {unit} {within}, or `none`");
             let arg = Arg::new(flag).long(flag).value_name("AMOUNT").help(help);
             // The node says why a negative amount is none.
             command.arg(arg.allow_negative_numbers(true))

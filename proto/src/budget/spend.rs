@@ -80,7 +80,7 @@ impl SpentLimit<'_> {
 
     /// What people can do about it.
     pub fn hint(&self) -> String {
-        let Self { account, unit, limit, window, .. } = *self;
+        let Self { account, unit, used, limit, needed, window } = *self;
         match account {
             SpendLimits::TURN => {
                 format!("send another message to go on, or raise `turn_{unit}` of the agent")
@@ -92,7 +92,7 @@ impl SpentLimit<'_> {
                 let key = window.map(|window| LimitKey { unit, window });
                 let raise = key.map_or_else(
                     || format!("clawnode budget set {account}"),
-                    |key| raise_command(account, key, limit),
+                    |key| raise_command(account, key, limit, used.saturating_add(needed)),
                 );
                 format!(
                     "raise it: `{raise}`; `clawnode budget show {account}` shows what was spent"
@@ -127,6 +127,10 @@ mod tests {
         // What is left is too little, and the numbers say so.
         let short = SpentLimit { used: 4_990_000, needed: 20_000, ..daily };
         assert!(short.message().starts_with("Exceeded max daily spend: $5.01 >= $5.00 ("));
+        // Twice the limit would not be enough for this call.
+        let large = SpentLimit { used: 0, limit: 10_000, needed: 192_300, ..daily };
+        let raise = "raise it: `clawnode budget set cluster --usd-per-day 0.20`; ";
+        assert!(large.hint().starts_with(raise), "{}", large.hint());
 
         let window = Some(WindowLength::Hour);
         let loops = SpentLimit { used: 50, limit: 50, window, ..daily };

@@ -5,6 +5,9 @@ use std::fmt::Display;
 use super::{BudgetUnit, LimitKey, WindowLength};
 use crate::money::{MicroUsd, MoneyError};
 
+/// Micro-dollars of a cent.
+const CENT: u64 = 10_000;
+
 /// An amount that cannot be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AmountError {
@@ -48,9 +51,14 @@ pub fn limit_flag(key: LimitKey) -> String {
     }
 }
 
-/// The command that doubles a limit, as something to edit.
-pub fn raise_command(account: &str, key: LimitKey, limit: u64) -> String {
-    let more = limit.saturating_mul(2).max(1);
+/// The command that doubles a limit, as something to edit. It raises the limit to `least`, or to the next whole cent
+/// above, if that is more.
+pub fn raise_command(account: &str, key: LimitKey, limit: u64, least: u64) -> String {
+    let least = match key.unit {
+        BudgetUnit::Usd => least.div_ceil(CENT).saturating_mul(CENT),
+        BudgetUnit::Tokens | BudgetUnit::Loops => least,
+    };
+    let more = limit.saturating_mul(2).max(least).max(1);
     let amount = match key.unit {
         BudgetUnit::Usd => MicroUsd(more.min(MicroUsd::MOST.0)).to_string(),
         BudgetUnit::Tokens | BudgetUnit::Loops => more.to_string(),
@@ -155,10 +163,10 @@ mod tests {
     #[test]
     fn what_raises_a_limit_can_be_pasted() {
         let key = LimitKey { unit: BudgetUnit::Usd, window: WindowLength::Day };
-        let command = raise_command("cluster", key, 5_000_000);
+        let command = raise_command("cluster", key, 5_000_000, 0);
         assert_eq!(command, "clawnode budget set cluster --usd-per-day 10.00");
         let key = LimitKey { unit: BudgetUnit::Tokens, window: WindowLength::Forever };
-        let command = raise_command("agent:a", key, u64::MAX);
+        let command = raise_command("agent:a", key, u64::MAX, 7);
         assert_eq!(command, format!("clawnode budget set agent:a --tokens {}", u64::MAX));
     }
 }

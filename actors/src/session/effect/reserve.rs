@@ -278,8 +278,8 @@ impl ReservePort for ReserveAnswer {
             WaitReason::Person => {
                 let command = allow_command(account, limit);
                 let message = format!(
-                    "the call waits: most of `{account}` ({limit}) is spent, and a person has to \
-                     allow more: `{command}`"
+                    "the call waits: with what it may cost, most of `{account}` ({limit}) would be \
+                     spent, and a person has to allow that: `{command}`"
                 );
                 (Notice::BUDGET_ASKS, message)
             }
@@ -363,8 +363,8 @@ pub fn outcome(refusal: Refusal) -> TurnOutcome {
         Refusal::NotAllowed { account, limit } => failed(
             FailureClass::BudgetNotAllowed,
             format!(
-                "most of the budget of `{account}` ({limit}) is spent, and no person has allowed \
-                 more in time; allow it with `{}`",
+                "with what the call may cost, most of `{account}` ({limit}) would be spent, and no \
+                 person has allowed that in time; allow it with `{}`",
                 allow_command(&account, limit)
             ),
         ),

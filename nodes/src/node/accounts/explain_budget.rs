@@ -79,7 +79,8 @@ fn why(account: &AccountKey, limit: &LimitView, needs: u64, forecast: CallForeca
             amount(limit.excess)
         ),
         CallForecast::NeedsPerson => format!(
-            "{} of {} is spent, and above {} % a person decides: {allow}",
+            "it needs {}, {} of {} is spent, and above {} % a person decides: {allow}",
+            amount(needs),
             amount(limit.spent),
             amount(limit.limit),
             limit.ask_at
@@ -87,7 +88,8 @@ fn why(account: &AccountKey, limit: &LimitView, needs: u64, forecast: CallForeca
         CallForecast::Bankrupt => {
             let (unit, window) = (limit.unit, Some(limit.window));
             let why = exceeded(&account.to_string(), unit, window, limit.spent, limit.limit);
-            let raise = raise_command(&account.to_string(), limit.key(), limit.limit);
+            let least = limit.spent.saturating_add(needs);
+            let raise = raise_command(&account.to_string(), limit.key(), limit.limit, least);
             let why = if limit.spent >= limit.limit {
                 why
             } else {

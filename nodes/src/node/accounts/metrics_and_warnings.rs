@@ -65,7 +65,7 @@ fn of_state(key: &AccountKey, view: &LimitView) -> Option<WarningView> {
     let account = key.to_string();
     let amount = |amount| amount_text(view.unit, amount);
     let allow = allow_command(&account, view.key());
-    let raise = raise_command(&account, view.key(), view.limit);
+    let raise = raise_command(&account, view.key(), view.limit, 0);
     let (name, message, hint) = match view.state {
         LimitState::Ok | LimitState::Warned => return None,
         LimitState::Spent => {
