@@ -16,8 +16,9 @@ pub struct SkillShelf(Arc<ShelfState>);
 #[derive(Debug, Default)]
 struct ShelfState {
     agents: RwLock<BTreeMap<AgentName, Arc<AgentSkills>>>,
+    folders: RwLock<SkillFolders>,
     /// Held while a skill is written: two calls never look and write at the same time.
-    folders: Mutex<SkillFolders>,
+    writing: Mutex<()>,
 }
 
 impl SkillShelf {
@@ -35,7 +36,7 @@ impl SkillShelf {
 
     /// Says where skills are, and where new ones are written.
     pub fn keep_in(&self, folders: SkillFolders) {
-        *self.0.folders.lock().unwrap_or_else(PoisonError::into_inner) = folders;
+        *self.0.folders.write().unwrap_or_else(PoisonError::into_inner) = folders;
     }
 
     /// Writes a skill, which agents have at once. It waits for the disk. The same call again writes nothing.
@@ -44,7 +45,9 @@ impl SkillShelf {
     /// Why it is not written, for the model.
     pub fn create(&self, draft: &SkillDraft, origin: &SkillOrigin) -> Result<Arc<Skill>, String> {
         let text = draft.render(origin)?;
-        let folders = self.0.folders.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writing = self.0.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        // A copy: what reads the configuration again does not wait for a disk.
+        let folders = self.0.folders.read().unwrap_or_else(PoisonError::into_inner).clone();
         let skill = Arc::new(folders.create(&draft.name, &text, draft.replaces)?);
         let mut agents = self.0.agents.write().unwrap_or_else(PoisonError::into_inner);
         for skills in agents.values_mut() {
