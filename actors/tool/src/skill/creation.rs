@@ -69,7 +69,7 @@ impl SkillFolders {
         let may_replace = there.is_some_and(|skill| skill.folder == place);
         write_file(folder, name, text, may_replace).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => format!(
-                "`{}` has a `{SKILL_FILE}` that is not valid: a person has to correct or remove it",
+                "`{}` has files and is no valid skill: a person has to correct or remove it",
                 place.display()
             ),
             _ => failed(error),
@@ -141,6 +141,14 @@ pub(super) fn leftovers(dir: &Dir, prefix: &str) -> Vec<String> {
     entries.filter_map(|entry| entry.file_name().into_string().ok()).filter(is_left).collect()
 }
 
+/// Whether there is anything but hidden files.
+fn has_files(dir: &Dir) -> io::Result<bool> {
+    let mut entries = dir.entries()?;
+    Ok(entries.any(|entry| {
+        entry.is_ok_and(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"."))
+    }))
+}
+
 fn write_file(folder: &Path, name: &str, text: &str, may_replace: bool) -> io::Result<()> {
     let dir = made(folder)?;
     if let Err(error) = dir.create_dir(name)
@@ -154,6 +162,10 @@ fn write_file(folder: &Path, name: &str, text: &str, may_replace: bool) -> io::R
     for left in leftovers(&own, &prefix) {
         // It takes room and harms nothing.
         drop(own.remove_file(left));
+    }
+    // Files of something else would become files of this skill, which models read.
+    if !may_replace && has_files(&own)? {
+        return Err(io::ErrorKind::AlreadyExists.into());
     }
     let temporary = temporary(&prefix);
     let flags = if may_replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
@@ -276,10 +288,16 @@ mod tests {
         fs::create_dir_all(first.join("broken")).unwrap();
         fs::write(first.join("broken").join(SKILL_FILE), "a draft of a person").unwrap();
         let refused = folders.create("broken", &text("broken", "x"), None).unwrap_err();
-        assert!(refused.contains("not valid"), "{refused}");
+        assert!(refused.contains("no valid skill"), "{refused}");
         let kept = fs::read_to_string(first.join("broken").join(SKILL_FILE)).unwrap();
         assert_eq!(kept, "a draft of a person");
         assert_eq!(fs::read_dir(first.join("broken")).unwrap().count(), 1);
+        // A skill that a person has switched off.
+        fs::create_dir_all(first.join("off")).unwrap();
+        fs::write(first.join("off/pipeline.yaml"), "steps: []").unwrap();
+        let refused = folders.create("off", &text("off", "x"), None).unwrap_err();
+        assert!(refused.contains("no valid skill"), "{refused}");
+        assert_eq!(fs::read_dir(first.join("off")).unwrap().count(), 1);
         symlink(out.path(), first.join("link")).unwrap();
         folders.create("link", &text("link", "x"), None).unwrap_err();
         assert_eq!(fs::read_dir(out.path()).unwrap().count(), 0);
