@@ -91,6 +91,11 @@ pub(super) fn package(args: &SkillPackArgs, context: &CliContext) -> Result<Exit
     let read = File::open(&args.key).and_then(|file| file.take(KEY_BYTES).read_to_end(&mut pem));
     read.map_err(|error| unusable(error.to_string()))?;
     let signer = BundleSigner::from_pem(&pem).map_err(unusable)?;
+    if is_inside(&args.key, &args.folder) {
+        let what =
+            "it is in the folder that is packed, so that the bundle would have it".to_owned();
+        return Err(unusable(what).hint("move the private key out of the skill"));
+    }
     let (head, bytes) = pack(&args.folder, &signer).map_err(|error| failure(&error))?;
     let out = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{}.skill", head.name)));
     let text = String::from_utf8_lossy(&bytes);
@@ -109,6 +114,11 @@ pub(super) fn package(args: &SkillPackArgs, context: &CliContext) -> Result<Exit
         format!("`{}` is packed into `{out}`, signed by {}", head.name, signer.key())
     })?;
     Ok(Exit::Ok)
+}
+
+fn is_inside(file: &Path, folder: &Path) -> bool {
+    let paths = (file.canonicalize(), folder.canonicalize());
+    matches!(paths, (Ok(file), Ok(folder)) if file.starts_with(&folder))
 }
 
 pub(super) fn install(args: &SkillInstallArgs, context: &CliContext) -> Result<Exit, Failure> {

@@ -106,9 +106,12 @@ async fn follow(reloaded: Reloaded, loaded: LoadedConfig, node_status: &NodeStat
             }
         };
         let waits = started.waiting(&again, &hooks);
+        let written = shelf.written();
         let (plugins, hooks, circuits) = (plugins.clone(), hooks.clone(), models.circuits());
         let parts = AnsweringParts { plugins, hooks, skills: skills::read(&again) };
         match answering(&again.config, again.env(), &clock, parts, &circuits).await {
+            // A call has written a skill meanwhile, which this reading may lack: all is read once more.
+            Ok(_) if shelf.written() != written => seen.clear(),
             Ok(answering) => {
                 // Before the agents that name them.
                 let agents_now = pins.peek_seen(|pins| answering.agents(&again.config, pins));

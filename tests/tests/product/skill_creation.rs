@@ -253,3 +253,16 @@ async fn only_a_signed_and_newer_bundle_is_installed() -> Outcome {
     assert_eq!(names.len(), 1, "nothing is left beside it: {names:?}");
     Ok(())
 }
+
+/// Else those who get the bundle could sign as its maker.
+#[tokio::test]
+async fn a_private_key_is_not_packed() -> Outcome {
+    let home = Home::new(TestBackend::Local)?;
+    write_version(&home.path().join("notes"), "1");
+    assert_eq!(home.run(&["skills", "key", "notes/references/team.pem"]).await?.code, 0);
+    let pack = ["skills", "pack", "notes", "--key", "notes/references/team.pem"];
+    let refused = home.run(&pack).await?;
+    assert!(refused.code == 1 && refused.err.contains("is packed"), "{refused:?}");
+    assert!(!home.path().join("notes.skill").exists());
+    Ok(())
+}

@@ -88,7 +88,7 @@ pub struct VerifiedBundle {
     pub signer: String,
     /// The key that verified it.
     pub key: BundleKey,
-    /// The digest of its payload.
+    /// The digest of its files, as [`pack`] writes a payload. A signer may write the same files in another way.
     pub digest: Digest,
     pub(super) version: BundleVersion,
     /// All files by their paths below the folder of the skill.
@@ -159,8 +159,9 @@ pub fn verify(
     let files = files(&payload)?;
     let head = head(&files)?;
     let version = version(&head).map_err(BundleError::Invalid)?;
-    let (signer, digest) = (signer.clone(), Digest::of(&payload));
-    Ok(VerifiedBundle { head, signer, key: *key, digest, version, files })
+    let packed = files.iter().map(|(path, bytes)| (path.clone(), STANDARD.encode(bytes)));
+    let digest = Digest::of(&encoded(&BundlePayload { files: packed.collect() })?);
+    Ok(VerifiedBundle { head, signer: signer.clone(), key: *key, digest, version, files })
 }
 
 /// The payload of the skill in this folder: the same bytes for the same files.
@@ -318,8 +319,11 @@ mod tests {
     /// A bundle with these files, whatever they are.
     fn forged(signer: &BundleSigner, files: &[(&str, &str)]) -> Vec<u8> {
         let packed = files.iter().map(|(path, text)| ((*path).to_owned(), STANDARD.encode(text)));
-        let payload = encoded(&BundlePayload { files: packed.collect() }).unwrap();
-        let sig = STANDARD.encode(signer.sign(&signed(&payload)));
+        sealed(signer, &encoded(&BundlePayload { files: packed.collect() }).unwrap())
+    }
+
+    fn sealed(signer: &BundleSigner, payload: &[u8]) -> Vec<u8> {
+        let sig = STANDARD.encode(signer.sign(&signed(payload)));
         let signatures = vec![BundleSignature { keyid: String::new(), sig }];
         let payload = STANDARD.encode(payload);
         encoded(&SignedBundle { payload, payload_type: PAYLOAD_TYPE.to_owned(), signatures })
@@ -345,6 +349,22 @@ mod tests {
         fs::write(folder.join(SKILL_FILE), text("~")).unwrap();
         let refused = pack(&folder, &signer).unwrap_err().to_string();
         assert!(refused.contains("1 to 4 numbers"), "{refused}");
+    }
+
+    /// Else a skill would count as changed from the moment that it was installed.
+    #[test]
+    fn the_digest_is_of_the_files_however_a_signer_writes_them() {
+        let signer = signer();
+        let plain = forged(&signer, &[(SKILL_FILE, &text("1")), ("a.md", "a")]);
+        let plain = verify(&plain, &trusted(&signer)).unwrap();
+        let encode = |path: &str| STANDARD.encode(&plain.files[path]);
+        let other = format!(
+            "{{ \"files\": {{ \"a.md\": \"{}\",\n\"SKILL.md\": \"{}\" }} }}",
+            encode("a.md"),
+            encode(SKILL_FILE)
+        );
+        let other = verify(&sealed(&signer, other.as_bytes()), &trusted(&signer)).unwrap();
+        assert_eq!(other, plain);
     }
 
     #[test]

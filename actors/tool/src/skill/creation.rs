@@ -15,6 +15,8 @@ use super::folder::{FoundSkills, SKILL_FILE, Skill, opened, read_folders, read_s
 
 /// The mode of a folder of skills that is made.
 const FOLDER_MODE: u32 = 0o700;
+/// Hexadecimal digits at the end of a temporary name.
+const TEMPORARY_DIGITS: usize = 16;
 
 /// Where the skills of a node are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,12 +43,14 @@ impl SkillFolders {
         replaces: Option<Digest>,
     ) -> Result<Skill, String> {
         let folder = self.new_skills()?;
-        let found = self.found();
+        let place = folder.join(name);
+        let failed = |error: io::Error| format!("`{}` cannot be written: {error}", place.display());
+        made(folder).map_err(failed)?;
+        let _lock = locked(folder).map_err(failed)?;
+        let (found, digest) = (self.found(), Digest::of(text.as_bytes()));
         let there = found.skills.iter().find(|skill| skill.head.name == name);
         match there {
-            Some(skill) if skill.digest == Digest::of(text.as_bytes()) => {
-                return Ok(Skill::clone(skill));
-            }
+            Some(skill) if skill.digest == digest => return Ok(Skill::clone(skill)),
             Some(skill) if replaces != Some(skill.digest) => {
                 return Err(format!(
                     "there is a skill `{name}`, and `replaces` does not name it; to replace it, call again with \
@@ -62,16 +66,20 @@ impl SkillFolders {
             }
             Some(_) | None => {}
         }
-        let place = folder.join(name);
         let may_replace = there.is_some_and(|skill| skill.folder == place);
         write_file(folder, name, text, may_replace).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => format!(
-                "`{}` has a `{SKILL_FILE}` that is not valid: a person has to correct or remove it",
+                "`{}` has files and is no valid skill: a person has to correct or remove it",
                 place.display()
             ),
-            _ => format!("`{}` cannot be written: {error}", place.display()),
+            _ => failed(error),
         })?;
-        read_skill(&place).map_err(|fault| fault.what)
+        let written = read_skill(&place).map_err(|fault| fault.what)?;
+        if written.digest == digest {
+            return Ok(written);
+        }
+        // Its folder was exchanged in between: the model is not shown another text as its own.
+        Err(format!("`{}` was changed meanwhile, and has another text now", place.display()))
     }
 
     /// What is in all of these folders now, also in one that has come since it was looked for.
@@ -96,6 +104,15 @@ pub(super) fn made(folder: &Path) -> io::Result<Dir> {
     opened(folder)
 }
 
+/// Waits until no other process writes skills into this folder, and keeps others out until it is dropped. A node and
+/// `skills install` look at what is there and then replace it.
+pub(super) fn locked(folder: &Path) -> io::Result<File> {
+    let file = File::open(folder)?;
+    // Some network file systems have no such locks. Each write is whole there, too.
+    drop(file.lock());
+    Ok(file)
+}
+
 /// Writes a new file, and keeps it through a power cut.
 pub(super) fn write_new(dir: &Dir, path: &str, bytes: &[u8]) -> io::Result<()> {
     let mut file = dir.open_with(path, OpenOptions::new().write(true).create_new(true))?;
@@ -108,6 +125,30 @@ pub(super) fn keep_names(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
+/// A name for what is written first and put into its place then: hidden, and new.
+pub(super) fn temporary(prefix: &str) -> String {
+    format!("{prefix}{:0TEMPORARY_DIGITS$x}", rand::random::<u64>())
+}
+
+/// Such names that killed processes left.
+pub(super) fn leftovers(dir: &Dir, prefix: &str) -> Vec<String> {
+    let is_left = |name: &String| {
+        name.strip_prefix(prefix).is_some_and(|digits| {
+            digits.len() == TEMPORARY_DIGITS && digits.bytes().all(|c| c.is_ascii_hexdigit())
+        })
+    };
+    let entries = dir.entries().into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).filter(is_left).collect()
+}
+
+/// Whether there is anything but hidden files.
+fn has_files(dir: &Dir) -> io::Result<bool> {
+    let mut entries = dir.entries()?;
+    Ok(entries.any(|entry| {
+        entry.is_ok_and(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"."))
+    }))
+}
+
 fn write_file(folder: &Path, name: &str, text: &str, may_replace: bool) -> io::Result<()> {
     let dir = made(folder)?;
     if let Err(error) = dir.create_dir(name)
@@ -117,7 +158,16 @@ fn write_file(folder: &Path, name: &str, text: &str, may_replace: bool) -> io::R
     }
     // A link that leads out of the folder is not followed.
     let own = dir.open_dir(name)?;
-    let temporary = format!(".{SKILL_FILE}.{:016x}", rand::random::<u64>());
+    let prefix = format!(".{SKILL_FILE}.");
+    for left in leftovers(&own, &prefix) {
+        // It takes room and harms nothing.
+        drop(own.remove_file(left));
+    }
+    // Files of something else would become files of this skill, which models read.
+    if !may_replace && has_files(&own)? {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    let temporary = temporary(&prefix);
     let flags = if may_replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
     let written = write_new(&own, &temporary, text.as_bytes())
         .and_then(|()| Ok(renameat_with(&own, temporary.as_str(), &own, SKILL_FILE, flags)?));
@@ -213,6 +263,24 @@ mod tests {
         assert_eq!(read_skill(&home.path().join("second/late")).unwrap().digest, digest);
     }
 
+    /// What another process writes before the lock is free counts.
+    #[test]
+    fn a_call_waits_for_those_who_write_there() {
+        let home = tempfile::tempdir().unwrap();
+        let (folders, first) = (folders(home.path()), home.path().join("first"));
+        let digest = put(&first, "ship", "One.");
+        let new = text("ship", "By an agent.");
+        let lock = locked(&first).unwrap();
+        std::thread::scope(|scope| {
+            let call = scope.spawn(|| folders.create("ship", &new, Some(digest)));
+            let newer = put(&first, "ship", "Two.");
+            drop(lock);
+            let refused = call.join().unwrap().unwrap_err();
+            assert!(refused.contains(&newer.to_string()), "{refused}");
+        });
+        assert_eq!(read_skill(&first.join("ship")).unwrap().text, "Two.");
+    }
+
     #[test]
     fn what_is_no_skill_is_neither_replaced_nor_followed() {
         let (home, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -220,16 +288,25 @@ mod tests {
         fs::create_dir_all(first.join("broken")).unwrap();
         fs::write(first.join("broken").join(SKILL_FILE), "a draft of a person").unwrap();
         let refused = folders.create("broken", &text("broken", "x"), None).unwrap_err();
-        assert!(refused.contains("not valid"), "{refused}");
+        assert!(refused.contains("no valid skill"), "{refused}");
         let kept = fs::read_to_string(first.join("broken").join(SKILL_FILE)).unwrap();
         assert_eq!(kept, "a draft of a person");
         assert_eq!(fs::read_dir(first.join("broken")).unwrap().count(), 1);
+        // A skill that a person has switched off.
+        fs::create_dir_all(first.join("off")).unwrap();
+        fs::write(first.join("off/pipeline.yaml"), "steps: []").unwrap();
+        let refused = folders.create("off", &text("off", "x"), None).unwrap_err();
+        assert!(refused.contains("no valid skill"), "{refused}");
+        assert_eq!(fs::read_dir(first.join("off")).unwrap().count(), 1);
         symlink(out.path(), first.join("link")).unwrap();
         folders.create("link", &text("link", "x"), None).unwrap_err();
         assert_eq!(fs::read_dir(out.path()).unwrap().count(), 0);
         // What a crash left: a folder without its file.
-        fs::create_dir_all(first.join("empty")).unwrap();
+        let empty = first.join("empty");
+        fs::create_dir_all(&empty).unwrap();
+        fs::write(empty.join(".SKILL.md.0123456789abcdef"), "half").unwrap();
         folders.create("empty", &text("empty", "x"), None).unwrap();
+        assert_eq!(fs::read_dir(&empty).unwrap().count(), 1);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use clawnode_proto::{
     Digest,
     limits::{SKILL_BYTES, SKILL_ENTRIES},
+    visible::is_hidden,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -73,8 +74,28 @@ impl SkillDraft {
         if !is_same || body != self.text.trim() || !head.triggers.is_empty() {
             return Err("`description` has characters that a skill cannot have".to_owned());
         }
+        for (field, text) in [("description", description.as_str()), ("text", body.as_str())] {
+            if let Some(hidden) = unseen(text) {
+                return Err(format!(
+                    "`{field}` has the character `{}`, which a person who approves may not see: leave it out",
+                    hidden.escape_default()
+                ));
+            }
+        }
         Ok(text)
     }
+}
+
+/// The first character that a person who reads a text may not see. A model would read instructions in such characters.
+/// Joiners and picture signs belong to the visible character before them.
+fn unseen(text: &str) -> Option<char> {
+    let mut after_visible = false;
+    text.chars().find(|&c| {
+        let joins = matches!(c, '\u{200c}' | '\u{200d}' | '\u{fe0e}' | '\u{fe0f}');
+        let is_seen = matches!(c, '\n' | '\r' | '\t') || (joins && after_visible);
+        after_visible = !is_hidden(c);
+        !after_visible && !is_seen
+    })
 }
 
 #[cfg(test)]
@@ -133,6 +154,18 @@ mod tests {
             let error = changed.render(&origin()).unwrap_err();
             assert!(error.contains(why), "{error}: {changed:?}");
         }
+        for hidden in
+            ["\u{200b}", "\u{202e}", "\u{e0041}", "\u{1b}[2J", "\n\u{200d}", "\u{200d}\u{200d}"]
+        {
+            let text = format!("Run{hidden} the tests.");
+            let error = SkillDraft { text, ..draft() }.render(&origin()).unwrap_err();
+            assert!(error.contains("`text` has the character `\\u{"), "{error}");
+            let description = format!("Ships{} it.", hidden.replace('\n', ""));
+            let error = SkillDraft { description, ..draft() }.render(&origin());
+            assert!(hidden.starts_with('\n') || error.is_err(), "{hidden:?}");
+        }
+        let text = "Läuft ⚠\u{fe0f}, 👩\u{200d}💻.\r\n\tSo.".to_owned();
+        SkillDraft { text, ..draft() }.render(&origin()).unwrap();
         // What would end the frontmatter, or add a trigger to it.
         let tricks = "x\"\n---\nmetadata:\n  triggers: [a]\n# \\";
         let text = SkillDraft { description: tricks.to_owned(), ..draft() }.render(&origin());

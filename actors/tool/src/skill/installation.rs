@@ -11,8 +11,9 @@ use rustix::fs::{RenameFlags, renameat_with};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BundleError, Skill, SkillFolders, VerifiedBundle, bundle,
-    creation::{keep_names, made, write_new},
+    BundleError, Skill, SkillFolders, VerifiedBundle,
+    bundle::{self, BundleVersion},
+    creation::{keep_names, leftovers, locked, made, temporary, write_new},
     folder::{opened, read_file},
 };
 
@@ -30,7 +31,7 @@ pub struct BundleRecord {
     pub signer: String,
     /// That key, in base64.
     pub key: String,
-    /// The digest of its payload.
+    /// The digest of its files, as a payload has them.
     pub digest: Digest,
 }
 
@@ -58,9 +59,7 @@ pub enum Installed {
 impl BundleState {
     /// The bundle that a skill came from, if it came from one.
     pub fn of(skill: &Skill) -> Option<Self> {
-        let dir = opened(&skill.folder).ok()?;
-        let bytes = read_file(&dir, RECORD_FILE, RECORD_BYTES).ok()?;
-        let record: BundleRecord = serde_json::from_slice(&bytes).ok()?;
+        let record = record(&skill.folder)?;
         let is_changed = digest(skill) != Some(record.digest);
         Some(Self { record, is_changed })
     }
@@ -79,7 +78,18 @@ impl SkillFolders {
         replaces: bool,
     ) -> Result<Installed, BundleError> {
         let folder = self.new_skills().map_err(BundleError::Conflict)?;
-        let (name, found) = (bundle.head.name.as_str(), self.found());
+        let name = bundle.head.name.as_str();
+        let place = folder.join(name);
+        let failed = |error: io::Error| {
+            BundleError::Disk(format!("`{}` cannot be written: {error}", place.display()))
+        };
+        let dir = made(folder).map_err(failed)?;
+        let _lock = locked(folder).map_err(failed)?;
+        for left in leftovers(&dir, &format!(".{name}.")) {
+            // It takes room and harms nothing.
+            drop(dir.remove_dir_all(left));
+        }
+        let found = self.found();
         let there = found.skills.iter().find(|skill| skill.head.name == name);
         if let Some(skill) = there {
             if digest(skill) == Some(bundle.digest) {
@@ -90,26 +100,23 @@ impl SkillFolders {
             let what = format!("this node has {SKILLS} skills, which are the most");
             return Err(BundleError::Conflict(what));
         }
-        let is_valid = there.is_some_and(|skill| skill.folder == folder.join(name));
-        let failed = |error: io::Error| {
-            let place = folder.join(name);
-            BundleError::Disk(format!("`{}` cannot be written: {error}", place.display()))
-        };
-        let dir = made(folder).map_err(failed)?;
+        // What is in its place may be no valid skill.
+        is_not_older(bundle, &place, None)?;
+        let is_valid = there.is_some_and(|skill| skill.folder == place);
         let is_there = match dir.symlink_metadata(name) {
             Ok(about) if about.is_dir() && (is_valid || replaces) => true,
             Ok(_) => {
                 let what = format!(
                     "`{}` is there and is no valid skill: correct or remove it, or install with `--replace` if it is a \
                      folder",
-                    folder.join(name).display()
+                    place.display()
                 );
                 return Err(BundleError::Conflict(what));
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
             Err(error) => return Err(failed(error)),
         };
-        let staged = format!(".{name}.{:016x}", rand::random::<u64>());
+        let staged = temporary(&format!(".{name}."));
         let put = stage(&dir, folder, &staged, bundle)
             .and_then(|()| exchange(&dir, &staged, name, is_there));
         // After an exchange it is the old skill.
@@ -126,36 +133,64 @@ fn digest(skill: &Skill) -> Option<Digest> {
     bundle::payload(&skill.folder).ok().map(|payload| Digest::of(&payload))
 }
 
+/// What the folder of a skill says of the bundle that it came from.
+fn record(folder: &Path) -> Option<BundleRecord> {
+    let dir = opened(folder).ok()?;
+    let bytes = read_file(&dir, RECORD_FILE, RECORD_BYTES).ok()?;
+    serde_json::from_slice(&bytes).ok()
+}
+
 /// Whether a bundle may take the place of a skill with other files.
 fn may_replace(skill: &Skill, bundle: &VerifiedBundle, replaces: bool) -> Result<(), BundleError> {
     let (name, new) = (&skill.head.name, bundle.version);
     let there = bundle::version(&skill.head).ok();
-    if let Some(there) = there.filter(|there| *there > new) {
-        return Err(BundleError::Conflict(format!(
-            "the skill `{name}` is there in version {there}, and the bundle has the older version {new}; to go back, \
-             remove `{}` first",
-            skill.folder.display()
-        )));
-    }
+    is_not_older(bundle, &skill.folder, there)?;
     if replaces {
         return Ok(());
     }
+    let conflict = |what: String| Err(BundleError::Conflict(what));
     match BundleState::of(skill) {
-        Some(state) if state.is_changed => Err(BundleError::Conflict(format!(
+        Some(state) if state.is_changed => conflict(format!(
             "the files of the skill `{name}` in `{}` have changed since its bundle was installed; to lose the changes, \
              install with `--replace`",
             skill.folder.display()
-        ))),
-        Some(_) if there == Some(new) => Err(BundleError::Conflict(format!(
+        )),
+        // Each of the trusted keys would else be good for the skills of all others.
+        Some(state) if state.record.key != bundle.key.to_string() => conflict(format!(
+            "the skill `{name}` is there from a bundle of another key ({}), and this bundle is by `{}` ({}); if it is \
+             meant to replace it, install with `--replace`",
+            state.record.key, bundle.signer, bundle.key
+        )),
+        Some(_) if there == Some(new) => conflict(format!(
             "the skill `{name}` is there in version {new} with other files: pack the new files with a higher version"
-        ))),
+        )),
         Some(_) => Ok(()),
-        None => Err(BundleError::Conflict(format!(
+        None => conflict(format!(
             "the skill `{name}` in `{}` came from no bundle: a person or an agent wrote it; to replace it, install with \
              `--replace`",
             skill.folder.display()
-        ))),
+        )),
     }
+}
+
+/// Refuses a bundle that is older than the skill in this folder, or than the bundle that the skill came from: a change
+/// of its files since then does not make it older. `there`: the version in the skill's own text.
+fn is_not_older(
+    bundle: &VerifiedBundle,
+    folder: &Path,
+    there: Option<BundleVersion>,
+) -> Result<(), BundleError> {
+    let recorded = record(folder).and_then(|record| record.version.parse::<BundleVersion>().ok());
+    let Some(newer) = there.max(recorded).filter(|there| *there > bundle.version) else {
+        return Ok(());
+    };
+    Err(BundleError::Conflict(format!(
+        "the skill `{}` is there in version {newer}, and the bundle has the older version {}; to go back, remove `{}` \
+         first",
+        bundle.head.name,
+        bundle.version,
+        folder.display()
+    )))
 }
 
 /// Writes all files of a bundle into a hidden folder, which no reader looks at.
@@ -227,9 +262,13 @@ mod tests {
         }
 
         fn bundle(&self, version: &str, body: &str) -> VerifiedBundle {
+            self.bundle_by(&self.signer, version, body)
+        }
+
+        fn bundle_by(&self, signer: &BundleSigner, version: &str, body: &str) -> VerifiedBundle {
             self.write("source", version, body);
-            let (_, bytes) = pack(&self.home.path().join("source/ship"), &self.signer).unwrap();
-            verify(&bytes, &[("team".to_owned(), self.signer.key())].into()).unwrap()
+            let (_, bytes) = pack(&self.home.path().join("source/ship"), signer).unwrap();
+            verify(&bytes, &[("team".to_owned(), signer.key())].into()).unwrap()
         }
 
         fn installed(&self) -> Skill {
@@ -298,6 +337,55 @@ mod tests {
         fs::write(shop.home.path().join("skills/ship").join(SKILL_FILE), "x").unwrap();
         let refused = shop.folders.install(&two, false).unwrap_err().to_string();
         assert!(refused.contains("no valid skill"), "{refused}");
+        assert_eq!(shop.folders.install(&two, true), Ok(Installed::Replaced));
+        assert_eq!(shop.installed().text, "two");
+    }
+
+    /// Hidden folders with other names are a person's.
+    #[test]
+    fn what_a_killed_installation_left_is_removed_by_the_next_one() {
+        let shop = Shop::new();
+        let bundle = shop.bundle("1", "one");
+        let skills = shop.home.path().join("skills");
+        for hidden in [".ship.0123456789abcdef", ".ship.notes", ".other.0123456789abcdef"] {
+            fs::create_dir_all(skills.join(hidden).join("references")).unwrap();
+            fs::write(skills.join(hidden).join(SKILL_FILE), "x").unwrap();
+        }
+        assert_eq!(shop.folders.install(&bundle, false), Ok(Installed::New));
+        assert!(!skills.join(".ship.0123456789abcdef").exists());
+        assert!(skills.join(".ship.notes").exists());
+        assert!(skills.join(".other.0123456789abcdef").exists());
+    }
+
+    /// The name of a key is of its configuration, so the key itself is compared.
+    #[test]
+    fn another_trusted_key_takes_no_skill_over_by_itself() {
+        let shop = Shop::new();
+        let pem = BundleSigner::generate().unwrap();
+        let other = BundleSigner::from_pem(pem.as_bytes()).unwrap();
+        shop.folders.install(&shop.bundle("1", "one"), false).unwrap();
+        let theirs = shop.bundle_by(&other, "99", "theirs");
+        let refused = shop.refusal(&theirs, false);
+        assert!(refused.contains("another key") && refused.contains(&other.key().to_string()));
+        assert_eq!(shop.folders.install(&theirs, true), Ok(Installed::Replaced));
+        assert_eq!(shop.installed().text, "theirs");
+        let refused = shop.refusal(&shop.bundle("100", "ours"), false);
+        assert!(refused.contains("another key"), "{refused}");
+    }
+
+    /// An older bundle has faults that a newer one has mended.
+    #[test]
+    fn a_change_of_the_files_opens_no_way_back() {
+        let shop = Shop::new();
+        let (one, two) = (shop.bundle("1", "one"), shop.bundle("2", "two"));
+        shop.folders.install(&two, false).unwrap();
+        let file = shop.home.path().join("skills/ship").join(SKILL_FILE);
+        fs::write(&file, "---\nname: ship\ndescription: d\n---\nno version\n").unwrap();
+        let refused = shop.refusal(&one, true);
+        assert!(refused.contains("older version 1"), "{refused}");
+        fs::write(&file, "no skill").unwrap();
+        let refused = shop.folders.install(&one, true).unwrap_err().to_string();
+        assert!(refused.contains("older version 1"), "{refused}");
         assert_eq!(shop.folders.install(&two, true), Ok(Installed::Replaced));
         assert_eq!(shop.installed().text, "two");
     }

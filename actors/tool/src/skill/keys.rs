@@ -11,6 +11,17 @@ use rustls::pki_types::{PrivatePkcs8KeyDer, pem::PemObject as _};
 
 /// Characters of a line in a PEM file.
 const PEM_LINE: usize = 64;
+/// The points of small order, without their signs, in base64. Signatures by them need no private key. A key of zeros,
+/// which a person may write as a placeholder, is one of them.
+const WEAK_KEYS: [&str; 7] = [
+    "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
+    "AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
+    "JuiVj8KyJ7BFw/SJ8u+Y8NXfrAXTxjM5sTgCiG1T/AU=",
+    "xxdqcD1N2E+6PAt2DRBnDyogU/osOczGTsf9d5KsA3o=",
+    "7P///////////////////////////////////////38=",
+    "7f///////////////////////////////////////38=",
+    "7v///////////////////////////////////////38=",
+];
 
 /// A public key: 32 bytes, in base64 where people read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,10 +46,19 @@ impl FromStr for BundleKey {
     fn from_str(text: &str) -> Result<Self, String> {
         let bytes = STANDARD.decode(text).ok();
         let bytes: Option<[u8; 32]> = bytes.and_then(|bytes| bytes.try_into().ok());
-        bytes.map(Self).ok_or_else(|| {
+        let bytes = bytes.ok_or_else(|| {
             "it is no Ed25519 public key: 32 bytes in base64, as `clawnode skills key` shows them"
                 .to_owned()
-        })
+        })?;
+        let mut unsigned = bytes;
+        // The highest bit of the last byte is the sign.
+        unsigned[31] &= 0x7f;
+        if WEAK_KEYS.contains(&STANDARD.encode(unsigned).as_str()) {
+            return Err(
+                "everyone can sign for this key: make one with `clawnode skills key`".to_owned()
+            );
+        }
+        Ok(Self(bytes))
     }
 }
 
@@ -115,6 +135,18 @@ mod tests {
         }
         for pem in ["", "x", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"] {
             assert!(BundleSigner::from_pem(pem.as_bytes()).is_err(), "{pem}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_everyone_signs_for_is_refused() {
+        for key in WEAK_KEYS {
+            let mut bytes = STANDARD.decode(key).unwrap();
+            for sign in [0, 0x80] {
+                bytes[31] |= sign;
+                let refused = STANDARD.encode(&bytes).parse::<BundleKey>().unwrap_err();
+                assert!(refused.contains("everyone"), "{key}: {refused}");
+            }
         }
     }
 

@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::{
+        Arc, Mutex, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use clawnode_proto::AgentName;
@@ -16,8 +19,10 @@ pub struct SkillShelf(Arc<ShelfState>);
 #[derive(Debug, Default)]
 struct ShelfState {
     agents: RwLock<BTreeMap<AgentName, Arc<AgentSkills>>>,
+    folders: RwLock<SkillFolders>,
     /// Held while a skill is written: two calls never look and write at the same time.
-    folders: Mutex<SkillFolders>,
+    writing: Mutex<()>,
+    written: AtomicU64,
 }
 
 impl SkillShelf {
@@ -35,7 +40,13 @@ impl SkillShelf {
 
     /// Says where skills are, and where new ones are written.
     pub fn keep_in(&self, folders: SkillFolders) {
-        *self.0.folders.lock().unwrap_or_else(PoisonError::into_inner) = folders;
+        *self.0.folders.write().unwrap_or_else(PoisonError::into_inner) = folders;
+    }
+
+    /// How many skills this process has written. If it has changed since folders were read, what was read of them may
+    /// lack one.
+    pub fn written(&self) -> u64 {
+        self.0.written.load(Ordering::SeqCst)
     }
 
     /// Writes a skill, which agents have at once. It waits for the disk. The same call again writes nothing.
@@ -44,12 +55,41 @@ impl SkillShelf {
     /// Why it is not written, for the model.
     pub fn create(&self, draft: &SkillDraft, origin: &SkillOrigin) -> Result<Arc<Skill>, String> {
         let text = draft.render(origin)?;
-        let folders = self.0.folders.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writing = self.0.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        // A copy: what reads the configuration again does not wait for a disk.
+        let folders = self.0.folders.read().unwrap_or_else(PoisonError::into_inner).clone();
         let skill = Arc::new(folders.create(&draft.name, &text, draft.replaces)?);
+        self.0.written.fetch_add(1, Ordering::SeqCst);
         let mut agents = self.0.agents.write().unwrap_or_else(PoisonError::into_inner);
         for skills in agents.values_mut() {
             *skills = Arc::new(skills.with(&skill));
         }
         Ok(skill)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_skill_that_is_written_is_counted_and_a_refused_one_is_not() {
+        let home = tempfile::tempdir().unwrap();
+        let (shelf, agent) = (SkillShelf::default(), "main".parse::<AgentName>().unwrap());
+        let skills = AgentSkills::chosen(&[], &["*".to_owned()]);
+        shelf.replace([(agent.clone(), Arc::new(skills))]);
+        let write = Some(home.path().join("skills"));
+        shelf.keep_in(SkillFolders { read: Vec::new(), write });
+        let draft = |name: &str| SkillDraft {
+            name: name.to_owned(),
+            description: "Ships.".to_owned(),
+            text: "Go.".to_owned(),
+            entries: vec![1],
+            replaces: None,
+        };
+        shelf.create(&draft("../ship"), &SkillOrigin::default()).unwrap_err();
+        assert_eq!(shelf.written(), 0);
+        let skill = shelf.create(&draft("ship"), &SkillOrigin::default()).unwrap();
+        assert_eq!((shelf.written(), shelf.of(&agent).get("ship")), (1, Some(&skill)));
     }
 }
