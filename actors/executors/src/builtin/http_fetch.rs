@@ -98,8 +98,13 @@ impl HttpFetch {
         let request = if posts { post_request(&mut run)? } else { fetch_request(&mut run)? };
         let told = |error: EgressError| {
             let why = ErrorChain(&error).to_string();
-            let is_unclear =
-                matches!(error, EgressError::Broken { .. } | EgressError::TimedOut { .. });
+            let is_unclear = matches!(
+                error,
+                EgressError::Broken { .. }
+                    | EgressError::TimedOut { .. }
+                    | EgressError::Encoded { .. }
+                    | EgressError::Interrupted(_)
+            );
             let seen = if posts && is_unclear { "; the server may have received it" } else { "" };
             ToolOutcome::failed(error.failure(), format!("{why}{seen}"))
         };
@@ -242,9 +247,13 @@ impl Executor for HttpFetch {
     }
 
     async fn execute(&self, run: ToolRun, cancelled: CancellationToken) -> ToolOutcome {
+        let posts = run.tool.as_str() == HTTP_POST;
         tokio::select! {
             outcome = self.run(run) => outcome.unwrap_or_else(|failed| failed),
-            () = cancelled.cancelled() => ToolOutcome::failed(ToolFailure::Cancelled, ""),
+            () = cancelled.cancelled() => {
+                let why = if posts { "the server may have received the request" } else { "" };
+                ToolOutcome::failed(ToolFailure::Cancelled, why)
+            }
         }
     }
 
