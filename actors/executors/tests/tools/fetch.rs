@@ -55,6 +55,12 @@ async fn a_page_is_shown_with_what_matters_of_its_head() {
     let told = call(fetch.clone(), "http_fetch", &json!({"url": url("gone")})).await;
     assert!(told.failure.is_none() && text(&told).starts_with("HTTP 404 Not Found\n"), "{told:?}");
     assert!(text(&told).ends_with("nothing here"));
+    for (path, failure) in [("gone", Some(ToolFailure::Failed)), ("html", None)] {
+        let arguments = json!({"url": url(path), "expect_success": true});
+        let told = call(fetch.clone(), "http_fetch", &arguments).await;
+        assert_eq!(told.failure, failure, "{told:?}");
+        assert!(text(&told).starts_with("HTTP "), "{told:?}");
+    }
 
     let told = call(fetch.clone(), "http_fetch", &json!({"url": url("png")})).await;
     assert_eq!(told.failure, Some(ToolFailure::Failed));
@@ -83,6 +89,10 @@ async fn a_text_is_posted_once_and_no_redirect_takes_it_elsewhere() {
         json!({"url": url("moved"), "body": "secret", "headers": {"Content-Type": "text/plain"}});
     let told = call(fetch.clone(), "http_post", &arguments).await;
     assert!(told.failure.is_none() && text(&told).contains("\nlocation: http://"), "{told:?}");
+    // A redirect is no success, because it is not followed.
+    let expects = json!({"url": url("moved"), "body": "y", "expect_success": true});
+    let told = call(fetch.clone(), "http_post", &expects).await;
+    assert_eq!(told.failure, Some(ToolFailure::Failed), "{told:?}");
     let refused = json!({"url": "http://127.0.0.1/", "body": "x"});
     let told = call(fetch.clone(), "http_post", &refused).await;
     assert_eq!(told.failure, Some(ToolFailure::Refused), "{told:?}");
@@ -99,6 +109,7 @@ async fn a_text_is_posted_once_and_no_redirect_takes_it_elsewhere() {
     let wanted = [
         ("/post", "{\"grün\":1}", "application/json"),
         ("/moved", "secret", "text/plain"),
+        ("/moved", "y", "application/json"),
         ("/packed", "x", "a/b"),
     ];
     let wanted =
