@@ -116,7 +116,9 @@ impl HttpFetch {
         let reply = self.egress.fetch(Some(&agent), request).await.map_err(told)?;
         let outcome = tell(&reply);
         let is_unexpected = expects_success && !reply.status.is_success();
-        let failure = outcome.failure.or(is_unexpected.then_some(ToolFailure::Failed));
+        // What was sent has arrived, whatever the reply is made of.
+        let failure = outcome.failure.filter(|_| !posts);
+        let failure = failure.or(is_unexpected.then_some(ToolFailure::Failed));
         Ok(ToolOutcome { failure, ..outcome })
     }
 }

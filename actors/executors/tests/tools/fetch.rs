@@ -89,6 +89,8 @@ async fn a_text_is_posted_once_and_no_redirect_takes_it_elsewhere() {
         json!({"url": url("moved"), "body": "secret", "headers": {"Content-Type": "text/plain"}});
     let told = call(fetch.clone(), "http_post", &arguments).await;
     assert!(told.failure.is_none() && text(&told).contains("\nlocation: http://"), "{told:?}");
+    let told = call(fetch.clone(), "http_post", &json!({"url": url("png"), "body": "z"})).await;
+    assert!(told.failure.is_none() && text(&told).contains("not shown"), "{told:?}");
     // A redirect is no success, because it is not followed.
     let expects = json!({"url": url("moved"), "body": "y", "expect_success": true});
     let told = call(fetch.clone(), "http_post", &expects).await;
@@ -109,6 +111,7 @@ async fn a_text_is_posted_once_and_no_redirect_takes_it_elsewhere() {
     let wanted = [
         ("/post", "{\"grün\":1}", "application/json"),
         ("/moved", "secret", "text/plain"),
+        ("/png", "z", "application/json"),
         ("/moved", "y", "application/json"),
         ("/packed", "x", "a/b"),
     ];
