@@ -91,7 +91,7 @@ pub fn check_argument(argument: &str, value: &Value) -> Result<(), String> {
         if parts(text)?.iter().any(|part| matches!(part, TemplatePart::Reference(_))) {
             return Err(format!(
                 "`{argument}` may have no reference, because what replaces it would be run; use \
-                 `argv` or `stdin`"
+                 `argv` or `stdin`, and {HINT}"
             ));
         }
         Ok(String::new())
@@ -241,6 +241,9 @@ mod tests {
     fn what_is_run_has_no_references() {
         let error = check(r#"{"command":["echo {{steps.1.output}}"]}"#, 2).unwrap_err();
         assert!(error.contains("`command` may have no reference"), "{error}");
+        // It may be meant for the command itself.
+        let error = check(r#"{"command":"docker ps --format '{{.Names}}'"}"#, 1).unwrap_err();
+        assert!(error.contains(HINT), "{error}");
         let braces = r#"{"command":"awk '{{\"{{\"}} print }'","stdin":"{{steps.1.output}}"}"#;
         check(braces, 2).unwrap();
         check(r#"{"command":"wc -l","argv":["{{steps.1.output}}"]}"#, 2).unwrap();

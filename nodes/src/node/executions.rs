@@ -181,11 +181,12 @@ fn tool<'a>(
     let Some(spec) = profile.tool(name.as_str()) else {
         return Err(of_step(number, unknown_action(agent, profile, name.as_str())));
     };
-    // What refers to outputs is judged once they are there.
-    if step.template.is_none() {
-        schema::judge(spec, &step.arguments)
-            .map_err(|why| invalid(format!("step {number}: arguments of `{name}`: {why}")))?;
-    }
+    let judged = match &step.template {
+        None => schema::judge(spec, &step.arguments).map(drop),
+        // Values that refer to outputs are judged once these are there.
+        Some(template) => schema::judge_names(spec, template),
+    };
+    judged.map_err(|why| invalid(format!("step {number}: arguments of `{name}`: {why}")))?;
     Ok(spec)
 }
 

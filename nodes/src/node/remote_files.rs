@@ -68,7 +68,7 @@ impl RequestFiles<'_> {
         let reply = match timeout_at(self.until, self.egress.fetch(Some(self.agent), request)).await
         {
             Ok(Ok(reply)) => reply,
-            Ok(Err(error @ EgressError::Stopped(_))) => {
+            Ok(Err(error @ (EgressError::Stopped(_) | EgressError::Interrupted(_)))) => {
                 return Err(refused(ErrorCode::Stopped, &error));
             }
             Ok(Err(error)) => {

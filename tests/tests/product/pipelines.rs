@@ -114,5 +114,14 @@ async fn a_reference_that_cannot_be_filled_in_fails_its_step_and_runs_nothing() 
     let request = json!({ "execution_spec": { "steps": itself } });
     let refused = client.call::<ExecutionView>("execute", request).await.unwrap_err().to_string();
     assert!(refused.contains("not the output of an earlier step"), "{refused}");
+    // So is a name that its tool does not know, before any step has run.
+    let unknown = json!({ "input": "{{steps.1.output}}", "mode": "upper" });
+    let steps = json!([
+        { "action": "calculate", "params": { "expression": "1" } },
+        { "action": "transform_text", "params": unknown, "interpolate": true },
+    ]);
+    let request = json!({ "execution_spec": { "steps": steps } });
+    let refused = client.call::<ExecutionView>("execute", request).await.unwrap_err().to_string();
+    assert!(refused.contains("step 2") && refused.contains("`operation` is missing"), "{refused}");
     node.stop().await
 }

@@ -66,6 +66,8 @@ struct FetchArguments {
     #[serde(default)]
     headers: Map<String, Value>,
     max_bytes: Option<usize>,
+    #[serde(default)]
+    expect_success: bool,
 }
 
 #[derive(Deserialize)]
@@ -76,6 +78,8 @@ struct PostArguments {
     #[serde(default)]
     headers: Map<String, Value>,
     max_bytes: Option<usize>,
+    #[serde(default)]
+    expect_success: bool,
 }
 
 #[derive(Clone, Copy, Default, Deserialize)]
@@ -95,37 +99,58 @@ impl HttpFetch {
     async fn run(&self, mut run: ToolRun) -> Result<ToolOutcome, ToolOutcome> {
         let agent = run.agent.clone();
         let posts = run.tool.as_str() == HTTP_POST;
-        let request = if posts { post_request(&mut run)? } else { fetch_request(&mut run)? };
+        let asked = if posts { post_request(&mut run)? } else { fetch_request(&mut run)? };
+        let (request, expects_success) = asked;
         let told = |error: EgressError| {
             let why = ErrorChain(&error).to_string();
-            let is_unclear =
-                matches!(error, EgressError::Broken { .. } | EgressError::TimedOut { .. });
+            let is_unclear = matches!(
+                error,
+                EgressError::Broken { .. }
+                    | EgressError::TimedOut { .. }
+                    | EgressError::Encoded { .. }
+                    | EgressError::Interrupted(_)
+            );
             let seen = if posts && is_unclear { "; the server may have received it" } else { "" };
             ToolOutcome::failed(error.failure(), format!("{why}{seen}"))
         };
         let reply = self.egress.fetch(Some(&agent), request).await.map_err(told)?;
-        Ok(tell(&reply))
+        let outcome = tell(&reply);
+        let is_unexpected = expects_success && !reply.status.is_success();
+        // What was sent has arrived, whatever the reply is made of.
+        let failure = outcome.failure.filter(|_| !posts);
+        let failure = failure.or(is_unexpected.then_some(ToolFailure::Failed));
+        Ok(ToolOutcome { failure, ..outcome })
     }
 }
 
-fn fetch_request(run: &mut ToolRun) -> Result<EgressRequest, ToolOutcome> {
-    let FetchArguments { url, method, headers, max_bytes } = arguments::read(run)?;
+/// The request of a call, and whether a status that is no success fails the call.
+fn fetch_request(run: &mut ToolRun) -> Result<(EgressRequest, bool), ToolOutcome> {
+    let FetchArguments { url, method, headers, max_bytes, expect_success } = arguments::read(run)?;
     let method = match method {
         FetchMethod::Get => Method::GET,
         FetchMethod::Head => Method::HEAD,
     };
     let (headers, max_bytes) = (headers_of(&headers)?, max_bytes.unwrap_or(DEFAULT_BYTES));
-    Ok(EgressRequest { url, method, body: None, headers, max_bytes })
+    Ok((EgressRequest { url, method, body: None, headers, max_bytes }, expect_success))
 }
 
-fn post_request(run: &mut ToolRun) -> Result<EgressRequest, ToolOutcome> {
-    let PostArguments { url, body, headers, max_bytes } = arguments::read(run)?;
+/// The same for a call that sends a body.
+fn post_request(run: &mut ToolRun) -> Result<(EgressRequest, bool), ToolOutcome> {
+    let PostArguments { url, body, headers, max_bytes, expect_success } = arguments::read(run)?;
     let (mut headers, max_bytes) = (headers_of(&headers)?, max_bytes.unwrap_or(DEFAULT_BYTES));
     if !headers.contains_key(CONTENT_TYPE) {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
     let (method, body) = (Method::POST, Some(body.into_bytes().into()));
-    Ok(EgressRequest { url, method, body, headers, max_bytes })
+    Ok((EgressRequest { url, method, body, headers, max_bytes }, expect_success))
+}
+
+/// How `expect_success` of both tools is described.
+fn expect_success() -> Value {
+    json!({
+        "type": "boolean",
+        "description": "Fail unless the status is 2xx. Default: false.",
+    })
 }
 
 fn headers_of(given: &Map<String, Value>) -> Result<HeaderMap, ToolOutcome> {
@@ -171,6 +196,7 @@ fn post_spec(options: &EgressOptions) -> ToolSpec {
                     "minimum": 1,
                     "maximum": options.max_body_bytes,
                 },
+                "expect_success": expect_success(),
             },
             "required": ["url", "body"],
             "additionalProperties": false,
@@ -229,6 +255,7 @@ impl Executor for HttpFetch {
                         "minimum": 1,
                         "maximum": options.max_body_bytes,
                     },
+                    "expect_success": expect_success(),
                 },
                 "required": ["url"],
                 "additionalProperties": false,
@@ -242,9 +269,13 @@ impl Executor for HttpFetch {
     }
 
     async fn execute(&self, run: ToolRun, cancelled: CancellationToken) -> ToolOutcome {
+        let posts = run.tool.as_str() == HTTP_POST;
         tokio::select! {
             outcome = self.run(run) => outcome.unwrap_or_else(|failed| failed),
-            () = cancelled.cancelled() => ToolOutcome::failed(ToolFailure::Cancelled, ""),
+            () = cancelled.cancelled() => {
+                let why = if posts { "the server may have received the request" } else { "" };
+                ToolOutcome::failed(ToolFailure::Cancelled, why)
+            }
         }
     }
 

@@ -459,7 +459,8 @@ async fn what_an_operator_lets_not_out_is_not_sent_and_what_is_on_its_way_ends()
     };
     switch_gate.take(Position(1), SwitchRecord::Set { switch: switch.clone() });
     let error = on_its_way.await.unwrap().unwrap_err();
-    assert!(matches!(error, EgressError::Stopped(_)), "{error}");
+    assert!(matches!(error, EgressError::Interrupted(_)), "{error}");
+    assert_eq!(error.failure(), ToolFailure::Cancelled, "it may have been sent: {error}");
     let asked = names.asked();
     let error = egress.fetch(None, get(url("/"))).await.unwrap_err();
     assert_eq!(error.failure(), ToolFailure::Refused, "{error}");

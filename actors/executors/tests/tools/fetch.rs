@@ -22,6 +22,7 @@ fn pages(seen: &Seen, port: u16) -> Answer {
             b"<p>gr\xfcn</p>",
         ),
         "/png" => Answer::with("200 OK", "content-type: image/png\r\n", b"\x89PNG\r\n\x1a\n"),
+        "/packed" => Answer::with("200 OK", "content-encoding: gzip\r\n", &[0x1f, 0x8b, 8, 0]),
         "/gone" => Answer::with("404 Not Found", "content-type: text/plain\r\n", b"nothing here"),
         "/moved" => Answer::to(&format!("http://lab.test:{port}/html")),
         "/echo" => Answer::ok(seen.headers.get("x-asked").map_or("none", String::as_str)),
@@ -54,6 +55,12 @@ async fn a_page_is_shown_with_what_matters_of_its_head() {
     let told = call(fetch.clone(), "http_fetch", &json!({"url": url("gone")})).await;
     assert!(told.failure.is_none() && text(&told).starts_with("HTTP 404 Not Found\n"), "{told:?}");
     assert!(text(&told).ends_with("nothing here"));
+    for (path, failure) in [("gone", Some(ToolFailure::Failed)), ("html", None)] {
+        let arguments = json!({"url": url(path), "expect_success": true});
+        let told = call(fetch.clone(), "http_fetch", &arguments).await;
+        assert_eq!(told.failure, failure, "{told:?}");
+        assert!(text(&told).starts_with("HTTP "), "{told:?}");
+    }
 
     let told = call(fetch.clone(), "http_fetch", &json!({"url": url("png")})).await;
     assert_eq!(told.failure, Some(ToolFailure::Failed));
@@ -82,16 +89,32 @@ async fn a_text_is_posted_once_and_no_redirect_takes_it_elsewhere() {
         json!({"url": url("moved"), "body": "secret", "headers": {"Content-Type": "text/plain"}});
     let told = call(fetch.clone(), "http_post", &arguments).await;
     assert!(told.failure.is_none() && text(&told).contains("\nlocation: http://"), "{told:?}");
+    let told = call(fetch.clone(), "http_post", &json!({"url": url("png"), "body": "z"})).await;
+    assert!(told.failure.is_none() && text(&told).contains("not shown"), "{told:?}");
+    // A redirect is no success, because it is not followed.
+    let expects = json!({"url": url("moved"), "body": "y", "expect_success": true});
+    let told = call(fetch.clone(), "http_post", &expects).await;
+    assert_eq!(told.failure, Some(ToolFailure::Failed), "{told:?}");
     let refused = json!({"url": "http://127.0.0.1/", "body": "x"});
-    let told = call(fetch, "http_post", &refused).await;
+    let told = call(fetch.clone(), "http_post", &refused).await;
     assert_eq!(told.failure, Some(ToolFailure::Refused), "{told:?}");
+    // What has no reply that can be read was sent all the same.
+    let packed = json!({"url": url("packed"), "body": "x", "headers": {"content-type": "a/b"}});
+    let told = call(fetch, "http_post", &packed).await;
+    assert_eq!(told.failure, Some(ToolFailure::Failed), "{told:?}");
+    assert!(text(&told).ends_with("; the server may have received it"), "{told:?}");
     let told = |seen: Seen| {
         let kind = seen.headers.get("content-type").cloned().unwrap_or_default();
         (seen.path, seen.body, kind)
     };
     let seen: Vec<_> = lab.allowed.seen().into_iter().map(told).collect();
-    let wanted =
-        [("/post", "{\"grün\":1}", "application/json"), ("/moved", "secret", "text/plain")];
+    let wanted = [
+        ("/post", "{\"grün\":1}", "application/json"),
+        ("/moved", "secret", "text/plain"),
+        ("/png", "z", "application/json"),
+        ("/moved", "y", "application/json"),
+        ("/packed", "x", "a/b"),
+    ];
     let wanted =
         wanted.map(|(path, body, kind)| (path.to_owned(), body.to_owned(), kind.to_owned()));
     assert_eq!(seen, wanted);

@@ -108,11 +108,11 @@ struct ByteMeter<'a> {
 
 impl ByteMeter<'_> {
     /// These were sent or have come.
-    fn count(self, bytes: usize) -> Result<(), EgressError> {
+    fn count(self, bytes: usize) -> Result<(), WorkStopped> {
         let Some(agent) = self.agent else { return Ok(()) };
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         let counted = self.switch_gate.count(agent, AgentLimit::EgressBytesPerDay, bytes);
-        counted.map_err(|stop| EgressError::Stopped(WorkStopped::KillSwitch(stop)))
+        counted.map_err(WorkStopped::KillSwitch)
     }
 }
 
@@ -217,7 +217,7 @@ impl Egress {
         let meter = ByteMeter { agent, switch_gate: &self.1 };
         tokio::select! {
             biased;
-            why = pass.stopped() => Err(EgressError::Stopped(why)),
+            why = pass.stopped() => Err(EgressError::Interrupted(why)),
             reply = timeout(after, self.0.fetch(meter, within, request, target)) => match reply {
                 Ok(reply) => reply,
                 Err(_elapsed) => Err(EgressError::TimedOut { host, after }),
@@ -247,9 +247,9 @@ impl Inner {
             let addresses = self.checked(meter.agent, within, &target, redirects).await?;
             let body = request.body.as_ref().map_or(0, Bytes::len);
             let head = target.url.as_str().len().saturating_add(size(&request.headers));
-            meter.count(head.saturating_add(body))?;
+            meter.count(head.saturating_add(body)).map_err(EgressError::Stopped)?;
             let response = self.send(&request, &target, addresses).await?;
-            meter.count(size(response.headers()))?;
+            meter.count(size(response.headers())).map_err(EgressError::Interrupted)?;
             let Some(location) = redirect_of(&response).filter(|_| request.body.is_none()) else {
                 return self.reply(meter, response, &request, target, redirects).await;
             };
@@ -378,7 +378,7 @@ impl Inner {
         while !body.is_cut {
             let chunk = response.chunk().await.map_err(|error| broken(&target, error))?;
             let Some(chunk) = chunk else { break };
-            meter.count(chunk.len())?;
+            meter.count(chunk.len()).map_err(EgressError::Interrupted)?;
             let room = most - body.bytes.len();
             body.is_cut = chunk.len() > room;
             body.bytes.extend(chunk.into_iter().take(room));

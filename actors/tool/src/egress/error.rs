@@ -74,6 +74,9 @@ pub enum EgressError {
     /// An operator lets nothing out, or this node is out of touch with its cluster.
     #[error("nothing is sent: {0}")]
     Stopped(WorkStopped),
+    /// The same while it was under way: what was sent cannot be taken back.
+    #[error("the request was stopped under way: {0}")]
+    Interrupted(WorkStopped),
     /// This node cannot speak TLS.
     #[error("no TLS client: {0}")]
     Tls(String),
@@ -91,6 +94,7 @@ impl EgressError {
             | Self::Downgrade(_)
             | Self::Stopped(_) => ToolFailure::Refused,
             Self::TimedOut { .. } => ToolFailure::TimedOut,
+            Self::Interrupted(_) => ToolFailure::Cancelled,
             Self::Tls(_) => ToolFailure::Unavailable,
             Self::Lookup { .. }
             | Self::Redirects(_)

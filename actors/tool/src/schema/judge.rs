@@ -8,6 +8,8 @@ use crate::append::append;
 
 /// Parts of a schema times values of the arguments: beyond it an answer would take too long.
 pub(super) const WORK: u64 = 20_000_000;
+/// Characters of a field's name that an error repeats.
+const NAME_SHOWN: usize = 80;
 /// What the arguments as a whole are called.
 const WHOLE: &str = "the arguments";
 
@@ -35,6 +37,30 @@ pub fn judge(spec: &ToolSpec, arguments: &str) -> Result<Map<String, Value>, Str
             Err(help(spec, &usable, &fault))
         }
         _ => Err(help(spec, &usable, &found)),
+    }
+}
+
+/// Whether arguments have the fields that the tool requires, and none that it does not take; otherwise what is wrong.
+/// Their values are not judged.
+pub fn judge_names(spec: &ToolSpec, arguments: &str) -> Result<(), String> {
+    let given = json::read_object(arguments).unwrap_or_default();
+    let schema = json::read_object(&spec.input_schema).unwrap_or_default();
+    let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
+    let mut required = required.filter_map(Value::as_str);
+    if let Some(missing) = required.find(|name| !given.contains_key(*name)) {
+        return Err(format!("`{missing}` is missing"));
+    }
+    let is_closed = schema.get("additionalProperties") == Some(&Value::Bool(false))
+        && !schema.contains_key("patternProperties");
+    let known = schema.get("properties").and_then(Value::as_object).filter(|_| is_closed);
+    let Some(known) = known else { return Ok(()) };
+    match given.keys().find(|name| !known.contains_key(name.as_str())) {
+        Some(other) => {
+            let other: String = other.chars().take(NAME_SHOWN).collect();
+            let known: Vec<&str> = known.keys().map(String::as_str).collect();
+            Err(format!("it has no `{other}`; it has {}", known.join(", ")))
+        }
+        None => Ok(()),
     }
 }
 
@@ -93,6 +119,24 @@ mod tests {
 
     use super::*;
     use crate::schema::{SchemaError, check};
+
+    #[test]
+    fn names_are_judged_without_values() {
+        let mut schema = json!({
+            "type": "object",
+            "properties": {"at": {"type": "integer"}, "text": {"type": "string"}},
+            "required": ["at"],
+            "additionalProperties": false,
+        });
+        let closed = spec(&schema);
+        judge_names(&closed, r#"{"at":"not yet a number"}"#).unwrap();
+        let missing = judge_names(&closed, r#"{"text":""}"#).unwrap_err();
+        assert_eq!(missing, "`at` is missing");
+        let unknown = judge_names(&closed, r#"{"at":1,"note":""}"#).unwrap_err();
+        assert_eq!(unknown, "it has no `note`; it has at, text");
+        schema["additionalProperties"] = json!(true);
+        judge_names(&spec(&schema), r#"{"at":1,"note":""}"#).unwrap();
+    }
 
     fn spec(schema: &(impl ToString + ?Sized)) -> ToolSpec {
         ToolSpec {

@@ -19,5 +19,5 @@ mod shape;
 mod weigh;
 
 pub use check::{SchemaError, SchemaFault, check};
-pub use judge::judge;
+pub use judge::{judge, judge_names};
 pub use reply::{check_response, judge_reply};

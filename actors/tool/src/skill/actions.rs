@@ -15,9 +15,16 @@ enum Meaning {
     Refused(&'static str),
 }
 
+/// The parameter of requests that makes a status such as 500 a failure. In a pipeline it is on by default: no model reads
+/// the status, and the steps after it would run.
+pub(super) const EXPECT_SUCCESS: &str = "expect_success";
+
 const ACTIONS: [(&str, Meaning); 8] = [
-    ("http.get", Meaning::Tool("http_fetch", &["url", "headers", "max_bytes"])),
-    ("http.post", Meaning::Tool("http_post", &["url", "body", "headers", "max_bytes"])),
+    ("http.get", Meaning::Tool("http_fetch", &["url", "headers", "max_bytes", EXPECT_SUCCESS])),
+    (
+        "http.post",
+        Meaning::Tool("http_post", &["url", "body", "headers", "max_bytes", EXPECT_SUCCESS]),
+    ),
     (
         "llm.complete",
         Meaning::Refused(

@@ -13,7 +13,7 @@ use clawnode_proto::{
 use serde_json::{Map, Value};
 
 use super::{
-    actions::{SHOWN, tool_of},
+    actions::{EXPECT_SUCCESS, SHOWN, tool_of},
     yaml_tree::{self, YamlContent, YamlFault, YamlField, YamlNode},
 };
 use crate::template::{self, TemplatePart};
@@ -343,6 +343,11 @@ fn step(node: &YamlNode) -> Result<PipelineStep, YamlFault> {
         let (name, line, value) = (param.clone(), field.line, field.value.json());
         found.push(StepParam { name, line, value });
     }
+    let has_default = known.is_some_and(|known| known.contains(&EXPECT_SUCCESS));
+    if has_default && found.iter().all(|param| param.name != EXPECT_SUCCESS) {
+        let (name, value) = (EXPECT_SUCCESS.to_owned(), Value::Bool(true));
+        found.push(StepParam { name, line, value });
+    }
     Ok(PipelineStep { name, tool, params: found, goes_on })
 }
 
@@ -400,7 +405,10 @@ steps:
         assert!(pipeline.description.as_ref().unwrap().starts_with("Fetches"));
         let plan = pipeline.plan(&given(&[("version", "1.4")])).unwrap();
         let wanted = json!({"steps": [
-            {"action": "http_fetch", "params": {"url": "https://example.org/1.4.json"}},
+            {
+                "action": "http_fetch",
+                "params": {"url": "https://example.org/1.4.json", "expect_success": true},
+            },
             {
                 "action": "transform_json",
                 "params": {"input": "{{steps.1.output}}", "pointer": "/title"},
@@ -414,6 +422,14 @@ steps:
             },
         ]});
         assert_eq!(serde_json::to_value(&plan).unwrap(), wanted);
+    }
+
+    #[test]
+    fn a_status_that_is_no_success_may_be_allowed() {
+        let step = "action: http.post\n  params: {url: x, body: y, expect_success: false}\n";
+        let pipeline = Pipeline::parse(&format!("steps:\n- name: a\n  {step}")).unwrap();
+        let plan = pipeline.plan(&given(&[])).unwrap();
+        assert_eq!(plan.steps[0].params["expect_success"], json!(false));
     }
 
     #[test]

@@ -103,15 +103,18 @@ impl YamlNode {
     }
 }
 
-/// What a plain scalar means. Numbers are those of JSON: `007` is a text.
+/// What a plain scalar means. Numbers are those of JSON: `007` is a text. So is a whole number of more digits than are
+/// kept, such as a long identifier.
 fn plain(text: &str) -> Value {
     match text {
         "" | "~" | "null" => Value::Null,
         "true" => Value::Bool(true),
         "false" => Value::Bool(false),
         text => match serde_json::from_str::<Number>(text) {
-            Ok(number) => Value::Number(number),
-            Err(_) => Value::String(text.to_owned()),
+            Ok(number) if !number.is_f64() || text.contains(['.', 'e', 'E']) => {
+                Value::Number(number)
+            }
+            Ok(_) | Err(_) => Value::String(text.to_owned()),
         },
     }
 }
@@ -211,24 +214,25 @@ mod tests {
 
     #[test]
     fn values_have_types_and_lines() {
-        let text =
-            "a: 1\nb: [x, 'true', true, ~, 1.5, 007, \"2\"]\nc:\n  d: |\n    one\n    two\n  e:\n";
+        let text = "a: 1\nb: [x, 'true', true, ~, 1.5, 007, \"2\"]\nc:\n  d: |\n    one\n    two\n  e:\nf: [-7, 1e2, 12345678901234567890123]\n";
         let root = read(text).unwrap();
         let wanted = json!({
             "a": 1,
             "b": ["x", "true", true, null, 1.5, "007", "2"],
             "c": {"d": "one\ntwo\n", "e": null},
+            "f": [-7, 100.0, "12345678901234567890123"],
         });
         assert_eq!(root.json(), wanted);
         let YamlContent::Fields(fields) = &root.content else { panic!("{root:?}") };
-        assert_eq!(fields.iter().map(|field| field.line).collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(fields.iter().map(|field| field.line).collect::<Vec<_>>(), [1, 2, 3, 8]);
         assert_eq!(fields[0].value.scalar(), Some("1"));
         assert_eq!(fields[1].value.scalar(), None);
     }
 
     #[test]
     fn what_is_refused_has_a_line() {
-        let deep = format!("a: {}", "[".repeat(50_000));
+        let deep = format!("a: {}{}", "[".repeat(50), "]".repeat(50));
+        let blocks = "- ".repeat(10_000);
         for (text, line, why) in [
             ("", 1, "no value"),
             ("a: 1\na: 2", 2, "twice"),
@@ -237,12 +241,15 @@ mod tests {
             ("a: {{inputs.x}}", 1, "in quotes"),
             ("a: 1\nb: \"x", 2, "not YAML"),
             (deep.as_str(), 1, "nested too deep"),
+            (blocks.as_str(), 1, "nested too deep"),
             ("a: 1\n---\nb: 2", 2, "second document"),
         ] {
             let fault = read(text).unwrap_err();
             assert!(fault.what.contains(why), "{text:.40}: {fault}");
             assert!(fault.line >= line, "{text:.40}: {fault}");
         }
+        // The parser reads ahead in brackets, and refuses what is far too deep itself.
+        read(&"[".repeat(50_000)).unwrap_err();
     }
 
     proptest! {
