@@ -20,6 +20,7 @@ use clawnode_memory::store::{
 use clawnode_proto::{EntityId, memory_view::IndexBuild};
 use qdrant_client::qdrant::{DeleteCollection, ListCollectionsRequest};
 use tokio::sync::Mutex as AsyncMutex;
+use tonic::Code;
 use tracing::{info, warn};
 
 use crate::{
@@ -220,15 +221,20 @@ impl QdrantStore {
         Ok(())
     }
 
-    /// Removes the collections of an index that nothing needs. What is left over is removed when a node starts.
+    /// Removes the collections of an index that nothing needs. What is left over is removed when a node starts: it is known
+    /// by the collection of documents, which goes last.
     async fn remove(&self, index: &ServerIndex) {
-        for name in [&index.server.documents, &index.server.state] {
+        for name in [&index.server.state, &index.server.documents] {
             let request = DeleteCollection { collection_name: name.clone(), timeout: None };
             let mut collections = self.connection.collections();
             let removed = self.connection.ask_plainly(collections.delete(request)).await;
-            if let Err(status) = removed {
+            // Another process, or this one before it died, may have removed it.
+            if let Err(status) = removed
+                && status.code() != Code::NotFound
+            {
                 let failure = said(&status);
                 warn!(failure, name, "the collection of another model is not removed yet");
+                return;
             }
         }
     }
