@@ -110,7 +110,11 @@ impl QdrantStore {
         if let Some(active) = self.shared.known() {
             // It may be gone because another process has built that of the model.
             let may_be_gone = active.server.connection.away().is_some();
-            return if may_be_gone { self.own_or(active).await } else { Ok(active) };
+            return match (may_be_gone, &self.model) {
+                (false, _) => Ok(active),
+                (true, Some(_)) => self.own_or(active).await,
+                (true, None) => self.whole_or(active).await,
+            };
         }
         let _changing = self.shared.changing.lock().await;
         if let Some(active) = self.shared.known() {
@@ -127,6 +131,17 @@ impl QdrantStore {
         }
         let chosen = Box::pin(self.chosen()).await?;
         Ok(if self.is_own(&chosen.index) { self.go_on_with(chosen).await } else { active })
+    }
+
+    /// For a store without a model: the index that a process with a model has built and put in the place of the one that
+    /// answers. Making that one again would fill it from all journals. Nothing is removed: others may build still.
+    async fn whole_or(&self, active: ServerIndex) -> Result<ServerIndex, MemoryStoreError> {
+        let ChosenIndex { index, .. } = Box::pin(self.chosen()).await?;
+        if index.server.documents == active.server.documents {
+            return Ok(active);
+        }
+        self.shared.answers(index.clone());
+        Ok(index)
     }
 
     async fn go_on_with(&self, chosen: ChosenIndex) -> ServerIndex {

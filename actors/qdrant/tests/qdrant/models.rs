@@ -193,6 +193,26 @@ async fn an_index_is_known_again_whatever_its_model_is_called() {
 }
 
 #[tokio::test]
+async fn a_process_without_a_model_goes_on_with_what_took_the_place_of_its_index() {
+    let fixture = fixture().await;
+    let scope = scope("a/all");
+    let words = of_model(&fixture, None);
+    words.put(&scope, batch(0, 3, houses(1..=3))).await.unwrap();
+    let store = of_model(&fixture, Some("m/one"));
+    embed(&store, &scope, &[1.0, 0.0]).await.unwrap();
+    let own = indexes(&fixture);
+    // It notices that its index is gone, and looks again.
+    assert!(words.upto(&scope).await.is_err());
+    while words.upto(&scope).await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(words.identity().await.unwrap(), store.identity().await.unwrap());
+    words.put(&scope, batch(3, 4, houses(4..=4))).await.unwrap();
+    assert_eq!(found(&words, from_ref(&scope), "house").await, [1, 2, 3, 4]);
+    assert_eq!((indexes(&fixture), fill(&store, &scope).await), (own, (3, 4)));
+}
+
+#[tokio::test]
 async fn processes_that_build_together_end_with_one_index() {
     let fixture = fixture().await;
     let scope = scope("a/all");
