@@ -20,6 +20,8 @@ const SCOPES_MOST: usize = 1 << 20;
 const COPIED_ONCE: usize = 256;
 /// Documents of a scope that are copied: as many as it may have, and those of a race.
 const COPIED_MOST: usize = 2 * clawnode_memory::store::document::SCOPE_DOCUMENTS;
+/// How often a scope is looked at that other processes change while it is copied. After that it is left to its journal.
+const COPY_TRIES: u32 = 8;
 
 // === impl ServerIndex ===
 
@@ -117,12 +119,18 @@ impl ServerIndex {
             // It was dropped meanwhile: it was not read whole, and what was read may have been forgotten.
             return self.drop(scope).await;
         }
-        let own = self.server.state_of(scope).await?;
-        let number = |id: &DocumentId| PointNumber::of_document(scope, &own.generation, *id);
-        let copied: BTreeSet<PointNumber> = copied.iter().map(number).collect();
-        if own.upto == 0 && self.numbers(scope, &own.generation).await? == copied {
-            // Only if nothing has changed since: another process may have dropped it.
-            self.server.change(scope, &own, &own.filled(before.upto)).await?;
+        for _ in 0..COPY_TRIES {
+            let own = self.server.state_of(scope).await?;
+            let number = |id: &DocumentId| PointNumber::of_document(scope, &own.generation, *id);
+            let expected: BTreeSet<PointNumber> = copied.iter().map(number).collect();
+            if own.upto > 0 || self.numbers(scope, &own.generation).await? != expected {
+                break;
+            }
+            // Only if nothing has changed since: another process may have dropped it, or puts the same.
+            let filled = own.filled(before.upto);
+            if self.server.change(scope, &own, &filled).await?.token == filled.token {
+                break;
+            }
         }
         Ok(())
     }

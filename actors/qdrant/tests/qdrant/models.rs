@@ -213,6 +213,32 @@ async fn a_process_without_a_model_goes_on_with_what_took_the_place_of_its_index
 }
 
 #[tokio::test]
+async fn processes_with_different_models_do_not_remove_each_others_indexes_for_ever() {
+    let fixture = fixture().await;
+    let scope = scope("a/all");
+    let first = of_model(&fixture, Some("m/one"));
+    first.put(&scope, batch(0, 3, houses(1..=3))).await.unwrap();
+    embed(&first, &scope, &[1.0, 0.0]).await.unwrap();
+    let last = of_model(&fixture, Some("m/two"));
+    embed(&last, &scope, &[0.0, 1.0]).await.unwrap();
+    let of_last = indexes(&fixture);
+    assert_eq!(of_last.len(), 1);
+    assert!(first.upto(&scope).await.is_err());
+    while first.upto(&scope).await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(found(&first, from_ref(&scope), "house").await, [1, 2, 3], "by words");
+    let refused = embed(&first, &scope, &[1.0, 0.0]).await.unwrap_err();
+    assert!(matches!(refused, MemoryStoreError::Unfit { .. }), "{refused:?}");
+    assert_eq!((indexes(&fixture), fill(&last, &scope).await), (of_last.clone(), (3, 3)));
+    // Once it starts again, it is the last one.
+    let first = of_model(&fixture, Some("m/one"));
+    embed(&first, &scope, &[1.0, 0.0]).await.unwrap();
+    assert_eq!(fill(&first, &scope).await, (3, 3));
+    assert_ne!(indexes(&fixture), of_last);
+}
+
+#[tokio::test]
 async fn processes_that_build_together_end_with_one_index() {
     let fixture = fixture().await;
     let scope = scope("a/all");
