@@ -120,8 +120,9 @@ impl PointNumber {
 /// The name of the collection of documents with vectors of this model.
 pub(crate) fn collection(prefix: &str, model: Option<(&str, usize)>) -> String {
     let Some((name, dimensions)) = model else { return format!("{prefix}-v{VERSION}-{WORDS}") };
+    // No `-`: a model such as `nomic-embed-text:v1.5` would look like another prefix.
     let plain = |letter: char| {
-        if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' }
+        if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '_' }
     };
     let readable: String = name.chars().map(plain).take(60).collect();
     // Names that differ in other characters alone are other models.
@@ -135,18 +136,18 @@ pub(crate) fn state(documents: &str) -> String {
 }
 
 /// How many numbers the vectors in this collection have, 0 for none; none if it is no collection of documents of this
-/// prefix. Those of a longer prefix that begins with this one are others, also where that cannot be told for sure.
+/// prefix. Those of a longer prefix that begins with this one have more parts.
 pub(crate) fn dimensions(prefix: &str, collection: &str) -> Option<usize> {
     let rest = collection.strip_prefix(&format!("{prefix}-v{VERSION}-"))?;
     if rest == WORDS {
         return Some(0);
     }
-    let (before, dimensions) = rest.rsplit_once('-')?;
-    let (model, hash) = before.rsplit_once('-')?;
+    let mut parts = rest.split('-');
+    let (_model, hash, dimensions) = (parts.next()?, parts.next()?, parts.next()?);
     let is_hash = hash.len() == HASH_DIGITS
         && hash.chars().all(|digit| matches!(digit, '0'..='9' | 'a'..='f'));
-    let is_other = format!("-{model}-").contains(&format!("-v{VERSION}-"));
-    dimensions.parse().ok().filter(|found| *found > 0 && is_hash && !is_other)
+    let is_whole = is_hash && parts.next().is_none();
+    dimensions.parse().ok().filter(|found| *found > 0 && is_whole)
 }
 
 /// A text in a point.
@@ -278,7 +279,8 @@ mod tests {
     #[test]
     fn collections_of_other_prefixes_and_of_other_things_are_known() {
         let of_model = |prefix: &str, model: &str| collection(prefix, Some((model, 384)));
-        for model in ["ollama/all-minilm", "static/0123456789abcdef", "a"] {
+        let models = ["ollama/all-minilm", "static/0123456789abcdef", "a", "v1", "a-v1-words"];
+        for model in models.into_iter().chain(["ollama/nomic-embed-text:v1.5", "é-v1/b-v1"]) {
             assert_eq!(dimensions("c", &of_model("c", model)), Some(384), "{model}");
         }
         assert_eq!(dimensions("c", &collection("c", None)), Some(0));
@@ -289,6 +291,9 @@ mod tests {
             collection("c-v1", None),
             collection("c-v1-x", None),
             of_model("c-v1", "a/b"),
+            of_model("c-v1", "v1"),
+            of_model("c-v1-words", "a"),
+            collection("c-v1-a-01234567", None),
             of_model("c-v1-x", "a/b"),
             of_model("cc", "a/b"),
             "c-v1-a-b-0123456x-8".to_owned(),

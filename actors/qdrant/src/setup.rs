@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use clawnode_memory::store::MemoryStoreError;
 use qdrant_client::qdrant::{
-    CollectionInfo, Condition, CreateCollection, CreateFieldIndexCollection, Distance, FieldType,
-    Filter, GetCollectionInfoRequest, HealthCheckRequest, HnswConfigDiff, KeywordIndexParams,
-    PayloadIndexParams, VectorParams, VectorParamsMap, VectorsConfig,
+    CollectionInfo, Condition, CreateCollection, CreateFieldIndexCollection, DeleteCollection,
+    Distance, FieldType, Filter, GetCollectionInfoRequest, HealthCheckRequest, HnswConfigDiff,
+    KeywordIndexParams, PayloadIndexParams, VectorParams, VectorParamsMap, VectorsConfig,
     payload_index_params::IndexParams, vectors_config::Config,
 };
 use semver::Version;
@@ -93,6 +93,12 @@ impl ServerPoints {
                 )));
             }
         }
+        // In this order: a process that makes both begins with the documents, so a state without them has lost them.
+        let has_state = self.info(&self.state).await?.is_some();
+        if has_state && self.info(&self.documents).await?.is_none() {
+            // It would go on to say that scopes are filled which are empty.
+            self.remove_state().await?;
+        }
         let documents = self.collection(&self.documents, self.dimensions, DOCUMENT_KEYS).await?;
         self.check_vectors(&documents)?;
         self.collection(&self.state, 0, STATE_KEYS).await?;
@@ -129,6 +135,13 @@ impl ServerPoints {
                 Err(ServerFault::Away(format!("it does not keep the collection `{name}`")))
             }
         }
+    }
+
+    async fn remove_state(&self) -> Result<(), ServerFault> {
+        let request = DeleteCollection { collection_name: self.state.clone(), timeout: None };
+        let mut collections = self.connection.collections();
+        let removed = self.connection.ask_plainly(collections.delete(request)).await;
+        removed.map(drop).map_err(|status| ServerFault::Away(said(&status)))
     }
 
     /// Has points be found by this part of theirs.

@@ -20,6 +20,7 @@ use clawnode_memory::store::{
 use clawnode_proto::{EntityId, memory_view::IndexBuild};
 use qdrant_client::qdrant::{DeleteCollection, ListCollectionsRequest};
 use tokio::sync::Mutex as AsyncMutex;
+use tonic::Code;
 use tracing::{info, warn};
 
 use crate::{
@@ -41,6 +42,7 @@ pub struct QdrantStore {
 /// An index that may answer, and the others that nothing needs then.
 struct ChosenIndex {
     index: ServerIndex,
+    is_whole: bool,
     left_over: Vec<ServerIndex>,
 }
 
@@ -54,6 +56,8 @@ struct StoreIndexes {
     building: Mutex<Option<IndexBuild>>,
     /// Whether the server knows that the index of the model is whole.
     is_marked: AtomicBool,
+    /// Whether a process with another model has put its index in the place of that of the model.
+    is_replaced: AtomicBool,
 }
 
 // === impl StoreIndexes ===
@@ -107,9 +111,14 @@ impl QdrantStore {
     /// The index that answers.
     async fn active(&self) -> Result<ServerIndex, MemoryStoreError> {
         if let Some(active) = self.shared.known() {
-            // It may be gone because another process has built that of the model.
-            let may_be_gone = active.server.connection.away().is_some();
-            return if may_be_gone { self.own_or(active).await } else { Ok(active) };
+            // It may be gone because another process has built one in its place.
+            return match active.server.connection.away() {
+                None => Ok(active),
+                Some(_) if self.model.is_none() || self.is_own(&active) => {
+                    self.whole_or(active).await
+                }
+                Some(_) => self.own_or(active).await,
+            };
         }
         let _changing = self.shared.changing.lock().await;
         if let Some(active) = self.shared.known() {
@@ -128,8 +137,32 @@ impl QdrantStore {
         Ok(if self.is_own(&chosen.index) { self.go_on_with(chosen).await } else { active })
     }
 
+    /// The index that a process with another model has built and put in the place of the one that answers; else the one that
+    /// answers, which is known. To make that one again would fill it from all journals, and make all vectors again until the
+    /// other process starts the next time. Nothing is removed: others may build still.
+    async fn whole_or(&self, active: ServerIndex) -> Result<ServerIndex, MemoryStoreError> {
+        let ChosenIndex { index, is_whole, .. } = Box::pin(self.chosen()).await?;
+        if !is_whole || index.server.documents == active.server.documents {
+            return Ok(active);
+        }
+        if self.model.is_some() {
+            let (own, other) = (&active.server.documents, &index.server.documents);
+            warn!(own, other, "a process with another model of embeddings replaced the index");
+            self.shared.is_replaced.store(true, Ordering::SeqCst);
+        }
+        self.shared.answers(index.clone());
+        Ok(index)
+    }
+
+    /// Two processes with different models would remove each other's index for ever: the one that started last decides.
+    fn replaced(&self) -> MemoryStoreError {
+        let detail = "a node that started later has another model of embeddings, and memories are searched by their \
+                      words here; give all nodes the same `[memory] embeddings`, then restart this one";
+        MemoryStoreError::Unfit { url: self.connection.url.clone(), detail: detail.to_owned() }
+    }
+
     async fn go_on_with(&self, chosen: ChosenIndex) -> ServerIndex {
-        let ChosenIndex { index, left_over } = chosen;
+        let ChosenIndex { index, left_over, .. } = chosen;
         self.shared.answers(index.clone());
         for other in left_over {
             self.remove(&other).await;
@@ -161,10 +194,10 @@ impl QdrantStore {
         let words = found.iter().position(|(index, _)| index.server.dimensions == 0);
         let any = found.iter().position(|(index, _)| is_other(index));
         let Some(answering) = own.or(whole).or(words).or(any) else { return self.first() };
-        let (index, _) = found.swap_remove(answering);
+        let (index, is_whole) = found.swap_remove(answering);
         let is_settled = own.is_some() || self.model.is_none();
         let left_over = found.into_iter().map(|(index, _)| index).filter(|_| is_settled).collect();
-        Ok(ChosenIndex { index, left_over })
+        Ok(ChosenIndex { index, is_whole, left_over })
     }
 
     /// The index of a server that has none.
@@ -176,7 +209,7 @@ impl QdrantStore {
                 ServerIndex::new(&self.options, words, 0)?
             }
         };
-        Ok(ChosenIndex { index, left_over: Vec::new() })
+        Ok(ChosenIndex { index, is_whole: false, left_over: Vec::new() })
     }
 
     /// The index of a model.
@@ -220,15 +253,20 @@ impl QdrantStore {
         Ok(())
     }
 
-    /// Removes the collections of an index that nothing needs. What is left over is removed when a node starts.
+    /// Removes the collections of an index that nothing needs. What is left over is removed when a node starts: it is known
+    /// by the collection of documents, which goes last.
     async fn remove(&self, index: &ServerIndex) {
-        for name in [&index.server.documents, &index.server.state] {
+        for name in [&index.server.state, &index.server.documents] {
             let request = DeleteCollection { collection_name: name.clone(), timeout: None };
             let mut collections = self.connection.collections();
             let removed = self.connection.ask_plainly(collections.delete(request)).await;
-            if let Err(status) = removed {
+            // Another process, or this one before it died, may have removed it.
+            if let Err(status) = removed
+                && status.code() != Code::NotFound
+            {
                 let failure = said(&status);
                 warn!(failure, name, "the collection of another model is not removed yet");
+                return;
             }
         }
     }
@@ -318,6 +356,9 @@ impl VectorStore for QdrantStore {
                 self.shared.is_marked.store(true, Ordering::SeqCst);
             }
             return Ok(());
+        }
+        if self.shared.is_replaced.load(Ordering::SeqCst) {
+            return Err(self.replaced());
         }
         // Boxed: it is rare, and large.
         let built = Box::pin(self.go_over(&before, self.own(name, found)?)).await;

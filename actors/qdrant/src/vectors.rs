@@ -1,5 +1,7 @@
 //! Vectors of documents that an index has already, and what another index is built from.
 
+use std::collections::BTreeSet;
+
 use clawnode_memory::store::{
     Document, DocumentBatch, DocumentId, MemoryStore as _, MemoryStoreError, StoreScope, VectorFill,
 };
@@ -18,6 +20,8 @@ const SCOPES_MOST: usize = 1 << 20;
 const COPIED_ONCE: usize = 256;
 /// Documents of a scope that are copied: as many as it may have, and those of a race.
 const COPIED_MOST: usize = 2 * clawnode_memory::store::document::SCOPE_DOCUMENTS;
+/// How often a scope is looked at that other processes change while it is copied. After that it is left to its journal.
+const COPY_TRIES: u32 = 8;
 
 // === impl ServerIndex ===
 
@@ -96,37 +100,76 @@ impl ServerIndex {
         Ok(batch)
     }
 
-    /// Puts what `from` has of a scope, without vectors. What this index has further of it already stays.
+    /// Puts what `from` has of a scope, without vectors, and says that the scope is filled as far as there, if this index
+    /// has just that of it. Anything else is left to its journal, which goes on from where the scope says that it ends.
     pub(crate) async fn copy(
         &self,
         from: &Self,
         scope: &StoreScope,
     ) -> Result<(), MemoryStoreError> {
         let before = from.server.state_of(scope).await?;
-        if self.server.state_of(scope).await?.upto >= before.upto {
+        // A build that broke off has put it. If it were said to be filled further, what was forgotten since would stay.
+        if before.upto == 0 || self.server.state_of(scope).await?.upto > 0 {
             return Ok(());
         }
-        let generation = before.generation.as_str();
+        // Boxed: it is large.
+        let copied = Box::pin(self.copy_documents(from, scope, &before.generation)).await?;
+        let after = from.server.state_of(scope).await?;
+        if after.generation != before.generation || after.upto < before.upto {
+            // It was dropped meanwhile: it was not read whole, and what was read may have been forgotten.
+            return self.drop(scope).await;
+        }
+        for _ in 0..COPY_TRIES {
+            let own = self.server.state_of(scope).await?;
+            let number = |id: &DocumentId| PointNumber::of_document(scope, &own.generation, *id);
+            let expected: BTreeSet<PointNumber> = copied.iter().map(number).collect();
+            if own.upto > 0 || self.numbers(scope, &own.generation).await? != expected {
+                break;
+            }
+            // Only if nothing has changed since: another process may have dropped it, or puts the same.
+            let filled = own.filled(before.upto);
+            if self.server.change(scope, &own, &filled).await?.token == filled.token {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the documents that `from` has in this generation of a scope; gives their ids.
+    async fn copy_documents(
+        &self,
+        from: &Self,
+        scope: &StoreScope,
+        generation: &str,
+    ) -> Result<BTreeSet<DocumentId>, MemoryStoreError> {
         let masked = from.server.masked(scope, generation).await?;
         let masked: Vec<DocumentId> = masked.into_iter().collect();
         self.mask(scope, &masked).await?;
-        let filter = layout::in_generations(scope, std::slice::from_ref(&before.generation));
-        let wanted = WantedParts::Only(key::DIGEST);
-        let listed = from.server.list(&from.server.documents, filter, wanted, COPIED_MOST).await?;
-        let ids: Vec<PointId> = listed.into_iter().filter_map(|point| point.id).collect();
+        let numbers = from.numbers(scope, generation).await?;
+        let ids: Vec<PointId> = numbers.into_iter().map(PointNumber::id).collect();
+        let mut copied = BTreeSet::new();
         for ids in ids.chunks(COPIED_ONCE) {
             let points = from.server.get(&from.server.documents, ids, WantedParts::Payload).await?;
             let documents =
                 points.iter().filter_map(|point| layout::document(point, scope, generation));
-            let batch = DocumentBatch { after: 0, upto: 0, documents: documents.collect() };
+            let documents: Vec<Document> = documents.collect();
+            copied.extend(documents.iter().map(|document| document.id));
+            let batch = DocumentBatch { after: 0, upto: 0, documents };
             self.put_chosen(scope, batch, PutChoice::Changed).await?;
         }
-        // What was dropped meanwhile was not read whole. It is put from its journal.
-        if from.server.state_of(scope).await?.generation != before.generation {
-            return Ok(());
-        }
-        let batch = DocumentBatch { after: 0, upto: before.upto, documents: Vec::new() };
-        self.put_chosen(scope, batch, PutChoice::Changed).await
+        Ok(copied)
+    }
+
+    /// The points of all documents in this generation of a scope.
+    async fn numbers(
+        &self,
+        scope: &StoreScope,
+        generation: &str,
+    ) -> Result<BTreeSet<PointNumber>, MemoryStoreError> {
+        let filter = layout::in_generations(scope, &[generation.to_owned()]);
+        let (documents, wanted) = (&self.server.documents, WantedParts::Only(key::DIGEST));
+        let listed = self.server.list(documents, filter, wanted, COPIED_MOST).await?;
+        Ok(listed.iter().filter_map(PointNumber::read).collect())
     }
 
     async fn documents(

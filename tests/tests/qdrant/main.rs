@@ -135,7 +135,7 @@ async fn a_model_is_added_to_a_server_that_has_memories() -> Outcome {
     })
     .await?;
     until("the index of words is gone", async || {
-        Ok(fixture.collections().iter().all(|name| name.contains("-static-")).then_some(()))
+        Ok(fixture.collections().iter().all(|name| name.contains("-static_")).then_some(()))
     })
     .await?;
     node.stop().await

@@ -67,3 +67,21 @@ async fn a_server_that_lost_everything_is_another_store() {
     store.put(&scope, batch(0, 2, houses(1..=2))).await.unwrap();
     assert_eq!(found(&store, from_ref(&scope), "house").await, [1, 2]);
 }
+
+/// An operator may remove a collection that does not fit, as the error says.
+#[tokio::test]
+async fn a_server_that_lost_the_documents_alone_is_another_store() {
+    let fixture = fixture().await;
+    let (store, scope) = (store(&fixture), scope("a/all"));
+    store.put(&scope, batch(0, 3, houses(1..=3))).await.unwrap();
+    let before = store.identity().await.unwrap();
+    let names = fixture.collections();
+    let documents = names.iter().find(|name| !name.ends_with("-state")).unwrap();
+    fixture.lose(documents);
+    assert!(store.put(&scope, batch(3, 4, houses(4..=4))).await.is_err());
+    works(&store).await;
+    assert_eq!((fixture.collections(), store.upto(&scope).await.unwrap()), (names, 0));
+    assert_ne!(store.identity().await.unwrap(), before);
+    store.put(&scope, batch(0, 3, houses(1..=3))).await.unwrap();
+    assert_eq!(found(&store, from_ref(&scope), "house").await, [1, 2, 3]);
+}

@@ -144,6 +144,101 @@ async fn a_build_that_broke_off_goes_on() {
 }
 
 #[tokio::test]
+async fn what_was_forgotten_since_a_build_broke_off_does_not_stay() {
+    let fixture = fixture().await;
+    let scopes: Vec<StoreScope> = ["a/all", "b/all", "c/all"].map(scope).into();
+    let words = of_model(&fixture, None);
+    for scope in &scopes {
+        words.put(scope, batch(0, 3, houses(1..=3))).await.unwrap();
+    }
+    dies_while_it_builds(&fixture, &scopes[0]).await.unwrap();
+    // The third point of each is forgotten: the index that answers gets them again without it.
+    for scope in &scopes {
+        words.drop(scope).await.unwrap();
+        words.put(scope, batch(0, 4, houses(1..=2))).await.unwrap();
+    }
+    let store = of_model(&fixture, Some("m/one"));
+    embed(&store, &scopes[0], &[1.0, 0.0]).await.unwrap();
+    assert_eq!(indexes(&fixture).len(), 1);
+    let mut behind = 0;
+    for scope in &scopes {
+        let upto = store.upto(scope).await.unwrap();
+        let events = found(&store, from_ref(scope), "house").await;
+        assert!(upto < 4 || events == [1, 2], "filled up to {upto}, with {events:?}");
+        if upto < 4 {
+            behind += 1;
+            // As it is filled from its journal.
+            store.drop(scope).await.unwrap();
+            store.put(scope, batch(0, 4, houses(1..=2))).await.unwrap();
+        }
+    }
+    assert!(behind > 0, "one scope at least was there before");
+    assert!(!fixture.has_text("number3"));
+}
+
+#[tokio::test]
+async fn an_index_is_known_again_whatever_its_model_is_called() {
+    let fixture = fixture().await;
+    let scope = scope("a/all");
+    of_model(&fixture, None).put(&scope, batch(0, 3, houses(1..=3))).await.unwrap();
+    let model = "ollama/nomic-embed-text:v1.5";
+    embed(&of_model(&fixture, Some(model)), &scope, &[1.0, 0.0]).await.unwrap();
+    let own = indexes(&fixture);
+    assert_eq!(own.len(), 1);
+    let again = of_model(&fixture, Some(model));
+    assert_eq!(fill(&again, &scope).await, (3, 3), "it is known when a process starts");
+    embed(&of_model(&fixture, Some("x/other-v1")), &scope, &[0.0, 1.0]).await.unwrap();
+    assert_ne!(indexes(&fixture), own);
+    assert_eq!(fixture.collections().len(), 2, "with its state, and nothing of another model");
+}
+
+#[tokio::test]
+async fn a_process_without_a_model_goes_on_with_what_took_the_place_of_its_index() {
+    let fixture = fixture().await;
+    let scope = scope("a/all");
+    let words = of_model(&fixture, None);
+    words.put(&scope, batch(0, 3, houses(1..=3))).await.unwrap();
+    let store = of_model(&fixture, Some("m/one"));
+    embed(&store, &scope, &[1.0, 0.0]).await.unwrap();
+    let own = indexes(&fixture);
+    // It notices that its index is gone, and looks again.
+    assert!(words.upto(&scope).await.is_err());
+    while words.upto(&scope).await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(words.identity().await.unwrap(), store.identity().await.unwrap());
+    words.put(&scope, batch(3, 4, houses(4..=4))).await.unwrap();
+    assert_eq!(found(&words, from_ref(&scope), "house").await, [1, 2, 3, 4]);
+    assert_eq!((indexes(&fixture), fill(&store, &scope).await), (own, (3, 4)));
+}
+
+#[tokio::test]
+async fn processes_with_different_models_do_not_remove_each_others_indexes_for_ever() {
+    let fixture = fixture().await;
+    let scope = scope("a/all");
+    let first = of_model(&fixture, Some("m/one"));
+    first.put(&scope, batch(0, 3, houses(1..=3))).await.unwrap();
+    embed(&first, &scope, &[1.0, 0.0]).await.unwrap();
+    let last = of_model(&fixture, Some("m/two"));
+    embed(&last, &scope, &[0.0, 1.0]).await.unwrap();
+    let of_last = indexes(&fixture);
+    assert_eq!(of_last.len(), 1);
+    assert!(first.upto(&scope).await.is_err());
+    while first.upto(&scope).await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(found(&first, from_ref(&scope), "house").await, [1, 2, 3], "by words");
+    let refused = embed(&first, &scope, &[1.0, 0.0]).await.unwrap_err();
+    assert!(matches!(refused, MemoryStoreError::Unfit { .. }), "{refused:?}");
+    assert_eq!((indexes(&fixture), fill(&last, &scope).await), (of_last.clone(), (3, 3)));
+    // Once it starts again, it is the last one.
+    let first = of_model(&fixture, Some("m/one"));
+    embed(&first, &scope, &[1.0, 0.0]).await.unwrap();
+    assert_eq!(fill(&first, &scope).await, (3, 3));
+    assert_ne!(indexes(&fixture), of_last);
+}
+
+#[tokio::test]
 async fn processes_that_build_together_end_with_one_index() {
     let fixture = fixture().await;
     let scope = scope("a/all");
