@@ -108,10 +108,12 @@ impl Sessions {
             return refused("it was cancelled or blocked, or no model was asked in it");
         }
         if !state.has_person() {
-            return refused("its session is of one request, so no memory takes lessons");
+            return refused(
+                "its session is deleted, or is of one request, so no memory takes lessons",
+            );
         }
         if state.reflections.is_full() && !state.reflections.waits_for(turn.id) {
-            return refused("as many turns of its session wait for that as may");
+            return refused("as many turns of its session wait for that as may; ask again later");
         }
         Ok(turn.id)
     }

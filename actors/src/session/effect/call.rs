@@ -10,7 +10,7 @@ use clawnode_proto::{
     frame::Notice,
     lane::Lane,
     limits::INLINE_BYTES,
-    llm::{FailureClass, ModelFailure, StopReason},
+    llm::{FailureClass, ModelFailure, StopReason, Text},
     provider::ProviderKind,
     tool::ToolUse,
 };
@@ -153,7 +153,12 @@ impl SessionRunner {
         });
         let attempt = job.attempt;
         let storage = &self.parts.storage;
-        let (content, mut refused) = stored_text(storage, entity, text, INLINE_BYTES).await;
+        // No event has what a silent call says, so a blob of it would stay after its session.
+        let (content, mut refused) = if job.is_silent {
+            (Text::from(text), None)
+        } else {
+            stored_text(storage, entity, text, INLINE_BYTES).await
+        };
         let mut kept = None;
         // What nothing names would stay after its session.
         if matches!(end, CallStreamEnd::Done { .. }) && !job.is_silent {

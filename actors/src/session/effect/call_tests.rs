@@ -1,4 +1,4 @@
-//! Tests: how what a model call has reserved ends with it.
+//! Tests: how what a model call has reserved ends with it, and what it leaves.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,6 +8,7 @@ use clawnode_kernel::supervise::Supervisor;
 use clawnode_proto::{
     ProcessId,
     budget::{BudgetUnit, LimitKey, WindowLength},
+    limits::INLINE_BYTES,
     llm::{FailureClass, ModelFailure, ModelRef, Sampling, StopReason, Usage},
     model::{ModelPrice, SchemaStyle},
 };
@@ -29,7 +30,7 @@ use crate::{
         profile::{ModelOverride, ModelProfiles},
     },
     session::{
-        FrameHub, SessionJob,
+        FrameHub, Outcome, SessionJob,
         played::{PlayedActivation, key},
         played_budgets::PlayedBudgets,
         turn::prepare::CallJob,
@@ -223,4 +224,25 @@ async fn a_try_that_broke_off_is_not_repeated_within_what_is_reserved() {
     let (spent_once, paid) = spent(pieces(written), false).await;
     assert!(paid.input > 520, "as tokens, a second try would fit");
     assert_eq!(spent_once, 7_530, "the second try was not made");
+}
+
+/// C27: a deletion finds the blobs that events name, and none names what a silent call says.
+#[tokio::test]
+async fn a_long_reply_to_a_silent_call_leaves_no_blob() {
+    let reply = "x".repeat(INLINE_BYTES + 1);
+    let used = Usage { input_tokens: 1_000, output_tokens: 100, ..Usage::default() };
+    for is_silent in [false, true] {
+        let cancelled = CancellationToken::new();
+        let pieces = vec![ModelEvent::Text(reply.clone()), done(used)];
+        let model = Scripted { pieces, cancelled: cancelled.clone() };
+        let (_dir, runner, mut run) = runner(model).await;
+        let storage = runner.parts.storage.clone();
+        let job = CallJob { is_silent, ..begun(&mut run) };
+        let ended = runner.call(key().entity(), None, job, cancelled).await.unwrap();
+        let Outcome::Done { content, .. } = ended else { panic!("{ended:?}") };
+        assert_eq!(content.bytes(), reply.len() as u64);
+        assert_eq!(content.inline().is_some(), is_silent);
+        let blobs = storage.blobs.list().await.unwrap();
+        assert_eq!(blobs.is_empty(), is_silent, "{blobs:?}");
+    }
 }
