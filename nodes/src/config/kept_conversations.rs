@@ -53,11 +53,8 @@ impl Checks<'_> {
         match (choice, folder) {
             (EmbeddingsChoice::Static, None) => {
                 let hint = "name the folder that has its `tokenizer.json` and `model.safetensors`";
-                return self.fail(
-                    &["memory", "embeddings_dir"],
-                    "the model `static` has no folder",
-                    hint,
-                );
+                let what = "the model `static` has no `embeddings_dir`";
+                return self.fail(&["memory", "embeddings"], what, hint);
             }
             (EmbeddingsChoice::None | EmbeddingsChoice::Model(_), Some(_)) => {
                 let hint = "set `memory.embeddings = \"static\"`, or remove `embeddings_dir`";

@@ -591,7 +591,7 @@ mod tests {
             ("[memory]\nembeddings = 'anthropic/x'", "memory.embeddings", "openai"),
             ("[memory]\nembeddings = 'x'", "memory.embeddings", "PROVIDER/MODEL"),
             ("[memory]\nembeddings = 'local'", "memory.embeddings", "not in this build"),
-            ("[memory]\nembeddings = 'static'", "memory.embeddings_dir", "tokenizer.json"),
+            ("[memory]\nembeddings = 'static'", "memory.embeddings", "tokenizer.json"),
             ("[memory]\nembeddings_dir = 'm'", "memory.embeddings_dir", "\"static\""),
         ];
         all_refused(&cases);

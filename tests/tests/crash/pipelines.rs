@@ -77,8 +77,8 @@ async fn survives(under: Under) -> Outcome {
     assert!(view.steps.iter().all(|step| step.status == StepStatus::Succeeded), "{view:?}");
     assert_eq!(view.steps[0].output.as_deref(), Some("42"), "{view:?}");
     assert_eq!(view.steps[3].output.as_deref(), Some("43"), "{view:?}");
-    node.stop().await?;
     assert!(sound(&scene.home).await? > 0, "there are journals");
+    node.stop().await?;
     assert_eq!(counter.total().unwrap(), 2, "each effect is there once");
     assert_eq!(scene.asked().len(), 0, "a model was asked");
     Ok(())

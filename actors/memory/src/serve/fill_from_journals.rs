@@ -202,6 +202,9 @@ impl StoreFiller {
             warn!(
                 "the store of memories is not the one from before; what it lacks is put from journals"
             );
+        }
+        if is_lost || (self.saved.is_none() && self.upto == Position(0)) {
+            // Its folder may also have gone before anything was kept.
             store.look_again().await?;
         }
         self.store = identity;

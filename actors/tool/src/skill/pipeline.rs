@@ -37,7 +37,7 @@ pub struct Pipeline {
     steps: Vec<PipelineStep>,
 }
 
-/// An input of a pipeline.
+/// What whoever runs a pipeline gives it, or what it has without that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PipelineInput {
     /// Its name.
