@@ -271,8 +271,8 @@ limits! {
         REFLECTION_LESSONS: usize = 3, "lessons";
         /// The text of one lesson.
         LESSON_CHARS: usize = 300, "characters";
-        /// Turns of one session that wait for a reflection, and reflections whose lessons no memory has yet. A request for a
-        /// further one is refused.
+        /// Turns of one session that wait for a rating by a model, as many that wait for facts, and reflections whose lessons or
+        /// facts no memory has yet. A request for a further one is refused.
         REFLECTIONS_WAITING: usize = 4, "turns";
         /// How long the model that looks back at a turn may take, and how long its call waits for a budget. Then there
         /// are no lessons.

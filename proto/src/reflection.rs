@@ -1,11 +1,14 @@
-//! Reflection: a model looks back at a turn that has ended, rates it, and writes lessons for the memory of the person.
+//! Reflection: a model looks back at a turn that has ended. It rates it and writes lessons, or it finds facts in what the person
+//! said. Both are for the memory of the person.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
     id::{Attempt, CallId, Digest, TurnId},
-    limits::{LESSON_CHARS, REFLECTION_LESSONS},
+    limits::{LEARNED_POINTS, LESSON_CHARS, REFLECTION_LESSONS},
     llm::{ModelFailure, ModelRef, Usage},
+    memory::{MemoryLayer, MemoryTrust},
+    memory_point::PointContent,
 };
 
 /// The least and the best rating of a turn.
@@ -37,7 +40,8 @@ pub struct ReflectionBegun {
     pub max_tokens: u32,
 }
 
-/// A model has rated a turn. Its lessons are sent to the memory of the person, with this event as their source.
+/// A model has looked back at a turn. Its lessons, or the facts, are sent to the memory of the person, with this event as their
+/// source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Reflected {
@@ -47,18 +51,23 @@ pub struct Reflected {
     pub call: CallId,
     /// Which attempt at the call.
     pub attempt: Attempt,
-    /// How good the turn was, 1 to 5. No person has said so.
-    pub rating: u8,
+    /// How good the turn was, 1 to 5. No person has said so. Absent if the model was asked for facts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rating: Option<u8>,
     /// What to do otherwise, or again, in other conversations: at most 3 texts of at most 300 characters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lessons: Vec<String>,
+    /// What the person said of themselves, if the model was asked for facts: at most 5, of the layers `semantic` and `social`. Their
+    /// trust is `person` where the text is a sentence of the person, and `agent` where it is the model's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub facts: Vec<PointContent>,
     /// The model that wrote them.
     pub by: ModelRef,
     /// What the attempt used. `settled` of the turn does not have it.
     pub usage: Usage,
 }
 
-/// A turn has no rating by this call, and no lessons. Nothing else follows from it.
+/// A turn has no rating by this call, no lessons and no facts. Nothing else follows from it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReflectionFailed {
@@ -68,7 +77,7 @@ pub struct ReflectionFailed {
     pub call: CallId,
     /// Which attempt at the call; 0 if none was made, or if its end is not known.
     pub attempt: Attempt,
-    /// Why there is no rating.
+    /// Why not.
     pub failure: ModelFailure,
     /// What the attempt used. `settled` of the turn does not have it.
     pub usage: Usage,
@@ -92,9 +101,53 @@ pub fn check_reflection(rating: u8, lessons: &[String]) -> Result<(), String> {
     Ok(())
 }
 
+/// What breaks a limit of facts that a model found, in words. S-22: none is a standing instruction, and no model speaks for an
+/// operator.
+pub fn check_found_facts(facts: &[PointContent]) -> Result<(), String> {
+    if facts.len() > LEARNED_POINTS {
+        return Err(format!("there are {} facts, at most {LEARNED_POINTS}", facts.len()));
+    }
+    for fact in facts {
+        fact.check()?;
+        if !matches!(fact.layer, MemoryLayer::Semantic | MemoryLayer::Social) {
+            return Err("a fact is not of the layer `semantic` or `social`".to_owned());
+        }
+        if !matches!(fact.trust, MemoryTrust::Person | MemoryTrust::Agent) {
+            return Err("a fact has not the trust `person` or `agent`".to_owned());
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory_point::IMPORTANCE_DEFAULT;
+
+    fn fact(layer: MemoryLayer, trust: MemoryTrust) -> PointContent {
+        let (subject, predicate, object) = (None, None, None);
+        let (text, confidence, importance) = ("I sail.".to_owned(), 70, IMPORTANCE_DEFAULT);
+        PointContent { layer, text, subject, predicate, object, confidence, importance, trust }
+    }
+
+    #[test]
+    fn s_22_facts_of_a_model_are_no_instructions_and_of_no_operator() {
+        let (semantic, person) = (MemoryLayer::Semantic, MemoryTrust::Person);
+        let good = [fact(semantic, person), fact(MemoryLayer::Social, MemoryTrust::Agent)];
+        assert_eq!(check_found_facts(&good), Ok(()));
+        let long = PointContent { text: "x".repeat(1_001), ..fact(semantic, person) };
+        for (facts, said) in [
+            (vec![fact(MemoryLayer::Procedural, person)], "layer"),
+            (vec![fact(MemoryLayer::Episode, person)], "layer"),
+            (vec![fact(semantic, MemoryTrust::Operator)], "trust"),
+            (vec![fact(semantic, MemoryTrust::Tool)], "trust"),
+            (vec![fact(semantic, person); 6], "6 facts"),
+            (vec![long], "longer"),
+        ] {
+            let why = check_found_facts(&facts).unwrap_err();
+            assert!(why.contains(said), "{why}");
+        }
+    }
 
     #[test]
     fn a_rating_and_its_lessons_keep_their_limits() {

@@ -175,9 +175,10 @@ grammar! {
         FeedbackGiven(FeedbackGiven) = "feedback_given", required, progress;
         /// A model is asked to look back at a turn. A build that does not know it would not count what that costs.
         ReflectionBegun(ReflectionBegun) = "reflection_begun", required;
-        /// A model has rated a turn, and written lessons. A build that does not know it would not tell memories.
+        /// A model has looked back at a turn: it has rated it and written lessons, or found facts. A build that does not know
+        /// it would not tell memories.
         Reflected(Reflected) = "reflected", required, progress;
-        /// A turn has no rating by a model.
+        /// A model has not looked back at a turn.
         ReflectionFailed(ReflectionFailed) = "reflection_failed", required, progress;
     }
 }
@@ -253,6 +254,9 @@ pub struct Profile {
     /// Whether a model looks back at turns with many tool calls once they have ended.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reflects: bool,
+    /// Whether a model looks for facts in what persons said, once their turn has ended.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub extracts: bool,
 }
 
 impl Profile {

@@ -29,6 +29,8 @@ pub enum FactExtraction {
     /// By patterns of words, without a model.
     #[default]
     Patterns,
+    /// By patterns, and by a model once the turn has ended. Each turn with a reply costs a call.
+    Model,
     /// They are not looked for.
     Off,
 }

@@ -20,7 +20,7 @@ use clawnode_proto::{
 };
 use clawnode_tool::skill::AgentSkills;
 
-use super::memory::{AgentMemory, ReflectionMode};
+use super::memory::{AgentMemory, FactExtraction, ReflectionMode};
 use crate::llm::profile::ModelProfiles;
 
 /// How an agent answers; resolved from the configuration, soul file included.
@@ -190,6 +190,10 @@ impl AgentOptions {
                 .memory
                 .as_ref()
                 .is_some_and(|memory| memory.reflect == ReflectionMode::Model),
+            extracts: self
+                .memory
+                .as_ref()
+                .is_some_and(|memory| memory.extract == FactExtraction::Model),
         }
     }
 

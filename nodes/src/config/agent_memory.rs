@@ -25,6 +25,7 @@ pub struct AgentMemoryOptions {
     /// Whether it is also shown what tools brought (`false`): pages and files may say anything.
     pub recall_untrusted: bool,
     /// How facts are found in what persons say of themselves (`patterns`), for the memory of each person; `off`: they are not.
+    /// `model` also has the agent's `compact_model`, or its own model, look for them after each turn with a reply. Each costs a call.
     pub extract: FactExtraction,
     /// Whether a model looks back at each turn of 5 or more tool calls (`off`): `model` has the agent's `compact_model`, or its
     /// own model, rate the turn and write at most 3 lessons into the memory of the person. Each costs a call.
@@ -70,6 +71,13 @@ impl AgentMemoryOptions {
         if self.layers.is_empty() {
             let hint = "remove the section `memory`, and nothing is recalled";
             return Some(("layers", "it is empty".to_owned(), hint.to_owned()));
+        }
+        let has_facts = [MemoryLayer::Semantic, MemoryLayer::Social];
+        let has_facts = has_facts.iter().any(|layer| self.layers.contains(layer));
+        if self.extract == FactExtraction::Model && !has_facts {
+            let what =
+                "facts are of the layers `semantic` and `social`, and `layers` names neither";
+            return Some(("extract", what.to_owned(), "add one of them to `layers`".to_owned()));
         }
         let has_lessons = self.layers.contains(&MemoryLayer::Procedural);
         if self.reflect == ReflectionMode::Model && !has_lessons {

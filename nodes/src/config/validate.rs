@@ -553,7 +553,12 @@ mod tests {
             ("[agents.a]\ncontext = 'short'", "agents.a.context", "`window`"),
             ("[agents.a]\ncontext_tokens = 5", "agents.a.context_tokens", "256 or more"),
             ("[agents.a.memory]\ntop_facts = 21", "agents.a.memory.top_facts", "0 to 20"),
-            ("[agents.a.memory]\nextract = 'model'", "agents.a.memory.extract", "`patterns`"),
+            ("[agents.a.memory]\nextract = 'models'", "agents.a.memory.extract", "`patterns`"),
+            (
+                "[agents.a.memory]\nextract = 'model'\nlayers = ['episode']",
+                "agents.a.memory.extract",
+                "`semantic`",
+            ),
             ("[agents.a.memory]\nreflect = 'always'", "agents.a.memory.reflect", "`model`"),
             (
                 "[agents.a.memory]\nreflect = 'model'\nlayers = ['social']",

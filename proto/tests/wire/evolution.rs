@@ -157,6 +157,7 @@ fn a_new_reader_fills_in_what_an_old_writer_left_out() {
         context: None,
         compact_model: None,
         reflects: false,
+        extracts: false,
     };
     let read = SessionEvent::decode_body("configured", &encode(&old).unwrap()).unwrap();
     assert_eq!(read, Some(new.into()));

@@ -111,14 +111,26 @@ fn reflections() {
     let model = by.clone();
     let begun = ReflectionBegun { turn, call, attempt, model, request, max_tokens };
     let lessons = vec!["Run the tests before you push.".to_owned(), "Ask first.".to_owned()];
-    let done = Reflected { turn, call, attempt, rating: 4, lessons, by, usage: usage() };
+    let done = Reflected {
+        turn,
+        call,
+        attempt,
+        rating: Some(4),
+        lessons,
+        facts: Vec::new(),
+        by,
+        usage: usage(),
+    };
+    let (lessons, facts) = (Vec::new(), vec![content()]);
+    let found = Reflected { rating: None, lessons, facts, ..done.clone() };
     let failure = ModelFailure::new(FailureClass::Cancelled, "a message came first");
     let failed = ReflectionFailed { turn, call, attempt, failure, usage: usage() };
     let events = events::<SessionEvent>(&[
-        Profile { reflects: true, ..profile() }.into(),
+        Profile { reflects: true, extracts: true, ..profile() }.into(),
         begun.into(),
         done.clone().into(),
         Reflected { lessons: Vec::new(), ..done }.into(),
+        found.into(),
         failed.clone().into(),
         ReflectionFailed { attempt: Attempt(0), usage: Usage::default(), ..failed }.into(),
     ]);

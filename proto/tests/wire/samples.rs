@@ -562,6 +562,7 @@ pub(crate) fn profile() -> Profile {
         context: None,
         compact_model: None,
         reflects: false,
+        extracts: false,
     }
 }
 

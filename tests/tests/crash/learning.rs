@@ -1,4 +1,4 @@
-//! Facts and points of a turn, feedback on it and lessons of a model reach a memory once, wherever the process dies that
+//! Facts and points of a turn, feedback on it, lessons and facts of a model reach a memory once, wherever the process dies that
 //! sends them (C23, MEM-3).
 
 use clawnode_proto::{
@@ -197,4 +197,45 @@ async fn c23_lessons_are_sent_until_the_memory_has_them() -> Outcome {
 #[tokio::test]
 async fn c23_lessons_are_sent_until_the_memory_has_them_on_nats() -> Outcome {
     lessons(Under::Nats).await
+}
+
+const STATED: &str = "We sail each summer.";
+const EXTRACTS: &str = "[agents.default.memory]\nlayers = [\"semantic\"]\nextract = \"model\"\n";
+
+/// The same for what a model finds in what the person said.
+async fn facts_of_a_model(under: Under) -> Outcome {
+    for kill in ["before-learned", "after-learned"] {
+        let mut scene = Scene::on(under, Script::default()).await;
+        scene.configure(EXTRACTS);
+        scene = scene.with_var("CLAWNODE_TEST_ACK_WAIT", "3000");
+        scene.server.push(Act::say("Nice."));
+        let (layer, fact) = ("semantic", "The person sails.");
+        let fact =
+            json!({ "quote": STATED, "fact": fact, "layer": layer, "predicate": "", "object": "" });
+        scene.server.push(Act::say(&json!({ "facts": [fact] }).to_string()));
+        let message = Message::new("ada", STATED);
+        scene.die_at(kill, &message).await?;
+        let node = Node::up(&scene.home).await?;
+        let client = node.client()?;
+        let learned = learned(&client, &message, STATED).await?;
+        assert_eq!(learned, [STATED], "MEM-3: {kill}");
+        let point = points(&client).await?.remove(0);
+        assert_eq!(point.trust, MemoryTrust::Person, "{kill}");
+        let journal: Vec<Value> = client.journal(&message.session()).await?;
+        let count = |kind: &str| journal.iter().filter(|event| event["kind"] == kind).count();
+        assert_eq!((count("reflection_begun"), count("reflected")), (1, 1), "{kill}");
+        assert!(sound(&scene.home).await? > 0);
+        node.stop().await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn c23_facts_of_a_model_are_sent_until_the_memory_has_them() -> Outcome {
+    facts_of_a_model(Under::Local).await
+}
+
+#[tokio::test]
+async fn c23_facts_of_a_model_are_sent_until_the_memory_has_them_on_nats() -> Outcome {
+    facts_of_a_model(Under::Nats).await
 }

@@ -1,4 +1,4 @@
-//! A model looks back at turns, and what it writes is in the memory of the person.
+//! A model looks back at turns, and what it writes, or finds in what the person said, is in the memory of the person.
 
 use std::fs;
 
@@ -29,6 +29,15 @@ rules = [{ tool = \"*\", verdict = \"allow\" }]
 layers = [\"procedural\"]
 reflect = \"model\"
 ";
+/// Without passages of the other conversation.
+const EXTRACTS: &str = "\
+[agents.default]
+model = \"anthropic/claude-sonnet-4-5\"
+compact_model = \"openai/gpt-4o-mini\"
+[agents.default.memory]
+layers = [\"semantic\"]
+extract = \"model\"
+";
 const OF_ADA: &str = "default/peer/test:a:ada";
 const LESSON: &str = "Always search for the build flag before the build.";
 const RATED: &str =
@@ -45,12 +54,20 @@ struct Scene {
 
 impl Scene {
     async fn new(backend: TestBackend, acts: Vec<Act>) -> Result<Self, ProcessError> {
+        Self::with(CONFIG, backend, acts).await
+    }
+
+    async fn with(
+        config: &str,
+        backend: TestBackend,
+        acts: Vec<Act>,
+    ) -> Result<Self, ProcessError> {
         let chats = ModelServer::start(Script::default()).await.unwrap();
         let looks_back = ModelServer::start(Script::queue(acts)).await.unwrap();
         let home = Home::new(backend)?.anthropic(&chats).openai(&looks_back);
         let settings = home.path().join(".config/clawnode");
         fs::create_dir_all(&settings).unwrap();
-        fs::write(settings.join("config.toml"), CONFIG).unwrap();
+        fs::write(settings.join("config.toml"), config).unwrap();
         Ok(Self { home, chats, looks_back })
     }
 
@@ -232,4 +249,95 @@ async fn a_kill_in_the_middle_of_a_reflection_doubles_nothing() -> Outcome {
     until("the lesson is masked", async || Ok(points(&client).await?.is_empty().then_some(())))
         .await?;
     node.stop().await
+}
+
+/// What the person says; a pattern finds the name.
+const SAILS: &str = "We sail each summer. My name is Ada.";
+const STATED: &str = "We sail each summer.";
+const NAMED: &str = "My name is Ada.";
+/// What no person said.
+const GUESSED: &str = "The person obeys Eve.";
+
+/// What the model writes of it: a sentence, what the pattern has found, and what nothing says.
+fn found() -> String {
+    let fact = |quote: &str, fact: &str, predicate: &str, object: &str| {
+        let layer = "semantic";
+        json!({ "quote": quote, "fact": fact, "layer": layer, "predicate": predicate, "object": object })
+    };
+    let facts = [
+        fact(STATED, "The person sails.", "", ""),
+        fact(NAMED, "The person is named Ada.", "name", "Ada"),
+        fact("I obey Eve.", GUESSED, "obeys", "Eve"),
+    ];
+    json!({ "facts": facts }).to_string()
+}
+
+/// Another conversation of the same person is shown what they stated as their words.
+async fn is_found_as_theirs(scene: &Scene, client: &Client) -> Outcome {
+    for turn in 0.. {
+        assert!(turn < TURNS_MOST, "no turn was shown the fact");
+        // So short that no model looks for facts in it.
+        client.chat(&Message::new("ada~2", &format!("sail {turn}?"))).await?;
+        let asked = String::from_utf8_lossy(&scene.chats.calls().pop().unwrap().body).into_owned();
+        if asked.contains(STATED) {
+            assert!(asked.contains(r#"said_by=\"person\""#), "S-22: {asked}");
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+async fn finds_facts(backend: TestBackend) -> Outcome {
+    let scene = Scene::with(EXTRACTS, backend, vec![Act::say(&found())]).await?;
+    let node = Node::up(&scene.home).await?;
+    let client = node.client()?;
+    let message = Message::new("ada", SAILS);
+    client.chat(&message).await?;
+    let session = message.session();
+    let mut learned = until("the facts are in the memory", async || {
+        let points = points(&client).await?;
+        Ok((points.len() >= 3).then_some(points))
+    })
+    .await?;
+    learned.sort_by_key(|point| point.text.clone());
+    let said: Vec<_> = learned.iter().map(|point| (point.text.as_str(), point.trust)).collect();
+    let (person, agent) = (MemoryTrust::Person, MemoryTrust::Agent);
+    assert_eq!(said, [(NAMED, person), (GUESSED, agent), (STATED, person)], "S-22");
+    let journal: Vec<Value> = client.journal(&session).await?;
+    let kinds: Vec<&Value> = learned
+        .iter()
+        .filter_map(|point| journal.iter().find(|event| event["n"] == json!(point.source.event)))
+        .map(|event| &event["kind"])
+        .collect();
+    assert_eq!(kinds, ["accepted", "reflected", "reflected"], "MEM-3");
+
+    let asked = String::from_utf8_lossy(&scene.looks_back.calls()[0].body).into_owned();
+    assert!(asked.contains("We sail each summer."), "{asked}");
+    let view: FeedbackView = client.call("feedback.list", json!({ "session": &session })).await?;
+    assert!(view.reflections.is_empty(), "facts are no rating: {view:?}");
+    is_found_as_theirs(&scene, &client).await?;
+    assert_eq!(scene.looks_back.calls().len(), 1, "short messages cost no call");
+    let usage: UsageView = client
+        .call_when("usage.show", json!({ "by": "model" }), |view: &UsageView| view.behind_ms == 0)
+        .await?;
+    let row = usage.rows.iter().find(|row| row.name.contains("gpt-4o-mini"));
+    assert_eq!(row.map(|row| (row.calls.done, row.calls.failed)), Some((1, 0)), "{usage:?}");
+    node.stop().await?;
+    // Without a node, only a data directory can be read.
+    if matches!(scene.home.backend(), TestBackend::Local) {
+        let replayed = scene.home.run(&["journal", "replay", &session]).await?;
+        assert_eq!(replayed.code, 0, "{replayed:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_model_finds_facts_in_what_a_person_said() -> Outcome {
+    finds_facts(TestBackend::Local).await
+}
+
+#[tokio::test]
+async fn a_model_finds_facts_in_what_a_person_said_on_nats() -> Outcome {
+    let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
+    finds_facts(TestBackend::Nats { url: nats.url(), prefix: "extract".to_owned() }).await
 }

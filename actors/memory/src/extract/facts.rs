@@ -48,7 +48,7 @@ pub fn facts(text: &str) -> Vec<PointContent> {
 }
 
 /// Whether the message is about a text, a play or a case that is supposed.
-fn is_of_a_text(words: &[OwnWord]) -> bool {
+pub(super) fn is_of_a_text(words: &[OwnWord]) -> bool {
     let begins = |phrase: &&str| after(words, phrase).is_some();
     GIVES_WORK.iter().any(begins) || words.iter().any(|word| is_in(MATERIAL, word))
 }
@@ -218,7 +218,7 @@ fn after<'a>(words: &'a [OwnWord], phrase: &str) -> Option<&'a [OwnWord]> {
 }
 
 /// The words without a greeting, and without what only leads to what is said.
-fn without_leads(words: &[OwnWord]) -> &[OwnWord] {
+pub(super) fn without_leads(words: &[OwnWord]) -> &[OwnWord] {
     let mut words = without_greeting(words);
     for _ in 0..LEADS_MOST {
         let rest = LEADS.iter().filter_map(|lead| after(words, lead)).min_by_key(|rest| rest.len());

@@ -6,6 +6,7 @@
 //! - `own_words` has the sentences that are the person's own: no quotes, no code, no lines that are given to work on.
 //! - `patterns` has the beginnings of facts in several languages, and `word_lists` which words end or spoil them.
 //! - `facts` matches a sentence with them, `value` reads what follows the pattern, and `standing` finds instructions.
+//! - `quotation` says whether what a model found is what the person stated.
 //!
 //! Invariants
 //! - S-22 what is found has the trust of a person, so nothing that others wrote may be found.
@@ -18,6 +19,7 @@ mod own_words;
 mod patterns;
 #[cfg(test)]
 mod properties;
+mod quotation;
 mod standing;
 #[cfg(test)]
 mod tests;
@@ -25,3 +27,5 @@ mod value;
 mod word_lists;
 
 pub use facts::facts;
+pub use patterns::SUBJECT;
+pub use quotation::is_own_statement;

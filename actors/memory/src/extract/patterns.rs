@@ -31,7 +31,7 @@ pub(super) struct FactPattern {
 pub(super) const IMPORTANCE_FACT: u8 = 7;
 pub(super) const IMPORTANCE_ALLERGY: u8 = 9;
 /// Who facts are about.
-pub(super) const SUBJECT: &str = "person";
+pub const SUBJECT: &str = "person";
 
 pub(super) const NAME: &str = "name";
 const CALLED: &str = "is called";

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use clawnode_kernel::Service;
 use clawnode_proto::{
-    Cursor, EntityId, IdempotencyKey, Sealed, Seq, Traceparent, TurnId,
+    CallId, Cursor, EntityId, IdempotencyKey, Sealed, Seq, Traceparent, TurnId,
     api::Method,
     feedback::{FeedbackGiven, FeedbackInput},
     feedback_view::{FeedbackRow, FeedbackView, ReflectionRow},
@@ -14,6 +14,7 @@ use clawnode_proto::{
 };
 
 use super::{send_error::SendError, sessions::Sessions};
+use crate::session::turn::reflection::ReflectionAim;
 
 /// The list that cursors are of.
 const LIST: Method = Method::FeedbackList;
@@ -112,7 +113,8 @@ impl Sessions {
                 "its session is deleted, or is of one request, so no memory takes lessons",
             );
         }
-        if state.reflections.is_full() && !state.reflections.waits_for(turn.id) {
+        let (reflections, aim) = (&state.reflections, ReflectionAim::Rating);
+        if reflections.is_full(aim) && !reflections.waits_for(turn.id, aim) {
             return refused("as many turns of its session wait for that as may; ask again later");
         }
         Ok(turn.id)
@@ -160,17 +162,24 @@ impl Sessions {
 fn entry(sealed: &Sealed) -> Option<FeedbackEntry> {
     match sealed.event::<SessionEvent>().ok()?? {
         SessionEvent::FeedbackGiven(given) => Some(FeedbackEntry::OfPerson(row(sealed, given))),
-        SessionEvent::Reflected(done) => Some(FeedbackEntry::OfModel(reflection(sealed, done))),
-        SessionEvent::ReflectionFailed(failed) => {
+        SessionEvent::Reflected(done) if is_rating(done.turn, done.call) => {
+            Some(FeedbackEntry::OfModel(reflection(sealed, done)))
+        }
+        SessionEvent::ReflectionFailed(failed) if is_rating(failed.turn, failed.call) => {
             Some(FeedbackEntry::OfModel(no_reflection(sealed, failed)))
         }
         _ => None,
     }
 }
 
+/// Facts that a model looked for say nothing of how good a turn was.
+fn is_rating(turn: TurnId, call: CallId) -> bool {
+    ReflectionAim::of(turn, call) == ReflectionAim::Rating
+}
+
 fn reflection(sealed: &Sealed, done: Reflected) -> ReflectionRow {
-    let Reflected { turn, call: _, attempt: _, rating, lessons, by, usage } = done;
-    let (rating, by, failure) = (Some(rating), Some(by), None);
+    let Reflected { turn, call: _, attempt: _, rating, lessons, facts: _, by, usage } = done;
+    let (by, failure) = (Some(by), None);
     let (at, event) = (sealed.head.ts, sealed.head.n.0);
     ReflectionRow { turn, rating, lessons, by, failure, usage, at, event }
 }

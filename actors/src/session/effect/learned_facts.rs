@@ -24,8 +24,7 @@ impl SessionRunner {
         // As it is configured now, like the tools of memories.
         let options = self.parts.agents.options(&job.session.agent);
         let memory = options.and_then(|options| options.memory);
-        let Some(memory) = memory.filter(|memory| memory.extract == FactExtraction::Patterns)
-        else {
+        let Some(memory) = memory.filter(|memory| memory.extract != FactExtraction::Off) else {
             return;
         };
         for said in &job.said {

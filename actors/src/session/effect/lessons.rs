@@ -1,4 +1,4 @@
-//! Sends the memory of a person the lessons of a reflection that has ended, and says what the call used.
+//! Sends the memory of a person the lessons or facts of a reflection that has ended, and says what the call used.
 //!
 //! Like what a turn teaches: done again after a crash, under the same key, until all of it is stored.
 
@@ -7,8 +7,11 @@ use clawnode_proto::{Attempt, EntityId, llm::UsageRecord, memory::MemoryLayer};
 use tracing::{info, warn};
 
 use super::run::SessionRunner;
-use crate::session::turn::{
-    effect::Effect, kind::Session, learning::LessonsJob, reflection::EndedReflection,
+use crate::{
+    agent::FactExtraction,
+    session::turn::{
+        effect::Effect, kind::Session, learning::LessonsJob, reflection::EndedReflection,
+    },
 };
 
 // === impl SessionRunner ===
@@ -18,37 +21,49 @@ impl SessionRunner {
     pub(super) fn lessons(
         self,
         entity: EntityId,
-        job: LessonsJob,
+        mut job: LessonsJob,
         port: Port<Session>,
         effect: Effect,
     ) -> Performing {
         Box::pin(async move {
             let EndedReflection { turn, ref why, .. } = job.ended;
             if let Some(why) = why {
-                info!(%entity, %turn, why, "a turn has no rating by a model, and no lessons");
+                info!(%entity, %turn, why, "a model gives no rating of a turn, no lessons and no facts");
             }
             self.record_reflection(entity, &job).await;
+            self.leave_out(entity, &mut job);
             self.send_lessons(entity, &job).await;
             port.confirmed(effect);
         })
     }
 
-    async fn send_lessons(&self, entity: EntityId, job: &LessonsJob) {
-        // As it is configured now, like the tools of memories.
+    /// Leaves out what its agent does not learn, as it is configured now, like the tools of memories.
+    fn leave_out(&self, entity: EntityId, job: &mut LessonsJob) {
         let options = self.parts.agents.options(&job.session.agent);
-        let layers = options.and_then(|options| options.memory).map(|memory| memory.layers);
-        let turn = job.ended.turn;
-        if !layers.is_some_and(|layers| layers.contains(&MemoryLayer::Procedural)) {
-            if !job.ended.lessons.is_empty() {
-                warn!(%entity, %turn, "lessons are left out: their agent has no memory for the layer `procedural`");
-            }
-            return;
+        let memory = options.and_then(|options| options.memory);
+        let has = |layer: MemoryLayer| {
+            memory.as_ref().is_some_and(|memory| memory.layers.contains(&layer))
+        };
+        let extracts =
+            memory.as_ref().is_some_and(|memory| memory.extract == FactExtraction::Model);
+        let ended = &mut job.ended;
+        let found = ended.lessons.len().saturating_add(ended.facts.len());
+        ended.lessons.retain(|_| has(MemoryLayer::Procedural));
+        ended.facts.retain(|fact| extracts && has(fact.layer));
+        let turn = ended.turn;
+        let left_out = found.saturating_sub(ended.lessons.len()).saturating_sub(ended.facts.len());
+        if left_out > 0 {
+            warn!(%entity, %turn, left_out, "lessons or facts are left out: the memory of their agent has no such layer, or `extract` has changed");
         }
+    }
+
+    async fn send_lessons(&self, entity: EntityId, job: &LessonsJob) {
+        let turn = job.ended.turn;
         match job.lessons(self.parts.clock.now()) {
-            Ok(Some(input)) => self.store_for_memory(entity, &input, "lessons of a turn").await,
+            Ok(Some(input)) => self.store_for_memory(entity, &input, "lessons or facts").await,
             Ok(None) => {}
             Err(error) => {
-                warn!(%entity, %turn, %error, "cannot tell a memory the lessons of a turn");
+                warn!(%entity, %turn, %error, "cannot tell a memory the lessons or facts of a turn");
             }
         }
     }

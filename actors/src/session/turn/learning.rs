@@ -6,7 +6,7 @@
 //! - MEM-3 the source of a point is the event with the person's message, so a message that is sent again adds nothing.
 //! - Only messages of persons count that a model was shown, and that were neither cancelled nor blocked.
 //! - S-22 lessons of a reflection have the trust of an agent: they supersede nothing that people said, and are not shown as
-//!   standing instructions, whatever they say.
+//!   standing instructions, whatever they say. Neither are facts that a model found; `fact_request` says which trust they have.
 
 use clawnode_memory::{Memory, extract::facts};
 use clawnode_proto::{
@@ -120,30 +120,32 @@ impl LearnJob {
 // === impl LessonsJob ===
 
 impl LessonsJob {
-    /// What the memory of the session's peer is sent (MEM-1); nothing if there is no lesson. Sent again, it is the same
-    /// input.
+    /// What the memory of the session's peer is sent (MEM-1); nothing if there is no lesson and no fact. Sent again, it is the
+    /// same input.
     pub fn lessons(&self, now: Timestamp) -> Result<Option<Input>, CodecError> {
-        let EndedReflection { call, event, at, ref lessons, .. } = self.ended;
+        let EndedReflection { call, event, at, ref lessons, ref facts, .. } = self.ended;
         let name = format!("reflected:{call}").parse::<IdempotencyKey>();
         let Ok(name) = name else { return Ok(None) };
-        if lessons.is_empty() || self.doomed {
+        if self.doomed || lessons.is_empty() && facts.is_empty() {
             return Ok(None);
         }
         let entity = self.session.entity();
-        let point = |(text, part): (&String, u32)| LearnedPoint {
-            content: PointContent {
-                layer: MemoryLayer::Procedural,
-                text: text.clone(),
-                subject: None,
-                predicate: None,
-                object: None,
-                confidence: LESSON_CONFIDENCE,
-                importance: IMPORTANCE_DEFAULT,
-                trust: MemoryTrust::Agent,
-            },
-            source: Some(MemorySource { entity, event, part, at }),
+        let lesson = |text: &String| PointContent {
+            layer: MemoryLayer::Procedural,
+            text: text.clone(),
+            subject: None,
+            predicate: None,
+            object: None,
+            confidence: LESSON_CONFIDENCE,
+            importance: IMPORTANCE_DEFAULT,
+            trust: MemoryTrust::Agent,
         };
-        let body = MemoryInput::Put { points: lessons.iter().zip(0..).map(point).collect() };
+        let contents = lessons.iter().map(lesson).chain(facts.iter().cloned());
+        let points = contents.zip(0..).map(|(content, part)| {
+            let source = Some(MemorySource { entity, event, part, at });
+            LearnedPoint { content, source }
+        });
+        let body = MemoryInput::Put { points: points.collect() };
         Memory::input(&MemoryKey::of_peer(&self.session), name, now, &body).map(Some)
     }
 }

@@ -11,7 +11,7 @@
 //! `blocks` what a model is shown of that. `recorded` tells who looks at a journal from outside what it says, and `explain_context`
 //! what a model was shown, and why. `compacting` has summaries made of older turns, `compacted` takes
 //! them into the state, and `compaction` is what that keeps of them. `reflecting` has a model look back at a turn, as
-//! `reflection_request` shows it; `reflected` takes what it writes into the state, and `reflection` is what that keeps of it. `room_beside` says what a summary leaves of limits for
+//! `reflection_request` shows it to be rated, and `fact_request` what its person said; `reflected` takes what it writes into the state, and `reflection` is what that keeps of it. `room_beside` says what a summary leaves of limits for
 //! its own turn, and `size_bound` how large a request is at most, without making it.
 
 pub mod approval;
@@ -40,6 +40,9 @@ pub mod effect;
 pub(in crate::session) mod ending;
 mod estimate;
 pub mod explain_context;
+#[cfg(test)]
+mod extraction_tests;
+mod fact_request;
 pub mod feedback;
 #[cfg(test)]
 mod feedback_tests;

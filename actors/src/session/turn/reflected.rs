@@ -2,16 +2,17 @@
 
 use clawnode_kernel::Violation;
 use clawnode_proto::{
-    Attempt, Head, InputId, TurnId,
-    llm::ModelFailure,
-    reflection::check_reflection,
-    session::{Profile, Reflected, ReflectionBegun, ReflectionFailed, TurnOutcome},
+    Attempt, CallId, Head, InputId, TurnId,
+    llm::{ModelFailure, Usage},
+    reflection::{check_found_facts, check_reflection},
+    session::{Reflected, ReflectionBegun, ReflectionFailed, TurnOutcome},
 };
 
 use super::{
     call_cost,
     compaction::CompactionAsked,
-    reflection::EndedReflection,
+    fact_request::may_have_facts,
+    reflection::{EndedReflection, ReflectionAim, WantedReflection},
     state::{SessionState, Turn},
 };
 
@@ -20,15 +21,22 @@ use super::{
 const CALLS_LEAST: usize = 5;
 
 impl SessionState {
-    /// A turn is settled: a model looks back at it if it did enough, and if it is configured so.
+    /// A turn is settled: a model looks back at it if it did enough or its person said enough, and if it is configured so.
     pub(super) fn reflects_on(&mut self, id: TurnId) {
-        let reflects = |profile: &Profile| profile.reflects && !call_cost::asks_hooks(profile);
-        if !self.profile.as_ref().is_some_and(reflects) || !self.has_person() {
-            return;
-        }
+        let profile = self.profile.as_ref().filter(|profile| !call_cost::asks_hooks(profile));
         let turn = self.closed.iter().rev().find(|turn| turn.id == id);
-        if turn.is_some_and(|turn| turn.may_be_reflected_on() && turn.has_worked()) {
-            self.reflections.want(id, id);
+        let Some((profile, turn)) = profile.zip(turn.filter(|turn| turn.may_be_reflected_on()))
+        else {
+            return;
+        };
+        let wants = [
+            (ReflectionAim::Rating, profile.reflects && turn.has_worked()),
+            (ReflectionAim::Facts, profile.extracts && turn.is_completed() && may_have_facts(turn)),
+        ];
+        if self.has_person() {
+            for (aim, _) in wants.into_iter().filter(|(_, is_wanted)| *is_wanted) {
+                self.reflections.want(WantedReflection { id, turn: id, aim });
+            }
         }
     }
 
@@ -39,8 +47,8 @@ impl SessionState {
         if let Some(turn) = turn.filter(|turn| turn.may_be_reflected_on())
             && self.has_person()
         {
-            let turn = turn.id;
-            self.reflections.want(TurnId::from(input), turn);
+            let (id, turn, aim) = (TurnId::from(input), turn.id, ReflectionAim::Rating);
+            self.reflections.want(WantedReflection { id, turn, aim });
         }
     }
 
@@ -66,17 +74,16 @@ impl SessionState {
         Ok(())
     }
 
-    /// A model has rated a turn.
+    /// A model has looked back at a turn.
     pub(super) fn reflected(&mut self, head: &Head, done: &Reflected) -> Result<(), Violation> {
-        let Reflected { turn, call, attempt, rating, ref lessons, usage, .. } = *done;
-        check_reflection(rating, lessons).map_err(|why| Violation(format!("`{call}`: {why}")))?;
+        let Reflected { turn, call, attempt, usage, .. } = *done;
+        check(done).map_err(|why| Violation(format!("`{call}`: {why}")))?;
         if attempt == Attempt(0) {
-            return Err(Violation(format!("`{call}` was not made, and gives no rating")));
+            return Err(Violation(format!("`{call}` was not made, and gives nothing")));
         }
-        let (event, at) = (head.n.0, head.ts);
-        let (lessons, model, why) = (lessons.clone(), None, None);
-        let ended = EndedReflection { turn, call, attempt, model, usage, event, at, lessons, why };
-        self.reflection_ended(ended, None)
+        let (lessons, facts) = (done.lessons.clone(), done.facts.clone());
+        let ended = ended(head, turn, call, attempt, usage);
+        self.reflection_ended(EndedReflection { lessons, facts, ..ended }, None)
     }
 
     /// A turn has no rating.
@@ -86,10 +93,9 @@ impl SessionState {
         failed: &ReflectionFailed,
     ) -> Result<(), Violation> {
         let ReflectionFailed { turn, call, attempt, ref failure, usage } = *failed;
-        let (event, at) = (head.n.0, head.ts);
-        let (lessons, model, why) = (Vec::new(), None, Some(failure.message.clone()));
-        let ended = EndedReflection { turn, call, attempt, model, usage, event, at, lessons, why };
-        self.reflection_ended(ended, Some(failure))
+        let why = Some(failure.message.clone());
+        let ended = ended(head, turn, call, attempt, usage);
+        self.reflection_ended(EndedReflection { why, ..ended }, Some(failure))
     }
 
     fn reflection_ended(
@@ -110,6 +116,33 @@ impl SessionState {
     }
 }
 
+/// One that has ended, and gives nothing.
+fn ended(
+    head: &Head,
+    turn: TurnId,
+    call: CallId,
+    attempt: Attempt,
+    usage: Usage,
+) -> EndedReflection {
+    let (event, at) = (head.n.0, head.ts);
+    let (model, lessons, facts, why) = (None, Vec::new(), Vec::new(), None);
+    EndedReflection { turn, call, attempt, model, usage, event, at, lessons, facts, why }
+}
+
+/// What is wrong with what a model wrote, by what it was asked for.
+fn check(done: &Reflected) -> Result<(), String> {
+    let Reflected { turn, call, rating, lessons, facts, .. } = done;
+    match (ReflectionAim::of(*turn, *call), rating) {
+        (ReflectionAim::Rating, Some(rating)) if facts.is_empty() => {
+            check_reflection(*rating, lessons)
+        }
+        (ReflectionAim::Facts, None) if lessons.is_empty() => check_found_facts(facts),
+        (ReflectionAim::Rating | ReflectionAim::Facts, _) => {
+            Err("it has what the model was not asked for".to_owned())
+        }
+    }
+}
+
 // === impl Turn ===
 
 impl Turn {
@@ -120,6 +153,11 @@ impl Turn {
             None | Some(TurnOutcome::Cancelled | TurnOutcome::Blocked { .. })
         );
         self.plan.is_none() && !self.steps.is_empty() && !is_withdrawn
+    }
+
+    /// Whether a model ended it with a reply.
+    const fn is_completed(&self) -> bool {
+        matches!(self.outcome, Some(TurnOutcome::Completed { .. }))
     }
 
     /// Whether so many of its tool calls have ended that there may be something to learn.

@@ -1,13 +1,15 @@
-//! Reflection: a model looks back at a turn that has ended, rates it, and writes lessons for the memory of the person. Pure.
+//! Reflection: a model looks back at a turn that has ended, for the memory of the person. It rates the turn and writes lessons, or it
+//! finds facts in what the person said. Pure.
 //!
-//! It is asked after a turn of 5 or more tool calls, if that is configured, or if a person asks for it. The call reserves and
-//! settles like each model call, in lane Background, and begins only while no turn is open. Its end, the rating and the
-//! lessons are one event (`reflected`), so a crash leaves all of them or nothing.
+//! It is asked to rate a turn of 5 or more tool calls, if that is configured, or if a person asks for it, and for the facts of each
+//! turn with a reply, if that is configured. The call reserves and settles like each model call, in lane Background, and begins only
+//! while no turn is open. Its end, the rating and the lessons or the facts are one event (`reflected`), so a crash leaves all of them
+//! or nothing.
 //!
 //! - It never delays a person: a message that comes meanwhile ends the call, and the turn begins once that is known. So a
 //!   session has one model call at a time.
 //! - A reflection that fails for any reason changes nothing else. It is made again only if a crash interrupts it, once.
-//! - C23: lessons are sent to the memory under the same key until `Emitted` is folded. MEM-3: their source is `reflected`.
+//! - C23: lessons and facts are sent to the memory under the same key until `Emitted` is folded. MEM-3: their source is `reflected`.
 
 use std::sync::Arc;
 
@@ -26,10 +28,12 @@ use super::{
     call_cost::{self, BudgetVerdict, NextCall},
     compacting::{why_refused, window_of},
     compaction::CompactionAsked,
+    context::Assembled,
     effect::{Effect, Outcome, Want},
+    fact_request,
     prepare::{CallJob, EffectJob, SessionJob},
-    reflection::WantedReflection,
-    reflection_request::{SYSTEM, read, request},
+    reflection::{ReflectionAim, WantedReflection},
+    reflection_request,
     routing::Routed,
     state::{SessionState, Turn},
 };
@@ -81,13 +85,7 @@ fn next(state: &SessionState, alone: &Turn, grant: &Grant) -> Result<NextCall, S
     let turn = state.turn(wanted.turn).ok_or("later turns have taken its place")?;
     let profile = state.profile.as_ref().ok_or("the session has no configuration")?;
     let options = &grant.options;
-    let layers = options.memory.as_ref().map(|memory| &memory.layers);
-    if layers.is_none_or(|layers| !layers.contains(&MemoryLayer::Procedural)) {
-        return Err("its agent has no memory with the layer `procedural`".to_owned());
-    }
-    if wanted.id == wanted.turn && !grant.profile.reflects {
-        return Err("`reflect` has changed".to_owned());
-    }
+    may_look_back(wanted, grant)?;
     if call_cost::asks_hooks(&grant.profile) {
         return Err(
             "hooks judge the model calls of its agent, and this one is not for them".to_owned()
@@ -103,14 +101,14 @@ fn next(state: &SessionState, alone: &Turn, grant: &Grant) -> Result<NextCall, S
         let max_tokens = OUTPUT_MOST.min(window_tokens / 4);
         CompactionAsked { upto: turn.id, model: model.clone(), max_tokens }
     });
-    let request = request(turn, &asked);
+    let request = request(wanted.aim, turn, &asked);
     let room = u64::from(window_tokens.saturating_sub(asked.max_tokens));
     if request.estimate() > room.saturating_mul(ROOM_PERCENT) / 100 {
         return Err("the window of its model is too small".to_owned());
     }
     let profile = Profile {
         model: asked.model.clone(),
-        system: SYSTEM.to_owned(),
+        system: request.system.clone(),
         tools: Vec::new(),
         window_tokens,
         limits: grant.profile.limits,
@@ -126,6 +124,33 @@ fn next(state: &SessionState, alone: &Turn, grant: &Grant) -> Result<NextCall, S
         waits_for_hooks: false,
         leaves: Vec::new(),
     })
+}
+
+/// Whether the agent, as it is configured now, still has a memory for this.
+fn may_look_back(wanted: WantedReflection, grant: &Grant) -> Result<(), String> {
+    let memory = grant.options.memory.as_ref();
+    let has = |layer: MemoryLayer| memory.is_some_and(|memory| memory.layers.contains(&layer));
+    match wanted.aim {
+        ReflectionAim::Rating if !has(MemoryLayer::Procedural) => {
+            Err("its agent has no memory with the layer `procedural`".to_owned())
+        }
+        ReflectionAim::Rating if wanted.id == wanted.turn && !grant.profile.reflects => {
+            Err("`reflect` has changed".to_owned())
+        }
+        ReflectionAim::Facts if !has(MemoryLayer::Semantic) && !has(MemoryLayer::Social) => {
+            Err("its agent has no memory with the layers `semantic` or `social`".to_owned())
+        }
+        ReflectionAim::Facts if !grant.profile.extracts => Err("`extract` has changed".to_owned()),
+        ReflectionAim::Rating | ReflectionAim::Facts => Ok(()),
+    }
+}
+
+/// What a model is asked.
+fn request(aim: ReflectionAim, turn: &Turn, asked: &CompactionAsked) -> Assembled {
+    match aim {
+        ReflectionAim::Rating => reflection_request::request(turn, asked),
+        ReflectionAim::Facts => fact_request::request(turn, asked),
+    }
 }
 
 /// What the call needs before it may begin.
@@ -247,7 +272,16 @@ pub(super) fn conclude(
     let Some((wanted, asked)) = next.zip(asked) else { return Vec::new() };
     let (attempt, usage, found) = match outcome {
         Outcome::Done { attempt, content, stop, usage, tool_uses, .. } => {
-            (attempt, usage, read(&content, &stop, !tool_uses.is_empty()))
+            let has_tools = !tool_uses.is_empty();
+            let found = match wanted.aim {
+                ReflectionAim::Rating => reflection_request::read(&content, &stop, has_tools)
+                    .map(|found| (Some(found.rating), found.lessons, Vec::new())),
+                ReflectionAim::Facts => {
+                    fact_request::read(state.turn(turn), &content, &stop, has_tools)
+                        .map(|facts| (None, Vec::new(), facts))
+                }
+            };
+            (attempt, usage, found)
         }
         Outcome::Failed { attempt, mut failure, usage, .. } => {
             if failure.class == FailureClass::Cancelled && is_in_the_way(state) {
@@ -258,9 +292,9 @@ pub(super) fn conclude(
         _ => return Vec::new(),
     };
     let event = match found {
-        Ok(found) => {
-            let (rating, lessons, by) = (found.rating, found.lessons, asked.model.clone());
-            Reflected { turn, call, attempt, rating, lessons, by, usage }.into()
+        Ok((rating, lessons, facts)) => {
+            let by = asked.model.clone();
+            Reflected { turn, call, attempt, rating, lessons, facts, by, usage }.into()
         }
         Err(why) => {
             // What was answered is billed, whatever it is worth.
@@ -273,12 +307,13 @@ pub(super) fn conclude(
 
 /// Compares what a model was asked with what the journal gives.
 pub(super) fn replay(state: &SessionState, begun: &ReflectionBegun) -> Result<(), Violation> {
-    let ReflectionBegun { turn, model, max_tokens, .. } = begun;
+    let ReflectionBegun { turn, call, model, max_tokens, .. } = begun;
+    let aim = ReflectionAim::of(*turn, *call);
     let asked = CompactionAsked { upto: *turn, model: model.clone(), max_tokens: *max_tokens };
-    let known = state.turn(*turn).map(|turn| request(turn, &asked).digest());
+    let known = state.turn(*turn).map(|turn| request(aim, turn, &asked).digest());
     if known == Some(begun.request) {
         return Ok(());
     }
-    let text = format!("the request of `{}` differs from what the journal gives", begun.call);
+    let text = format!("the request of `{call}` differs from what the journal gives");
     Err(Violation(text))
 }

@@ -22,6 +22,7 @@ use super::{
     learning::LessonsJob,
     model_tests::replayed,
     prepare::CallJob,
+    reflection::ReflectionAim,
     reflection_request::{lines, read},
     state::SessionState,
 };
@@ -54,7 +55,7 @@ fn session(reflect: ReflectionMode, points: &[HookPoint]) -> PlayedActivation {
     run
 }
 
-fn state(run: &PlayedActivation) -> SessionState {
+pub(super) fn state(run: &PlayedActivation) -> SessionState {
     run.machine.settled().unwrap().state.clone()
 }
 
@@ -70,7 +71,7 @@ fn end_tools(run: &mut PlayedActivation) {
 }
 
 /// A turn with so many calls of tools.
-fn works(run: &mut PlayedActivation, text: &str, calls: usize) -> TurnId {
+pub(super) fn works(run: &mut PlayedActivation, text: &str, calls: usize) -> TurnId {
     let name = format!("m{}", run.appends.len());
     run.hears(&name, &SessionInput::UserMessage(UserMessage::text(text)));
     for call in 0..calls {
@@ -82,35 +83,35 @@ fn works(run: &mut PlayedActivation, text: &str, calls: usize) -> TurnId {
     state(run).closed.last().unwrap().id
 }
 
-fn asks(run: &mut PlayedActivation, name: &str, turn: TurnId) {
+pub(super) fn asks(run: &mut PlayedActivation, name: &str, turn: TurnId) {
     run.hears(name, &SessionInput::Reflect(ReflectInput { turn }));
 }
 
-fn is_reflecting(run: &PlayedActivation) -> bool {
+pub(super) fn is_reflecting(run: &PlayedActivation) -> bool {
     matches!(run.started.last(), Some((Effect::Reflect { .. }, _)))
 }
 
-fn job(run: &PlayedActivation) -> &CallJob {
+pub(super) fn job(run: &PlayedActivation) -> &CallJob {
     let Some((_, SessionJob::Call(job))) = run.started.last() else { panic!("not called") };
     job
 }
 
-fn shown(run: &PlayedActivation) -> String {
+pub(super) fn shown(run: &PlayedActivation) -> String {
     job(run).request.messages[0].content.inline().unwrap().to_owned()
 }
 
-fn last_events(run: &PlayedActivation) -> Vec<&'static str> {
+pub(super) fn last_events(run: &PlayedActivation) -> Vec<&'static str> {
     run.appends.last().unwrap().clone()
 }
 
 /// What is sent to the memory, with its effect.
-fn taught(run: &mut PlayedActivation) -> (Effect, LessonsJob) {
+pub(super) fn taught(run: &mut PlayedActivation) -> (Effect, LessonsJob) {
     let at = run.started.iter().rposition(|(_, job)| matches!(job, SessionJob::Teach(_)));
     let (effect, SessionJob::Teach(job)) = run.started.remove(at.unwrap()) else { panic!() };
     (effect, *job)
 }
 
-fn events(run: &PlayedActivation) -> Vec<(Head, SessionEvent)> {
+pub(super) fn events(run: &PlayedActivation) -> Vec<(Head, SessionEvent)> {
     let sealed = run.journal.iter().flat_map(|record| decode_record(&record.bytes).unwrap());
     let own = |sealed: clawnode_proto::Sealed| {
         Some((sealed.head.clone(), sealed.event::<SessionEvent>().unwrap()?))
@@ -118,7 +119,7 @@ fn events(run: &PlayedActivation) -> Vec<(Head, SessionEvent)> {
     sealed.filter_map(own).collect()
 }
 
-fn failures(run: &PlayedActivation) -> Vec<ReflectionFailed> {
+pub(super) fn failures(run: &PlayedActivation) -> Vec<ReflectionFailed> {
     let failed = events(run).into_iter().filter_map(|(_, event)| match event {
         SessionEvent::ReflectionFailed(failed) => Some(failed),
         _ => None,
@@ -126,7 +127,7 @@ fn failures(run: &PlayedActivation) -> Vec<ReflectionFailed> {
     failed.collect()
 }
 
-fn points(job: &LessonsJob) -> (MemoryKey, Vec<LearnedPoint>) {
+pub(super) fn points(job: &LessonsJob) -> (MemoryKey, Vec<LearnedPoint>) {
     let input = job.lessons(clawnode_proto::Timestamp(1)).unwrap().unwrap();
     let MemoryInput::Put { points } = codec::decode(&input.body).unwrap() else { panic!() };
     (input.key.parse().unwrap(), points)
@@ -416,7 +417,7 @@ fn few_turns_wait_and_they_are_looked_back_at_in_order() {
     for (number, turn) in turns.iter().enumerate() {
         asks(&mut run, &format!("ask {number}"), *turn);
     }
-    assert!(state(&run).reflections.is_full());
+    assert!(state(&run).reflections.is_full(ReflectionAim::Rating));
     run.replies(&[]);
     let mut made = Vec::new();
     while is_reflecting(&run) {
@@ -481,7 +482,9 @@ fn the_fold_refuses_what_no_owner_writes() {
     let done = |call, attempt, rating, lessons: &[&str]| {
         let lessons = lessons.iter().map(|lesson| (*lesson).to_owned()).collect();
         let (by, usage) = ("sim/small".parse().unwrap(), Usage::default());
-        SessionEvent::Reflected(Reflected { turn, call, attempt, rating, lessons, by, usage })
+        let (rating, facts) = (Some(rating), Vec::new());
+        let done = Reflected { turn, call, attempt, rating, lessons, facts, by, usage };
+        SessionEvent::Reflected(done)
     };
     let other = CallId::from_u128(7);
     for (event, good) in [

@@ -1,4 +1,4 @@
-//! What a state keeps of reflections: the turns that a model is to look back at, the call that is under way, and what
+//! What a state keeps of reflections: the turns that a model is to look back at and why, the call that is under way, and what
 //! memories do not have yet.
 
 use std::collections::VecDeque;
@@ -9,13 +9,22 @@ use clawnode_proto::{
     budget::BudgetHeld,
     limits::REFLECTIONS_WAITING,
     llm::{ModelRef, Usage},
+    memory_point::PointContent,
 };
 use serde::{Deserialize, Serialize};
 
 use super::compaction::Compaction;
 
-/// The place of the call among those that are derived from the same id. No turn has so many steps, and a summary has another one.
-const PLACE: u32 = u32::MAX - 1;
+/// What a model is asked for that looks back at a turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(in crate::session) enum ReflectionAim {
+    /// How good the turn was, and lessons.
+    #[default]
+    Rating,
+    /// What the person said of themselves.
+    Facts,
+}
 
 /// The reflections of a session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -41,6 +50,9 @@ pub(super) struct WantedReflection {
     pub(super) id: TurnId,
     /// The turn that the model looks back at.
     pub(super) turn: TurnId,
+    /// What it is asked for.
+    #[serde(default, skip_serializing_if = "is_rating")]
+    pub(super) aim: ReflectionAim,
 }
 
 /// A reflection that has ended.
@@ -55,16 +67,43 @@ pub struct EndedReflection {
     pub model: Option<ModelRef>,
     /// What the attempt used.
     pub usage: Usage,
-    /// The number of its event: the source of the lessons.
+    /// The number of its event: the source of the lessons or facts.
     pub event: u64,
     /// When it was journaled.
     pub at: Timestamp,
     /// What the model wrote.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lessons: Vec<String>,
-    /// Why there is no rating, if there is none.
+    /// What it found in the words of the person.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub facts: Vec<PointContent>,
+    /// Why there is neither a rating nor facts, if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
+}
+
+// === impl ReflectionAim ===
+
+impl ReflectionAim {
+    /// What the call is for that looks back at this turn. Facts are looked for once a turn, so their call follows from the turn.
+    pub(in crate::session) fn of(turn: TurnId, call: CallId) -> Self {
+        let is_facts = CallId::derive(turn, Self::Facts.place()) == call;
+        if is_facts { Self::Facts } else { Self::Rating }
+    }
+
+    /// The place of its calls among those that are derived from the same id. No turn has so many steps, and a summary has another
+    /// one.
+    const fn place(self) -> u32 {
+        match self {
+            Self::Rating => u32::MAX - 1,
+            Self::Facts => u32::MAX - 2,
+        }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_rating(aim: &ReflectionAim) -> bool {
+    *aim == ReflectionAim::Rating
 }
 
 // === impl WantedReflection ===
@@ -72,7 +111,7 @@ pub struct EndedReflection {
 impl WantedReflection {
     /// The call that makes it.
     pub(super) fn call(&self) -> CallId {
-        CallId::derive(self.id, PLACE)
+        CallId::derive(self.id, self.aim.place())
     }
 }
 
@@ -83,9 +122,10 @@ impl Reflections {
         *self == Self::default()
     }
 
-    /// Whether no further turn may wait.
-    pub(in crate::session) fn is_full(&self) -> bool {
-        self.wanted.len() >= REFLECTIONS_WAITING
+    /// Whether no further turn may wait for this. Turns that wait for something else take no room from it.
+    pub(in crate::session) fn is_full(&self, aim: ReflectionAim) -> bool {
+        let waiting = self.wanted.iter().filter(|wanted| wanted.aim == aim);
+        waiting.count() >= REFLECTIONS_WAITING
     }
 
     /// Whether memories lack the lessons of so many that no other one may begin.
@@ -93,9 +133,9 @@ impl Reflections {
         self.unsent.len() >= REFLECTIONS_WAITING
     }
 
-    /// Whether a reflection on this turn waits or is under way.
-    pub(in crate::session) fn waits_for(&self, turn: TurnId) -> bool {
-        self.wanted.iter().any(|wanted| wanted.turn == turn)
+    /// Whether this turn waits for this, or a model looks back at it.
+    pub(in crate::session) fn waits_for(&self, turn: TurnId, aim: ReflectionAim) -> bool {
+        self.wanted.iter().any(|wanted| (wanted.turn, wanted.aim) == (turn, aim))
     }
 
     /// The call that is under way.
@@ -109,9 +149,9 @@ impl Reflections {
     }
 
     /// Asks for one, unless the turn waits already or too many others do.
-    pub(super) fn want(&mut self, id: TurnId, turn: TurnId) {
-        if !self.is_full() && !self.waits_for(turn) {
-            self.wanted.push_back(WantedReflection { id, turn });
+    pub(super) fn want(&mut self, wanted: WantedReflection) {
+        if !self.is_full(wanted.aim) && !self.waits_for(wanted.turn, wanted.aim) {
+            self.wanted.push_back(wanted);
         }
     }
 

@@ -37,7 +37,7 @@ pub struct Pipeline {
     steps: Vec<PipelineStep>,
 }
 
-/// What whoever runs a pipeline gives it, or what it has without that.
+/// A value that a person gives when the pipeline is run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PipelineInput {
     /// Its name.
