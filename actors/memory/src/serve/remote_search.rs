@@ -183,6 +183,7 @@ impl ServedStore {
                 ranks.answers(holder);
                 return Some(found);
             }
+            Ok(Ok(NodeReply::NotMine)) => debug!(%holder, "a process cannot search for others now"),
             Ok(Ok(_)) => debug!(%holder, "a process answers a search with something else"),
             Ok(Err(failure)) => debug!(%holder, %failure, "a process answers a search unreadably"),
             Err(failure) => {
