@@ -27,11 +27,11 @@ const REQUESTS_MAX: usize = 256;
 /// How many of these may wait for something to happen: requests that follow logs, or ask a provider, must
 /// not keep a process from answering whether it lives.
 const POLLS_MAX: usize = REQUESTS_MAX / 2;
-/// How many of these may be searches in the store of this process. They have places of their own, so that neither searches
-/// nor what waits for a provider uses up the places of the other.
-const SEARCHES_MAX: usize = REQUESTS_MAX / 4;
 /// How long each of the others waits at most.
 const POLL_BRIEFLY: Duration = Duration::from_millis(100);
+/// How many requests may be searches in the store of this process. They have places of their own, so that neither searches
+/// nor what waits for a provider uses up the places of the other.
+const SEARCHES_MAX: usize = REQUESTS_MAX / 4;
 /// How long an answer may take: the caller has given up by then, and a store that does not answer
 /// must not use up all places.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use clawnode_cluster::membership::Members;
 use clawnode_proto::{
-    ErrorChain, ProcessId, codec,
+    EntityId, ErrorChain, ProcessId, codec,
     limits::STORE_FOUND_BYTES,
     node::{NodeReply, NodeRequest},
     recall::{StoreFind, StoreFound, StoreScore, StoreSearch},
@@ -65,10 +65,23 @@ impl ServedStore {
         let is_memory = scope.memory().is_some();
         let filling = if is_memory { &self.shared.filling } else { &self.shared.reading };
         let _filling = filling.lock().await;
-        let entity = scope.entity();
+        self.removes(scope.entity()).await
+    }
+
+    /// Removes what the store has of an entity that is deleted. What a search is filling meanwhile goes as well: it may have
+    /// read the journal before the deletion.
+    pub(super) async fn drops_deleted(&self, entity: EntityId) -> Result<(), FillError> {
+        // A deleted entity has no key that says which of the two it is. Nothing else has both.
+        let _filling = self.shared.filling.lock().await;
+        let _reading = self.shared.reading.lock().await;
+        self.removes(entity).await
+    }
+
+    /// Removes what the store has of an entity that nothing fills meanwhile.
+    pub(super) async fn removes(&self, entity: EntityId) -> Result<(), FillError> {
         self.followed().take(entity);
-        if self.store().scope_of(entity).await?.is_some() {
-            self.store().drop(scope).await?;
+        if let Some(scope) = self.store().scope_of(entity).await? {
+            self.store().drop(&scope).await?;
         }
         Ok(())
     }

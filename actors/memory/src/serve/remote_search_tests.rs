@@ -200,6 +200,31 @@ async fn the_feed_fills_what_this_worker_holds_and_lets_go_of_the_rest() {
     assert_eq!((found.found.len(), found.damaged), (5, Vec::new()), "it has missed nothing");
 }
 
+/// MEM-4: what a search is filling when a session is deleted does not stay on the disk.
+#[tokio::test]
+async fn what_is_filled_while_a_session_is_deleted_goes() {
+    let mut two = TwoWorkers::new().await;
+    let first = two.stores[0].clone();
+    let scope = session(TALK);
+    assert_eq!(search(&first).await.found.len(), 3);
+    let upto = first.store().upto(&scope).await.unwrap();
+    let said = RecallQuery::new("garden");
+    let found = first.search(std::slice::from_ref(&scope), &said, 1).await.unwrap();
+    let found = found.found[0].document.clone();
+    // A search that has read the journal, and has put nothing yet.
+    let reading = first.shared.reading.lock().await;
+    two.said.is_deleted().await;
+    let mut filler = StoreFiller::open(first.clone()).await;
+    tokio::time::timeout(Duration::from_millis(200), filler.round()).await.unwrap_err();
+    first.store().drop(&scope).await.unwrap();
+    let batch = DocumentBatch { after: 0, upto, documents: vec![found] };
+    first.store().put(&scope, batch).await.unwrap();
+    drop(reading);
+    StoreFiller::open(first.clone()).await.round().await.unwrap();
+    assert_eq!(first.store().scope_of(scope.entity()).await.unwrap(), None);
+    assert!(!first.is_followed(&scope), "it is filled again if it begins again");
+}
+
 /// How an answer is changed.
 type Lie = fn(&mut StoreFound);
 

@@ -182,7 +182,7 @@ impl Owner {
         self.write(vec![snapshot], true).await;
     }
 
-    async fn is_deleted(&mut self) {
+    pub(super) async fn is_deleted(&mut self) {
         let gone = KernelEvent::from(Deleted {
             at: Timestamp(1),
             dropped: Vec::new(),
