@@ -34,6 +34,8 @@ use crate::store::{
 const ANSWER_MORE: Duration = Duration::from_millis(25);
 /// How long it waits at most where there are no vectors.
 const PLAIN_MOST: Duration = Duration::from_secs(1);
+/// How long ago the feed may have been followed to its end. Usually that is done each second.
+const FEED_LATE: Duration = Duration::from_secs(5);
 
 // === impl ServedStore ===
 
@@ -110,6 +112,7 @@ impl ServedStore {
         asked: &BTreeSet<StoreScope>,
         within: Duration,
     ) -> BTreeSet<StoreScope> {
+        self.doubts(asked);
         let damaged = self.damaged();
         let is_to_fill = |scope: &&StoreScope| {
             let is_kept = scope.session().is_some_and(|session| self.keeps(&session));
@@ -128,6 +131,17 @@ impl ServedStore {
             debug!(scopes = lacking.len(), "conversations are filled for a later search");
         }
         lacking.into_iter().filter(|scope| !self.is_followed(scope)).collect()
+    }
+
+    /// Has sessions looked at again while the feed is far behind: it has not shown yet what was said since they were filled.
+    fn doubts(&self, asked: &BTreeSet<StoreScope>) {
+        let whole_at = self.progress().whole_at;
+        if self.shared.entities.now().since(whole_at) > FEED_LATE {
+            let mut followed = self.followed();
+            for scope in asked {
+                followed.take(scope.entity());
+            }
+        }
     }
 
     async fn fill_unfollowed(&self, session: &StoreScope) {

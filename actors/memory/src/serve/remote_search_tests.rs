@@ -200,6 +200,22 @@ async fn the_feed_fills_what_this_worker_holds_and_lets_go_of_the_rest() {
     assert_eq!((found.found.len(), found.damaged), (5, Vec::new()), "it has missed nothing");
 }
 
+/// A worker that is behind with the feed, such as a new one, does not miss what was said since it filled a session.
+#[tokio::test]
+async fn a_session_is_looked_at_again_while_the_feed_is_behind() {
+    let mut two = TwoWorkers::new().await;
+    let first = two.stores[0].clone();
+    assert_eq!(search(&first).await.found.len(), 3);
+    two.said.hears("The tea was cold.").await;
+    let answer = search(&first).await;
+    assert_eq!((answer.found.len(), &answer.damaged), (4, &Vec::new()));
+    // Once it is not, the feed brings what is new.
+    StoreFiller::open(first.clone()).await.round().await.unwrap();
+    assert!(first.is_followed(&session(TALK)));
+    search(&first).await;
+    assert!(first.is_followed(&session(TALK)));
+}
+
 /// MEM-4: what a search is filling when a session is deleted does not stay on the disk.
 #[tokio::test]
 async fn what_is_filled_while_a_session_is_deleted_goes() {

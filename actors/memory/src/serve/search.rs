@@ -3,11 +3,13 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 use async_trait::async_trait;
 use clawnode_proto::{EntityId, ErrorChain, Position, Seq, kernel::SNAPSHOT};
 use futures_util::{StreamExt as _, stream};
+use tokio::time::Instant;
 use tracing::debug;
 
 use super::{
@@ -19,7 +21,8 @@ use super::{
 };
 use crate::store::{
     DocumentBatch, DocumentId, DocumentKind, FoundDocument, MemoryStore, MemoryStoreError,
-    RecallAnswer, RecallQuery, StoreScope, document::QUERY_SCOPES,
+    RecallAnswer, RecallQuery, StoreScope,
+    document::{MEANING_WITHIN, QUERY_SCOPES},
 };
 
 /// Journals that a search reads at the same time.
@@ -302,10 +305,12 @@ impl MemoryStore for ServedStore {
         if asked.len() > QUERY_SCOPES {
             return Err(MemoryStoreError::Scopes { found: asked.len() });
         }
-        match self.search_elsewhere(&asked, query, k).await {
-            Some(answer) => Ok(answer),
-            None => self.search_here(&asked, query, k).await,
+        let begins = Instant::now();
+        if let Some(answer) = self.search_elsewhere(&asked, query, k).await {
+            return Ok(answer);
         }
+        let meaning_within = left_for_meaning(query.meaning_within, begins.elapsed());
+        self.search_here(&asked, &RecallQuery { meaning_within, ..query.clone() }, k).await
     }
 
     async fn standing(&self, scopes: &[StoreScope]) -> Result<RecallAnswer, MemoryStoreError> {
@@ -333,5 +338,29 @@ impl MemoryStore for ServedStore {
 
     async fn drop(&self, scope: &StoreScope) -> Result<(), MemoryStoreError> {
         self.store().drop(scope).await
+    }
+}
+
+/// How long a search here may still wait for its vector that has waited so long for another process. A turn has no more time
+/// than that. Who waits longer than a turn gets at least as much as a turn has.
+fn left_for_meaning(within: Duration, waited: Duration) -> Duration {
+    let least = if within > MEANING_WITHIN { MEANING_WITHIN } else { Duration::ZERO };
+    within.saturating_sub(waited).max(least)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_that_waited_in_vain_does_not_wait_for_a_vector_as_well() {
+        let left = |within: u64, waited: u64| {
+            left_for_meaning(Duration::from_millis(within), Duration::from_millis(waited))
+        };
+        assert_eq!(left(100, 0), MEANING_WITHIN);
+        assert_eq!(left(100, 30), Duration::from_millis(70));
+        assert_eq!(left(100, 125), Duration::ZERO, "25 ms are left of 150");
+        assert_eq!(left(5_000, 1_025), Duration::from_millis(3_975));
+        assert_eq!(left(5_000, 5_025), MEANING_WITHIN, "a tool can wait");
     }
 }
