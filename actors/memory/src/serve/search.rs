@@ -7,7 +7,8 @@ use std::{
 };
 
 use async_trait::async_trait;
-use clawnode_proto::{EntityId, ErrorChain, Position, Seq, kernel::SNAPSHOT};
+use clawnode_cluster::Record;
+use clawnode_proto::{EntityId, ErrorChain, Position, Sealed, kernel::SNAPSHOT};
 use futures_util::{StreamExt as _, stream};
 use tokio::time::Instant;
 use tracing::debug;
@@ -87,6 +88,22 @@ impl JournalView {
     /// The scopes whose journals could not be read.
     pub(super) fn unread(&self) -> impl Iterator<Item = &StoreScope> {
         self.unread.iter().chain(&self.sessions.unread)
+    }
+}
+
+// === impl SessionBeginning ===
+
+impl SessionBeginning {
+    /// The same after these records, which have these events.
+    fn after(mut self, records: &[Record], events: &[Sealed]) -> Result<Self, FillError> {
+        for event in events {
+            self.is_there = !is_deletion(event)?;
+            if !self.is_there {
+                self.began = event.head.n.0;
+            }
+        }
+        self.position = records.last().map_or(self.position, |last| last.position);
+        Ok(self)
     }
 }
 
@@ -197,33 +214,35 @@ impl ServedStore {
 
     /// The event that ended the last deletion of a session; 0 if it was never deleted, and none if it is deleted now.
     async fn began(&self, session: EntityId) -> Result<Option<u64>, FillError> {
-        let records = self.storage().journal.read(session, Position(0)).await?;
-        let events = points::events(session, &records)?;
-        let (mut began, mut is_there) = (0, false);
-        for event in &events {
-            is_there = !is_deletion(event)?;
-            if !is_there {
-                began = event.head.n.0;
-            }
-        }
-        match events.first() {
-            // It has replaced all that came before it, also a deletion.
-            Some(first) if is_there && began == 0 && first.head.kind == SNAPSHOT => {
-                self.deleted_before(session, first.head.n).await.map(Some)
-            }
-            _ => Ok(is_there.then_some(began)),
-        }
+        let beginning = self.beginning(session).await?;
+        self.has_begun(session, beginning);
+        Ok(beginning.is_there.then_some(beginning.began))
     }
 
-    /// The event that ended the last deletion before this snapshot; 0 if there was none.
-    async fn deleted_before(&self, session: EntityId, snapshot: Seq) -> Result<u64, FillError> {
-        if let Some(began) = self.beginning(session, snapshot) {
-            return Ok(began);
+    /// Reads on from where the journal was read to, or all of it.
+    async fn beginning(&self, session: EntityId) -> Result<SessionBeginning, FillError> {
+        let journal = &self.storage().journal;
+        if let Some(known) = self.take_beginning(session) {
+            let before = Position(known.position.0.saturating_sub(1));
+            let records = journal.read(session, before).await?;
+            // Without the last record that was read, a snapshot has replaced it, and perhaps also a deletion.
+            if let Some((last, new)) = records.split_first()
+                && last.position == known.position
+            {
+                return known.after(new, &points::events(session, new)?);
+            }
         }
-        let core = self.shared.entities.core(session).await?;
-        let began = core.deleted_at.map_or(0, |deleted| deleted.0);
-        self.has_begun(session, SessionBeginning { snapshot, began });
-        Ok(began)
+        let records = journal.read(session, Position(0)).await?;
+        let events = points::events(session, &records)?;
+        let read = SessionBeginning::default().after(&records, &events)?;
+        match events.first() {
+            // It has replaced all that came before it, also a deletion.
+            Some(first) if read.is_there && read.began == 0 && first.head.kind == SNAPSHOT => {
+                let core = self.shared.entities.core(session).await?;
+                Ok(SessionBeginning { began: core.deleted_at.map_or(0, |at| at.0), ..read })
+            }
+            _ => Ok(read),
+        }
     }
 
     /// Searches in the store of this process, or on its server.

@@ -12,7 +12,7 @@ use std::{
 
 use clawnode_cluster::{Clock, Record, Storage};
 use clawnode_kernel::{Entities, Entity, KnownKinds, recent::RecentEntities};
-use clawnode_proto::{AgentName, EntityId, Position, Sealed, Seq, SessionKey};
+use clawnode_proto::{AgentName, EntityId, Position, Sealed, SessionKey};
 use tokio::sync::Mutex as AsyncMutex;
 
 use super::{
@@ -103,13 +103,15 @@ pub(super) struct MemoryTruth {
     pub(super) standing: Vec<FoundDocument>,
 }
 
-/// What the snapshot that a session's journal begins with says of its deletion.
-#[derive(Clone, Copy, Debug)]
+/// What the journal of a session says of its deletions.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SessionBeginning {
-    /// The event that is the snapshot.
-    pub(super) snapshot: Seq,
-    /// The event that ended the last deletion before it; 0 if there was none.
+    /// The last record that was read.
+    pub(super) position: Position,
+    /// The event that ended the last deletion; 0 if there was none.
     pub(super) began: u64,
+    /// Whether the session has something since then.
+    pub(super) is_there: bool,
 }
 
 // === impl ServedStore ===
@@ -308,17 +310,17 @@ impl ServedStore {
         self.shared.truths.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// After which event a session began whose journal begins with this snapshot, if that is remembered.
-    pub(super) fn beginning(&self, session: EntityId, snapshot: Seq) -> Option<u64> {
-        let mut beginnings = self.beginnings();
-        let known = beginnings.take(session).filter(|known| known.snapshot == snapshot)?;
-        beginnings.put(session, known);
-        Some(known.began)
+    /// What is remembered of the deletions of a session; it is not any more.
+    pub(super) fn take_beginning(&self, session: EntityId) -> Option<SessionBeginning> {
+        self.beginnings().take(session)
     }
 
     /// Remembers after which event a session began.
     pub(super) fn has_begun(&self, session: EntityId, beginning: SessionBeginning) {
-        self.beginnings().put(session, beginning);
+        let mut beginnings = self.beginnings();
+        // It is in one place only.
+        beginnings.take(session);
+        beginnings.put(session, beginning);
     }
 
     fn beginnings(&self) -> MutexGuard<'_, RecentEntities<SessionBeginning>> {

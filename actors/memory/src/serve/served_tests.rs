@@ -437,6 +437,31 @@ async fn a_session_that_begins_again_has_nothing_of_the_one_before() {
     assert_eq!(found(&served, &scopes, "cat").await.len(), 2);
 }
 
+/// MEM-4: a search reads on from where the search before it has read to.
+#[tokio::test]
+async fn a_deletion_is_seen_behind_what_was_read_before() {
+    let (data, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let storage = storage(data.path());
+    let mut said = Owner::new(&storage, Kind::SESSION, "default:web:bot:ada").await;
+    said.hears("My cat is called Minka.").await;
+    let served = served(folder.path(), &storage);
+    let scopes = [session("default:web:bot:ada")];
+    StoreFiller::open(served.clone()).await.round().await.unwrap();
+    assert_eq!(found(&served, &scopes, "cat").await.len(), 1);
+    said.hears("The dog sleeps.").await;
+    assert_eq!(found(&served, &scopes, "cat").await.len(), 1);
+    said.is_deleted().await;
+    assert!(found(&served, &scopes, "cat").await.is_empty(), "it is appended");
+    said.is_removed().await;
+    said.begins().await;
+    said.hears("I have a cat named Tom.").await;
+    assert!(found(&served, &scopes, "cat").await.is_empty(), "it takes the place of what was read");
+    said.is_compacted().await;
+    assert!(found(&served, &scopes, "cat").await.is_empty(), "a snapshot hides it");
+    StoreFiller::open(served.clone()).await.round().await.unwrap();
+    assert_eq!(found(&served, &scopes, "cat").await, ["I have a cat named Tom."]);
+}
+
 /// MEM-4: also in a process that was down when it was deleted.
 #[tokio::test]
 async fn a_snapshot_hides_no_deletion_from_a_store_that_missed_it() {
