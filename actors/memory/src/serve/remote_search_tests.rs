@@ -115,6 +115,19 @@ fn query() -> RecallQuery {
     RecallQuery { meaning_within: Duration::from_secs(20), ..RecallQuery::new("tea") }
 }
 
+/// The same, as one process asks another one.
+fn search_for() -> StoreSearch {
+    StoreSearch {
+        scopes: scopes().iter().map(ToString::to_string).collect(),
+        text: "tea".to_owned(),
+        within_ms: 20_000,
+        layers: query().layers,
+        passages: true,
+        least_trust: MemoryTrust::Agent,
+        most: 10,
+    }
+}
+
 async fn search(served: &ServedStore) -> RecallAnswer {
     served.search(&scopes(), &query(), 10).await.unwrap()
 }
@@ -248,18 +261,9 @@ type Lie = fn(&mut StoreFound);
 #[tokio::test]
 async fn a_process_that_lies_is_not_believed() {
     let mut two = TwoWorkers::new().await;
-    let search_for = StoreSearch {
-        scopes: scopes().iter().map(ToString::to_string).collect(),
-        text: "tea".to_owned(),
-        within_ms: 20_000,
-        layers: query().layers,
-        passages: true,
-        least_trust: MemoryTrust::Agent,
-        most: 10,
-    };
-    let before = two.stores[0].answer_search(search_for.clone()).await.unwrap();
+    let before = two.stores[0].answer_search(search_for()).await.unwrap();
     assert_eq!((before.found.len(), before.damaged.len()), (3, 0));
-    let too_many = StoreSearch { scopes: vec![scopes()[0].to_string(); 257], ..search_for };
+    let too_many = StoreSearch { scopes: vec![scopes()[0].to_string(); 257], ..search_for() };
     assert_eq!(two.stores[0].answer_search(too_many).await, None);
 
     let lies: [(&str, Lie, bool); 5] = [
@@ -316,6 +320,27 @@ async fn a_process_that_lies_is_not_believed() {
     let left = BTreeSet::from(["The tea is from Assam.", "I drink tea in the garden."]);
     assert_eq!(texts(&answer), left, "MEM-4");
     assert_eq!(two.files().await[1], [], "it was asked each time");
+}
+
+/// MEM-4: a process that missed the deletion of a session answers what it has.
+#[tokio::test]
+async fn what_was_said_before_a_deletion_is_not_believed() {
+    let mut two = TwoWorkers::new().await;
+    let other = two.stores[1].clone();
+    let before = two.stores[0].answer_search(search_for()).await.unwrap();
+    let _answering = two.answers(move |_| before.clone()).await;
+    assert_eq!(search(&other).await.found.len(), 3);
+    two.said.hears("It was cold.").await;
+    assert_eq!(search(&other).await.found.len(), 3, "more was said since it was read");
+    two.said.is_deleted().await;
+    let points = BTreeSet::from(["Tea is at three.", "The tea is from Assam."]);
+    assert_eq!(texts(&search(&other).await), points, "it is deleted");
+    two.said.is_removed().await;
+    assert_eq!(texts(&search(&other).await), points, "a snapshot says so");
+    two.said.begins().await;
+    two.said.hears("I drink tea in the garden.").await;
+    let answer = search(&other).await;
+    assert_eq!((texts(&answer), &answer.damaged), (points, &Vec::new()), "it is another event");
 }
 
 /// S-22: what a server says that a person said is compared with the journal, also with its archives.

@@ -41,9 +41,9 @@ pub(super) struct JournalView {
 /// What journals say of sessions.
 #[derive(Debug)]
 struct SessionViews {
-    /// After which events they began. Those that are deleted are not among them.
+    /// After which events they began, if `said` does not say it. Those that are deleted are not among them.
     begins: BTreeMap<StoreScope, u64>,
-    /// What was said in them. None: the store is in this process, which has filled it.
+    /// What was said in them since they began. None: the store is in this process, which has filled it.
     said: Option<BTreeMap<StoreScope, Arc<SaidTruth>>>,
     /// Those whose journals could not be read.
     unread: BTreeSet<StoreScope>,
@@ -68,15 +68,16 @@ impl JournalView {
             }
             DocumentKind::Passage => {
                 let SessionViews { begins, said, .. } = &self.sessions;
-                let began = begins.get(scope);
-                let is_there = began.is_some_and(|began| document.id.event > *began);
-                let said = said.as_ref().map(|said| said.get(scope));
-                let knows = |said: Option<&Arc<SaidTruth>>| {
-                    said.is_some_and(|said| said.knows(document.id))
-                };
-                let says =
-                    |said: Option<&Arc<SaidTruth>>| said.is_some_and(|said| said.has(document));
-                (is_there && said.is_none_or(knows), is_there && said.is_none_or(says))
+                if let Some(said) = said {
+                    // What was said before the last deletion is not in it.
+                    let said = said.get(scope);
+                    let is_there = said.is_some_and(|said| said.knows(document.id));
+                    (is_there, said.is_some_and(|said| said.has(document)))
+                } else {
+                    let began = begins.get(scope);
+                    let is_there = began.is_some_and(|began| document.id.event > *began);
+                    (is_there, is_there)
+                }
             }
         };
         if is_there && !is_as_journaled {
@@ -118,17 +119,15 @@ impl ServedStore {
         JournalView { truths, unread, sessions }
     }
 
-    /// After which events these sessions began, of those that are kept, and what was said in them if `reads`.
+    /// After which events these sessions began, of those that are kept, or what was said in them since, if `reads`.
     async fn sessions_of(&self, mut sessions: BTreeSet<StoreScope>, reads: bool) -> SessionViews {
         sessions.retain(|scope| scope.session().is_some_and(|session| self.keeps(&session)));
         if !reads {
             let (begins, unread) = self.begins(sessions).await;
             return SessionViews { begins, said: None, unread };
         }
-        let ((begins, mut unread), (said, unsaid)) =
-            tokio::join!(self.begins(sessions.clone()), self.said_of(sessions));
-        unread.extend(unsaid);
-        SessionViews { begins, said: Some(said), unread }
+        let (said, unread) = self.said_of(sessions).await;
+        SessionViews { begins: BTreeMap::new(), said: Some(said), unread }
     }
 
     /// What was said in these sessions. The journals of `unread` could not be read.

@@ -48,7 +48,7 @@ impl Owner {
         owner
     }
 
-    async fn begins(&mut self) {
+    pub(super) async fn begins(&mut self) {
         self.epoch = Epoch(self.epoch.0 + 1);
         let born = Born { kind: self.kind, key: self.key.clone() };
         let claim = self.sealed(&KernelEvent::from(Claim::default()));
@@ -159,7 +159,7 @@ impl Owner {
     }
 
     /// A session is deleted: one snapshot without an archive takes the place of its journal.
-    async fn is_removed(&mut self) {
+    pub(super) async fn is_removed(&mut self) {
         let state = SnapshotState::Inline { bytes: Vec::new().into() };
         let (tail, positions) = (self.tail, Vec::new());
         let gone = Snapshot { tail, archive: None, state, superseded: None, positions };
