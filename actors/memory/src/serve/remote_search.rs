@@ -4,7 +4,7 @@
 //! person's scopes from journals and answers searches in them. What it says is compared with the journals of memories and
 //! sessions, like what every store elsewhere says. If it does not answer, the process searches for itself.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use clawnode_cluster::membership::Members;
 use clawnode_proto::{
@@ -122,10 +122,15 @@ impl ServedStore {
         if lacking.is_empty() {
             return BTreeSet::new();
         }
-        let filling = lacking.iter().cloned().map(|scope| {
+        let filling = lacking.iter().cloned().map_while(|scope| {
+            // With too many, the rest is lacking in this search, and filled for a later one.
+            let place = Arc::clone(&self.shared.fills).try_acquire_owned().ok()?;
             let served = self.clone();
             // Detached: no write is cut off, and the next search finds what was filled.
-            tokio::spawn(async move { served.fill_unfollowed(&scope).await })
+            Some(tokio::spawn(async move {
+                let _place = place;
+                served.fill_unfollowed(&scope).await;
+            }))
         });
         if timeout(within, join_all(filling)).await.is_err() {
             debug!(scopes = lacking.len(), "conversations are filled for a later search");

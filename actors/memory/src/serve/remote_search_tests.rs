@@ -17,6 +17,7 @@ use tokio::{sync::watch, task::JoinHandle};
 use super::{
     ServedStore,
     fill_from_journals::StoreFiller,
+    served::SESSIONS_AT_ONCE,
     served_tests::{Owner, memory, served_with, session, storage},
 };
 use crate::store::{
@@ -227,6 +228,27 @@ async fn a_session_is_looked_at_again_while_the_feed_is_behind() {
     assert!(first.is_followed(&session(TALK)));
     search(&first).await;
     assert!(first.is_followed(&session(TALK)));
+}
+
+/// While one session takes long to be filled, searches end in time, and few tasks wait.
+#[tokio::test]
+async fn few_sessions_wait_to_be_filled() {
+    let two = TwoWorkers::new().await;
+    let first = two.stores[0].clone();
+    let talks = 0..SESSIONS_AT_ONCE + 8;
+    let talks: Vec<StoreScope> = talks.map(|number| session(&format!("{TALK}~{number}"))).collect();
+    let query = RecallQuery { meaning_within: Duration::from_millis(2), ..query() };
+    let reading = first.shared.reading.lock().await;
+    for _ in 0..2 {
+        let answer = first.search(&talks, &query, 10).await.unwrap();
+        assert_eq!(answer.damaged.len(), talks.len());
+        assert_eq!(first.shared.fills.available_permits(), 0);
+    }
+    drop(reading);
+    let all = u32::try_from(SESSIONS_AT_ONCE).unwrap();
+    let _all_done = first.shared.fills.acquire_many(all).await.unwrap();
+    let filled = talks.iter().filter(|talk| first.is_followed(talk)).count();
+    assert_eq!(filled, SESSIONS_AT_ONCE);
 }
 
 /// MEM-4: what a search is filling when a session is deleted does not stay on the disk.

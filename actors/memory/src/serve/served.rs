@@ -13,7 +13,7 @@ use std::{
 use clawnode_cluster::{Clock, Record, Storage};
 use clawnode_kernel::{Entities, Entity, KnownKinds, recent::RecentEntities};
 use clawnode_proto::{AgentName, EntityId, Position, Sealed, SessionKey};
-use tokio::sync::Mutex as AsyncMutex;
+use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 
 use super::{
     error::FillError,
@@ -35,6 +35,8 @@ use crate::{
 const TRUTHS: usize = 64;
 /// Sessions whose beginnings are remembered, up to twice as many.
 const BEGINNINGS: usize = 4_096;
+/// Sessions that are filled for searches, or whose journals are read for them, at the same time.
+pub(super) const SESSIONS_AT_ONCE: usize = 64;
 /// Scopes with damaged files that are filled again one by one. With more, everything is filled again.
 const DAMAGED: usize = 1_024;
 /// How often a memory is looked at again for one filling, if other processes fill the same store.
@@ -74,6 +76,10 @@ pub(super) struct Shared {
     pub(super) filling: AsyncMutex<()>,
     /// One session is filled at a time.
     pub(super) reading: AsyncMutex<()>,
+    /// What bounds the sessions that wait for that in searches.
+    pub(super) fills: Arc<Semaphore>,
+    /// What bounds the sessions whose journals are read to the end, also for searches that gave up.
+    pub(super) reads: Arc<Semaphore>,
     progress: Mutex<FillProgress>,
     /// Whether the feed is to be read from its beginning.
     again: AtomicBool,
@@ -188,6 +194,8 @@ impl ServedStore {
                 followed: Mutex::new(RecentEntities::new(BEGINNINGS)),
                 filling: AsyncMutex::new(()),
                 reading: AsyncMutex::new(()),
+                fills: Arc::new(Semaphore::new(SESSIONS_AT_ONCE)),
+                reads: Arc::new(Semaphore::new(SESSIONS_AT_ONCE)),
                 progress: Mutex::new(FillProgress {
                     is_rebuilding: true,
                     began_at,

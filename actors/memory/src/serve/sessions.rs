@@ -133,9 +133,14 @@ impl ServedStore {
 
     /// What the journal of a session says of its passages, for what comes from a store elsewhere.
     pub(super) async fn said_in(&self, scope: &StoreScope) -> Result<Arc<SaidTruth>, FillError> {
-        let (served, scope) = (self.clone(), scope.clone());
+        let (served, session) = (self.clone(), scope.entity());
+        let place = Arc::clone(&self.shared.reads).acquire_owned().await;
+        let place = place.map_err(|_closed| MemoryStoreError::Closed)?;
         // Detached: what a search has begun that gives up is there for the next one.
-        let read = tokio::spawn(async move { served.read_said(scope.entity()).await });
+        let read = tokio::spawn(async move {
+            let _place = place;
+            served.read_said(session).await
+        });
         read.await.unwrap_or_else(|_ended| Err(MemoryStoreError::Closed.into()))
     }
 
