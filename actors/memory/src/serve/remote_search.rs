@@ -52,7 +52,10 @@ impl ServedStore {
 
     /// Whether this process keeps the scope: another one does not, or does not answer.
     pub fn holds(&self, scope: &StoreScope) -> bool {
-        self.holder([scope]).is_none()
+        let ranks = self.shared.ranks.get();
+        let partition = |home: EntityId| home.partition(self.storage().partitions);
+        // What persons share is in each process.
+        ranks.zip(home(scope)).is_none_or(|(ranks, home)| ranks.holds(partition(home)))
     }
 
     /// The other process that holds the first of these scopes that is a person's.

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fs::File, sync::Arc, time::Duration};
 
 use clawnode_cluster::{BusEvent, Storage, SystemClock, membership::Members};
 use clawnode_proto::{
-    Digest, Kind, ProcessId, codec,
+    Digest, Kind, Partition, ProcessId, codec,
     memory::MemoryTrust,
     node::{Heartbeat, NodeReply, NodeRequest},
     recall::{StoreFound, StoreSearch},
@@ -17,6 +17,7 @@ use tokio::{sync::watch, task::JoinHandle};
 use super::{
     ServedStore,
     fill_from_journals::StoreFiller,
+    scope_ranks::ScopeRanks,
     served::SESSIONS_AT_ONCE,
     served_tests::{Owner, memory, served_with, session, storage},
 };
@@ -274,6 +275,26 @@ async fn what_is_filled_while_a_session_is_deleted_goes() {
     StoreFiller::open(first.clone()).await.round().await.unwrap();
     assert_eq!(first.store().scope_of(scope.entity()).await.unwrap(), None);
     assert!(!first.is_followed(&scope), "it is filled again if it begins again");
+}
+
+/// A worker of an older version never answers. What was built in its place does not go each time that it is asked.
+#[tokio::test(start_paused = true)]
+async fn what_a_silent_process_held_is_kept_until_it_was_asked_again() {
+    let [me, other] = [1, 2].map(ProcessId::from_u128);
+    let (_members, heard) = watch::channel(members(&[me, other]));
+    let ranks = ScopeRanks::new(me, heard);
+    let mut partitions = (0..64).map(Partition);
+    let theirs = partitions.find(|partition| ranks.holder(*partition).is_some()).unwrap();
+    assert!(!ranks.holds(theirs));
+    ranks.is_late(other);
+    assert!(ranks.holds(theirs) && ranks.holder(theirs).is_none());
+    tokio::time::advance(Duration::from_millis(1_500)).await;
+    assert_eq!((ranks.holds(theirs), ranks.holder(theirs)), (true, Some(other)));
+    tokio::time::advance(Duration::from_millis(500)).await;
+    assert!(!ranks.holds(theirs), "nothing asked it meanwhile");
+    ranks.is_late(other);
+    ranks.answers(other);
+    assert!(!ranks.holds(theirs), "it has answered");
 }
 
 /// How an answer is changed.
