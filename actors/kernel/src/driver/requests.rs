@@ -49,6 +49,12 @@ struct RequestPlaces {
     searches: Semaphore,
 }
 
+impl RequestPlaces {
+    fn new() -> Self {
+        Self { polls: Semaphore::new(POLLS_MAX), searches: Semaphore::new(SEARCHES_MAX) }
+    }
+}
+
 /// Answers for the frames that this process still has of a turn.
 pub trait AnswerFrames: Send + Sync + fmt::Debug + 'static {
     /// The turn's frames in order, and whether older ones are missing.
@@ -105,8 +111,7 @@ async fn answer_all(
             return;
         }
     };
-    let (polls, searches) = (Semaphore::new(POLLS_MAX), Semaphore::new(SEARCHES_MAX));
-    let places = Arc::new(RequestPlaces { polls, searches });
+    let places = Arc::new(RequestPlaces::new());
     requests
         .for_each_concurrent(REQUESTS_MAX, |event| {
             let (worker, context) = (worker.clone(), Arc::clone(&context));
@@ -177,9 +182,7 @@ async fn answer_one(
         // A gateway has no provider to ask, and does not remove what came in.
         NodeRequest::Embed { .. } | NodeRequest::DropLetter { .. } if worker.is_none() => None,
         NodeRequest::Embed { request } => Some(embed(&places.polls, orders, request).await),
-        NodeRequest::SearchStore { search } => {
-            Some(search_store(&places.searches, orders, search).await)
-        }
+        NodeRequest::SearchStore { search } => Some(search_store(places, orders, search).await),
         NodeRequest::BudgetStanding { standing } => {
             orders.budget_standing(standing);
             None
@@ -224,11 +227,11 @@ async fn embed(polls: &Semaphore, orders: &dyn TakeOrders, request: EmbedTexts) 
 /// A process whose search is refused is answered at once, and searches for itself. So is one that has given up: storage that
 /// does not answer must not use up the places.
 async fn search_store(
-    searches: &Semaphore,
+    places: &RequestPlaces,
     orders: &dyn TakeOrders,
     search: StoreSearch,
 ) -> NodeReply {
-    let Ok(_place) = searches.try_acquire() else { return NodeReply::NotMine };
+    let Ok(_place) = places.searches.try_acquire() else { return NodeReply::NotMine };
     let wait = Duration::from_millis(search.within_ms.into()).min(SEARCH_WAIT);
     let within_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
     let searching = orders.search_store(StoreSearch { within_ms, ..search });
@@ -309,7 +312,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn searches_use_up_neither_all_places_nor_their_own_for_long() {
-        let searches = Semaphore::new(SEARCHES_MAX);
+        let places = RequestPlaces::new();
         let search = || StoreSearch {
             scopes: Vec::new(),
             text: "tea".to_owned(),
@@ -320,18 +323,18 @@ mod tests {
             most: 1,
         };
         let begins = tokio::time::Instant::now();
-        let all = (0..SEARCHES_MAX).map(|_| search_store(&searches, &StuckOrders, search()));
+        let all = (0..SEARCHES_MAX).map(|_| search_store(&places, &StuckOrders, search()));
         let further = async {
-            let refused = search_store(&searches, &StuckOrders, search()).await;
+            let refused = search_store(&places, &StuckOrders, search()).await;
             (refused, begins.elapsed())
         };
         let (stuck, (refused, waited)) = tokio::join!(futures_util::future::join_all(all), further);
         assert!(matches!(refused, NodeReply::NotMine) && waited.is_zero(), "{waited:?}");
         assert!(stuck.iter().all(|reply| matches!(reply, NodeReply::NotMine)));
         assert_eq!(begins.elapsed().as_secs(), (SEARCH_WAIT + ANSWER_WITHIN).as_secs());
-        let free = searches.available_permits();
-        assert_eq!(free, SEARCHES_MAX, "they are free again");
-        assert!(POLLS_MAX + free < REQUESTS_MAX, "others are answered meanwhile");
+        let (polls, free) = (places.polls.available_permits(), places.searches.available_permits());
+        assert_eq!((polls, free), (POLLS_MAX, SEARCHES_MAX), "they are free again");
+        assert!(polls + free < REQUESTS_MAX, "others are answered meanwhile");
     }
 
     #[test]
