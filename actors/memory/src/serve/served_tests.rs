@@ -455,7 +455,7 @@ async fn a_deletion_is_seen_behind_what_was_read_before() {
     said.is_removed().await;
     said.begins().await;
     said.hears("I have a cat named Tom.").await;
-    assert!(found(&served, &scopes, "cat").await.is_empty(), "it takes the place of what was read");
+    assert!(found(&served, &scopes, "cat").await.is_empty(), "it replaces what was read");
     said.is_compacted().await;
     assert!(found(&served, &scopes, "cat").await.is_empty(), "a snapshot hides it");
     StoreFiller::open(served.clone()).await.round().await.unwrap();
