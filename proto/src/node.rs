@@ -302,8 +302,8 @@ pub enum NodeRequest {
         /// How they stand.
         standing: ProcessStanding,
     },
-    /// Searches in the store of the process, which ranks first for a person among the workers. Answered `StoreFound`, if it
-    /// can be searched.
+    /// Searches in the store of the process, which ranks first for a person among the workers. Answered `StoreFound`,
+    /// or `NotMine` if it cannot be searched now.
     SearchStore {
         /// What is searched for, and where.
         search: StoreSearch,
@@ -328,7 +328,7 @@ pub enum NodeReply {
     Held,
     /// The input is finished. The asker acknowledges it.
     Completed,
-    /// This process does not own the entity. The asker may claim it.
+    /// This process does not own the entity. The asker may claim it. To a search: the asker searches for itself.
     NotMine,
     /// The actors of the process.
     Tree {

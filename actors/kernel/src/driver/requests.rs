@@ -29,6 +29,9 @@ const REQUESTS_MAX: usize = 256;
 const POLLS_MAX: usize = REQUESTS_MAX / 2;
 /// How long each of the others waits at most.
 const POLL_BRIEFLY: Duration = Duration::from_millis(100);
+/// How many requests may be searches in the store of this process. They have places of their own, so that neither searches
+/// nor what waits for a provider uses up the places of the other.
+const SEARCHES_MAX: usize = REQUESTS_MAX / 4;
 /// How long an answer may take: the caller has given up by then, and a store that does not answer
 /// must not use up all places.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
@@ -37,6 +40,20 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 const SWITCH_WAIT: Duration = Duration::from_secs(10);
 /// How long at most a search in the store of this process waits for a vector.
 const SEARCH_WAIT: Duration = Duration::from_secs(10);
+
+/// What keeps some requests from the places of all others.
+struct RequestPlaces {
+    /// For those that wait for something to happen.
+    polls: Semaphore,
+    /// For searches.
+    searches: Semaphore,
+}
+
+impl RequestPlaces {
+    fn new() -> Self {
+        Self { polls: Semaphore::new(POLLS_MAX), searches: Semaphore::new(SEARCHES_MAX) }
+    }
+}
 
 /// Answers for the frames that this process still has of a turn.
 pub trait AnswerFrames: Send + Sync + fmt::Debug + 'static {
@@ -94,15 +111,15 @@ async fn answer_all(
             return;
         }
     };
-    let polls = Arc::new(Semaphore::new(POLLS_MAX));
+    let places = Arc::new(RequestPlaces::new());
     requests
         .for_each_concurrent(REQUESTS_MAX, |event| {
             let (worker, context) = (worker.clone(), Arc::clone(&context));
             let (frames, orders) = (Arc::clone(&frames), Arc::clone(&orders));
-            let polls = Arc::clone(&polls);
+            let places = Arc::clone(&places);
             async move {
                 if let BusEvent::Message(message) = event {
-                    answer_one(worker.as_ref(), &context, &*frames, &*orders, &polls, message)
+                    answer_one(worker.as_ref(), &context, &*frames, &*orders, &places, message)
                         .await;
                 }
             }
@@ -115,7 +132,7 @@ async fn answer_one(
     context: &WorkerContext,
     frames: &dyn AnswerFrames,
     orders: &dyn TakeOrders,
-    polls: &Semaphore,
+    places: &RequestPlaces,
     message: BusMessage,
 ) {
     let request = codec::decode::<NodeRequest>(&message.payload)
@@ -155,7 +172,7 @@ async fn answer_one(
             took.map(|(position, running)| NodeReply::KillSwitch { position, running })
         }
         NodeRequest::JobLog { job, after, wait_ms } => {
-            let (_place, wait) = patience(polls, Duration::from_millis(wait_ms.into()));
+            let (_place, wait) = patience(&places.polls, Duration::from_millis(wait_ms.into()));
             let part = orders.job_log(job, after, wait);
             Some(part.await.map_or(NodeReply::NotMine, |part| NodeReply::JobLog { part }))
         }
@@ -164,8 +181,8 @@ async fn answer_one(
         }
         // A gateway has no provider to ask, and does not remove what came in.
         NodeRequest::Embed { .. } | NodeRequest::DropLetter { .. } if worker.is_none() => None,
-        NodeRequest::Embed { request } => Some(embed(polls, orders, request).await),
-        NodeRequest::SearchStore { search } => search_store(polls, orders, search).await,
+        NodeRequest::Embed { request } => Some(embed(&places.polls, orders, request).await),
+        NodeRequest::SearchStore { search } => Some(search_store(places, orders, search).await),
         NodeRequest::BudgetStanding { standing } => {
             orders.budget_standing(standing);
             None
@@ -207,17 +224,21 @@ async fn embed(polls: &Semaphore, orders: &dyn TakeOrders, request: EmbedTexts) 
     }
 }
 
-/// A search that may wait for long is one of the requests that wait.
+/// A process whose search is refused is answered at once, and searches for itself. So is one that has given up: storage that
+/// does not answer must not use up the places.
 async fn search_store(
-    polls: &Semaphore,
+    places: &RequestPlaces,
     orders: &dyn TakeOrders,
     search: StoreSearch,
-) -> Option<NodeReply> {
-    let wanted = Duration::from_millis(search.within_ms.into()).min(SEARCH_WAIT);
-    let (_place, wait) = patience(polls, wanted);
+) -> NodeReply {
+    let Ok(_place) = places.searches.try_acquire() else { return NodeReply::NotMine };
+    let wait = Duration::from_millis(search.within_ms.into()).min(SEARCH_WAIT);
     let within_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
-    let found = orders.search_store(StoreSearch { within_ms, ..search }).await;
-    found.map(|found| NodeReply::StoreFound { found })
+    let searching = orders.search_store(StoreSearch { within_ms, ..search });
+    match tokio::time::timeout(wait + ANSWER_WITHIN, searching).await {
+        Ok(Some(found)) => NodeReply::StoreFound { found },
+        Ok(None) | Err(_elapsed) => NodeReply::NotMine,
+    }
 }
 
 async fn answer(context: &WorkerContext, to: String, reply: &NodeReply) {
@@ -256,7 +277,65 @@ async fn of_dispatcher(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use clawnode_proto::memory::MemoryTrust;
+
     use super::*;
+
+    /// A process whose storage does not answer.
+    #[derive(Debug)]
+    struct StuckOrders;
+
+    #[async_trait]
+    impl TakeOrders for StuckOrders {
+        fn cordon(&self, _: bool) {}
+        fn drain(&self) {}
+        fn cancel_job(&self, _: JobId) {}
+        async fn read_switch(&self, _: SwitchScope, _: Duration) -> Option<(Position, u32)> {
+            None
+        }
+        async fn job_log(&self, _: JobId, _: u64, _: Duration) -> Option<LogPart> {
+            None
+        }
+        async fn clean_jobs(&self, _: CleanJobs) -> Option<CleanView> {
+            None
+        }
+        fn budget_standing(&self, _: ProcessStanding) {}
+        async fn embed(&self, _: EmbedTexts) -> Result<Embedded, ErrorBody> {
+            Err(ErrorBody::new(ErrorCode::Unsupported, "nothing asks a provider here"))
+        }
+        async fn search_store(&self, _: StoreSearch) -> Option<StoreFound> {
+            std::future::pending().await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn searches_use_up_neither_all_places_nor_their_own_for_long() {
+        let places = RequestPlaces::new();
+        let search = || StoreSearch {
+            scopes: Vec::new(),
+            text: "tea".to_owned(),
+            within_ms: u32::MAX,
+            layers: BTreeSet::new(),
+            passages: true,
+            least_trust: MemoryTrust::Agent,
+            most: 1,
+        };
+        let begins = tokio::time::Instant::now();
+        let all = (0..SEARCHES_MAX).map(|_| search_store(&places, &StuckOrders, search()));
+        let further = async {
+            let refused = search_store(&places, &StuckOrders, search()).await;
+            (refused, begins.elapsed())
+        };
+        let (stuck, (refused, waited)) = tokio::join!(futures_util::future::join_all(all), further);
+        assert!(matches!(refused, NodeReply::NotMine) && waited.is_zero(), "{waited:?}");
+        assert!(stuck.iter().all(|reply| matches!(reply, NodeReply::NotMine)));
+        assert_eq!(begins.elapsed().as_secs(), (SEARCH_WAIT + ANSWER_WITHIN).as_secs());
+        let (polls, free) = (places.polls.available_permits(), places.searches.available_permits());
+        assert_eq!((polls, free), (POLLS_MAX, SEARCHES_MAX), "they are free again");
+        assert!(polls + free < REQUESTS_MAX, "others are answered meanwhile");
+    }
 
     #[test]
     fn those_who_wait_for_logs_leave_places_for_those_who_ask() {

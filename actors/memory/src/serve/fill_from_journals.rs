@@ -318,10 +318,11 @@ impl StoreFiller {
             }
             _ => return Ok(Some(FollowedEntity::Other)),
         };
-        let store = self.served.store();
         let Some(scope) = scope else {
-            if let Some(scope) = store.scope_of(id).await? {
-                store.drop(&scope).await?;
+            if is_deleted {
+                self.served.drops_deleted(id).await?;
+            } else {
+                self.served.removes(id).await?;
             }
             return Ok((!is_deleted).then_some(FollowedEntity::Other));
         };

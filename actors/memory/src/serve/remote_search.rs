@@ -4,11 +4,11 @@
 //! person's scopes from journals and answers searches in them. What it says is compared with the journals of memories and
 //! sessions, like what every store elsewhere says. If it does not answer, the process searches for itself.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use clawnode_cluster::membership::Members;
 use clawnode_proto::{
-    ErrorChain, ProcessId, codec,
+    EntityId, ErrorChain, ProcessId, codec,
     limits::STORE_FOUND_BYTES,
     node::{NodeReply, NodeRequest},
     recall::{StoreFind, StoreFound, StoreScore, StoreSearch},
@@ -34,6 +34,8 @@ use crate::store::{
 const ANSWER_MORE: Duration = Duration::from_millis(25);
 /// How long it waits at most where there are no vectors.
 const PLAIN_MOST: Duration = Duration::from_secs(1);
+/// How long ago the feed may have been followed to its end. Usually that is done each second.
+const FEED_LATE: Duration = Duration::from_secs(5);
 
 // === impl ServedStore ===
 
@@ -50,7 +52,10 @@ impl ServedStore {
 
     /// Whether this process keeps the scope: another one does not, or does not answer.
     pub fn holds(&self, scope: &StoreScope) -> bool {
-        self.holder([scope]).is_none()
+        let ranks = self.shared.ranks.get();
+        let partition = |home: EntityId| home.partition(self.storage().partitions);
+        // What persons share is in each process.
+        ranks.zip(home(scope)).is_none_or(|(ranks, home)| ranks.holds(partition(home)))
     }
 
     /// The other process that holds the first of these scopes that is a person's.
@@ -65,10 +70,23 @@ impl ServedStore {
         let is_memory = scope.memory().is_some();
         let filling = if is_memory { &self.shared.filling } else { &self.shared.reading };
         let _filling = filling.lock().await;
-        let entity = scope.entity();
+        self.removes(scope.entity()).await
+    }
+
+    /// Removes what the store has of an entity that is deleted. What a search is filling meanwhile goes as well: it may have
+    /// read the journal before the deletion.
+    pub(super) async fn drops_deleted(&self, entity: EntityId) -> Result<(), FillError> {
+        // A deleted entity has no key that says which of the two it is. Nothing else has both.
+        let _filling = self.shared.filling.lock().await;
+        let _reading = self.shared.reading.lock().await;
+        self.removes(entity).await
+    }
+
+    /// Removes what the store has of an entity that nothing fills meanwhile.
+    pub(super) async fn removes(&self, entity: EntityId) -> Result<(), FillError> {
         self.followed().take(entity);
-        if self.store().scope_of(entity).await?.is_some() {
-            self.store().drop(scope).await?;
+        if let Some(scope) = self.store().scope_of(entity).await? {
+            self.store().drop(&scope).await?;
         }
         Ok(())
     }
@@ -97,6 +115,7 @@ impl ServedStore {
         asked: &BTreeSet<StoreScope>,
         within: Duration,
     ) -> BTreeSet<StoreScope> {
+        self.doubts(asked);
         let damaged = self.damaged();
         let is_to_fill = |scope: &&StoreScope| {
             let is_kept = scope.session().is_some_and(|session| self.keeps(&session));
@@ -106,15 +125,31 @@ impl ServedStore {
         if lacking.is_empty() {
             return BTreeSet::new();
         }
-        let filling = lacking.iter().cloned().map(|scope| {
+        let filling = lacking.iter().cloned().map_while(|scope| {
+            // With too many, the rest is lacking in this search, and filled for a later one.
+            let place = Arc::clone(&self.shared.fills).try_acquire_owned().ok()?;
             let served = self.clone();
             // Detached: no write is cut off, and the next search finds what was filled.
-            tokio::spawn(async move { served.fill_unfollowed(&scope).await })
+            Some(tokio::spawn(async move {
+                let _place = place;
+                served.fill_unfollowed(&scope).await;
+            }))
         });
         if timeout(within, join_all(filling)).await.is_err() {
             debug!(scopes = lacking.len(), "conversations are filled for a later search");
         }
         lacking.into_iter().filter(|scope| !self.is_followed(scope)).collect()
+    }
+
+    /// Has sessions looked at again while the feed is far behind: it has not shown yet what was said since they were filled.
+    fn doubts(&self, asked: &BTreeSet<StoreScope>) {
+        let whole_at = self.progress().whole_at;
+        if self.shared.entities.now().since(whole_at) > FEED_LATE {
+            let mut followed = self.followed();
+            for scope in asked {
+                followed.take(scope.entity());
+            }
+        }
     }
 
     async fn fill_unfollowed(&self, session: &StoreScope) {
@@ -183,6 +218,7 @@ impl ServedStore {
                 ranks.answers(holder);
                 return Some(found);
             }
+            Ok(Ok(NodeReply::NotMine)) => debug!(%holder, "a process cannot search for others now"),
             Ok(Ok(_)) => debug!(%holder, "a process answers a search with something else"),
             Ok(Err(failure)) => debug!(%holder, %failure, "a process answers a search unreadably"),
             Err(failure) => {

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fs::File, sync::Arc, time::Duration};
 
 use clawnode_cluster::{BusEvent, Storage, SystemClock, membership::Members};
 use clawnode_proto::{
-    Digest, Kind, ProcessId, codec,
+    Digest, Kind, Partition, ProcessId, codec,
     memory::MemoryTrust,
     node::{Heartbeat, NodeReply, NodeRequest},
     recall::{StoreFound, StoreSearch},
@@ -17,6 +17,8 @@ use tokio::{sync::watch, task::JoinHandle};
 use super::{
     ServedStore,
     fill_from_journals::StoreFiller,
+    scope_ranks::ScopeRanks,
+    served::SESSIONS_AT_ONCE,
     served_tests::{Owner, memory, served_with, session, storage},
 };
 use crate::store::{
@@ -115,6 +117,19 @@ fn query() -> RecallQuery {
     RecallQuery { meaning_within: Duration::from_secs(20), ..RecallQuery::new("tea") }
 }
 
+/// The same, as one process asks another one.
+fn search_for() -> StoreSearch {
+    StoreSearch {
+        scopes: scopes().iter().map(ToString::to_string).collect(),
+        text: "tea".to_owned(),
+        within_ms: 20_000,
+        layers: query().layers,
+        passages: true,
+        least_trust: MemoryTrust::Agent,
+        most: 10,
+    }
+}
+
 async fn search(served: &ServedStore) -> RecallAnswer {
     served.search(&scopes(), &query(), 10).await.unwrap()
 }
@@ -200,6 +215,88 @@ async fn the_feed_fills_what_this_worker_holds_and_lets_go_of_the_rest() {
     assert_eq!((found.found.len(), found.damaged), (5, Vec::new()), "it has missed nothing");
 }
 
+/// A worker that is behind with the feed, such as a new one, does not miss what was said since it filled a session.
+#[tokio::test]
+async fn a_session_is_looked_at_again_while_the_feed_is_behind() {
+    let mut two = TwoWorkers::new().await;
+    let first = two.stores[0].clone();
+    assert_eq!(search(&first).await.found.len(), 3);
+    two.said.hears("The tea was cold.").await;
+    let answer = search(&first).await;
+    assert_eq!((answer.found.len(), &answer.damaged), (4, &Vec::new()));
+    // Once it is not, the feed brings what is new.
+    StoreFiller::open(first.clone()).await.round().await.unwrap();
+    assert!(first.is_followed(&session(TALK)));
+    search(&first).await;
+    assert!(first.is_followed(&session(TALK)));
+}
+
+/// While one session takes long to be filled, searches end in time, and few tasks wait.
+#[tokio::test]
+async fn few_sessions_wait_to_be_filled() {
+    let two = TwoWorkers::new().await;
+    let first = two.stores[0].clone();
+    let talks = 0..SESSIONS_AT_ONCE + 8;
+    let talks: Vec<StoreScope> = talks.map(|number| session(&format!("{TALK}~{number}"))).collect();
+    let query = RecallQuery { meaning_within: Duration::from_millis(2), ..query() };
+    let reading = first.shared.reading.lock().await;
+    for _ in 0..2 {
+        let answer = first.search(&talks, &query, 10).await.unwrap();
+        assert_eq!(answer.damaged.len(), talks.len());
+        assert_eq!(first.shared.fills.available_permits(), 0);
+    }
+    drop(reading);
+    let all = u32::try_from(SESSIONS_AT_ONCE).unwrap();
+    let _all_done = first.shared.fills.acquire_many(all).await.unwrap();
+    let filled = talks.iter().filter(|talk| first.is_followed(talk)).count();
+    assert_eq!(filled, SESSIONS_AT_ONCE);
+}
+
+/// MEM-4: what a search is filling when a session is deleted does not stay on the disk.
+#[tokio::test]
+async fn what_is_filled_while_a_session_is_deleted_goes() {
+    let mut two = TwoWorkers::new().await;
+    let first = two.stores[0].clone();
+    let scope = session(TALK);
+    assert_eq!(search(&first).await.found.len(), 3);
+    let upto = first.store().upto(&scope).await.unwrap();
+    let said = RecallQuery::new("garden");
+    let found = first.search(std::slice::from_ref(&scope), &said, 1).await.unwrap();
+    let found = found.found[0].document.clone();
+    // A search that has read the journal, and has put nothing yet.
+    let reading = first.shared.reading.lock().await;
+    two.said.is_deleted().await;
+    let mut filler = StoreFiller::open(first.clone()).await;
+    tokio::time::timeout(Duration::from_millis(200), filler.round()).await.unwrap_err();
+    first.store().drop(&scope).await.unwrap();
+    let batch = DocumentBatch { after: 0, upto, documents: vec![found] };
+    first.store().put(&scope, batch).await.unwrap();
+    drop(reading);
+    StoreFiller::open(first.clone()).await.round().await.unwrap();
+    assert_eq!(first.store().scope_of(scope.entity()).await.unwrap(), None);
+    assert!(!first.is_followed(&scope), "it is filled again if it begins again");
+}
+
+/// A worker of an older version never answers. What was built in its place does not go each time that it is asked.
+#[tokio::test(start_paused = true)]
+async fn what_a_silent_process_held_is_kept_until_it_was_asked_again() {
+    let [me, other] = [1, 2].map(ProcessId::from_u128);
+    let (_members, heard) = watch::channel(members(&[me, other]));
+    let ranks = ScopeRanks::new(me, heard);
+    let mut partitions = (0..64).map(Partition);
+    let theirs = partitions.find(|partition| ranks.holder(*partition).is_some()).unwrap();
+    assert!(!ranks.holds(theirs));
+    ranks.is_late(other);
+    assert!(ranks.holds(theirs) && ranks.holder(theirs).is_none());
+    tokio::time::advance(Duration::from_millis(1_500)).await;
+    assert_eq!((ranks.holds(theirs), ranks.holder(theirs)), (true, Some(other)));
+    tokio::time::advance(Duration::from_millis(500)).await;
+    assert!(!ranks.holds(theirs), "nothing asked it meanwhile");
+    ranks.is_late(other);
+    ranks.answers(other);
+    assert!(!ranks.holds(theirs), "it has answered");
+}
+
 /// How an answer is changed.
 type Lie = fn(&mut StoreFound);
 
@@ -207,18 +304,9 @@ type Lie = fn(&mut StoreFound);
 #[tokio::test]
 async fn a_process_that_lies_is_not_believed() {
     let mut two = TwoWorkers::new().await;
-    let search_for = StoreSearch {
-        scopes: scopes().iter().map(ToString::to_string).collect(),
-        text: "tea".to_owned(),
-        within_ms: 20_000,
-        layers: query().layers,
-        passages: true,
-        least_trust: MemoryTrust::Agent,
-        most: 10,
-    };
-    let before = two.stores[0].answer_search(search_for.clone()).await.unwrap();
+    let before = two.stores[0].answer_search(search_for()).await.unwrap();
     assert_eq!((before.found.len(), before.damaged.len()), (3, 0));
-    let too_many = StoreSearch { scopes: vec![scopes()[0].to_string(); 257], ..search_for };
+    let too_many = StoreSearch { scopes: vec![scopes()[0].to_string(); 257], ..search_for() };
     assert_eq!(two.stores[0].answer_search(too_many).await, None);
 
     let lies: [(&str, Lie, bool); 5] = [
@@ -275,6 +363,27 @@ async fn a_process_that_lies_is_not_believed() {
     let left = BTreeSet::from(["The tea is from Assam.", "I drink tea in the garden."]);
     assert_eq!(texts(&answer), left, "MEM-4");
     assert_eq!(two.files().await[1], [], "it was asked each time");
+}
+
+/// MEM-4: a process that missed the deletion of a session answers what it has.
+#[tokio::test]
+async fn what_was_said_before_a_deletion_is_not_believed() {
+    let mut two = TwoWorkers::new().await;
+    let other = two.stores[1].clone();
+    let before = two.stores[0].answer_search(search_for()).await.unwrap();
+    let _answering = two.answers(move |_| before.clone()).await;
+    assert_eq!(search(&other).await.found.len(), 3);
+    two.said.hears("It was cold.").await;
+    assert_eq!(search(&other).await.found.len(), 3, "more was said since it was read");
+    two.said.is_deleted().await;
+    let points = BTreeSet::from(["Tea is at three.", "The tea is from Assam."]);
+    assert_eq!(texts(&search(&other).await), points, "it is deleted");
+    two.said.is_removed().await;
+    assert_eq!(texts(&search(&other).await), points, "a snapshot says so");
+    two.said.begins().await;
+    two.said.hears("I drink tea in the garden.").await;
+    let answer = search(&other).await;
+    assert_eq!((texts(&answer), &answer.damaged), (points, &Vec::new()), "it is another event");
 }
 
 /// S-22: what a server says that a person said is compared with the journal, also with its archives.

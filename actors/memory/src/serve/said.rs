@@ -7,7 +7,7 @@ use std::{
 
 use clawnode_kernel::recent::RecentEntities;
 use clawnode_proto::{
-    CallId, EntityId, Sealed, Timestamp, codec,
+    CallId, EntityId, Position, Sealed, Timestamp, codec,
     kernel::{DELETED, KernelEvent, SNAPSHOT},
     llm::Text,
     memory::MemoryTrust,
@@ -51,6 +51,8 @@ pub(super) struct SaidReader {
 pub(super) struct SaidTruth {
     /// The event up to which the journal was read: the end of a turn, or of a deletion.
     pub(super) upto: u64,
+    /// All later events are in records behind this one.
+    pub(super) position: Position,
     marks: BTreeMap<DocumentId, DocumentMark>,
 }
 
@@ -88,12 +90,19 @@ impl SaidTruth {
         self.marks.contains_key(&id)
     }
 
-    /// These passages were said up to an event, and before them all that is known, or nothing after a deletion.
-    pub(super) fn adds(&mut self, upto: u64, begins_again: bool, passages: &[Document]) {
+    /// These passages were said up to an event, and before them all that is known, or nothing after a deletion. All later
+    /// events are in records behind `position`.
+    pub(super) fn adds(
+        &mut self,
+        upto: u64,
+        position: Position,
+        begins_again: bool,
+        passages: &[Document],
+    ) {
         if begins_again {
             self.marks.clear();
         }
-        self.upto = upto;
+        (self.upto, self.position) = (upto, position);
         self.marks.extend(passages.iter().map(|passage| (passage.id, DocumentMark::of(passage))));
     }
 }

@@ -54,12 +54,27 @@ impl ScopeRanks {
     /// The other process that ranks first for a partition. None if this one does, if it does not know the others yet, or if
     /// the first one does not answer at present.
     pub(super) fn holder(&self, partition: Partition) -> Option<ProcessId> {
+        self.first_other(partition).filter(|first| !self.is_silent(*first))
+    }
+
+    /// Whether this process keeps what it has of a partition. After another one did not answer, it does so for twice as long
+    /// as it does not ask: one that never answers is asked now and then, and nothing is to be built again after each time.
+    pub(super) fn holds(&self, partition: Partition) -> bool {
+        let was_silent = |first: ProcessId| {
+            let silent = self.silent().get(&first).copied();
+            silent.is_some_and(|silent| Instant::now() < silent.until + silent.wait)
+        };
+        self.first_other(partition).is_none_or(was_silent)
+    }
+
+    /// The other process that ranks first, whether it answers or not.
+    fn first_other(&self, partition: Partition) -> Option<ProcessId> {
         let first = self.members.peek(|members| {
             let seats = members.settled.then(|| members.seats())?;
             let live: Vec<ProcessId> = seats.iter().map(|seat| seat.process).collect();
             placement::first(partition, &live)
         })?;
-        (first != self.me && !self.is_silent(first)).then_some(first)
+        (first != self.me).then_some(first)
     }
 
     /// Whether this process knows the others.

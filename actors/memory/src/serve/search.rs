@@ -3,11 +3,14 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 use async_trait::async_trait;
-use clawnode_proto::{EntityId, ErrorChain, Position, Seq, kernel::SNAPSHOT};
+use clawnode_cluster::Record;
+use clawnode_proto::{EntityId, ErrorChain, Position, Sealed, kernel::SNAPSHOT};
 use futures_util::{StreamExt as _, stream};
+use tokio::time::Instant;
 use tracing::debug;
 
 use super::{
@@ -19,7 +22,8 @@ use super::{
 };
 use crate::store::{
     DocumentBatch, DocumentId, DocumentKind, FoundDocument, MemoryStore, MemoryStoreError,
-    RecallAnswer, RecallQuery, StoreScope, document::QUERY_SCOPES,
+    RecallAnswer, RecallQuery, StoreScope,
+    document::{MEANING_WITHIN, QUERY_SCOPES},
 };
 
 /// Journals that a search reads at the same time.
@@ -37,9 +41,9 @@ pub(super) struct JournalView {
 /// What journals say of sessions.
 #[derive(Debug)]
 struct SessionViews {
-    /// After which events they began. Those that are deleted are not among them.
+    /// After which events they began, if `said` does not say it. Those that are deleted are not among them.
     begins: BTreeMap<StoreScope, u64>,
-    /// What was said in them. None: the store is in this process, which has filled it.
+    /// What was said in them since they began. None: the store is in this process, which has filled it.
     said: Option<BTreeMap<StoreScope, Arc<SaidTruth>>>,
     /// Those whose journals could not be read.
     unread: BTreeSet<StoreScope>,
@@ -64,15 +68,16 @@ impl JournalView {
             }
             DocumentKind::Passage => {
                 let SessionViews { begins, said, .. } = &self.sessions;
-                let began = begins.get(scope);
-                let is_there = began.is_some_and(|began| document.id.event > *began);
-                let said = said.as_ref().map(|said| said.get(scope));
-                let knows = |said: Option<&Arc<SaidTruth>>| {
-                    said.is_some_and(|said| said.knows(document.id))
-                };
-                let says =
-                    |said: Option<&Arc<SaidTruth>>| said.is_some_and(|said| said.has(document));
-                (is_there && said.is_none_or(knows), is_there && said.is_none_or(says))
+                if let Some(said) = said {
+                    // What was said before the last deletion is not in it.
+                    let said = said.get(scope);
+                    let is_there = said.is_some_and(|said| said.knows(document.id));
+                    (is_there, said.is_some_and(|said| said.has(document)))
+                } else {
+                    let began = begins.get(scope);
+                    let is_there = began.is_some_and(|began| document.id.event > *began);
+                    (is_there, is_there)
+                }
             }
         };
         if is_there && !is_as_journaled {
@@ -87,6 +92,22 @@ impl JournalView {
     }
 }
 
+// === impl SessionBeginning ===
+
+impl SessionBeginning {
+    /// The same after these records, which have these events.
+    fn after(mut self, records: &[Record], events: &[Sealed]) -> Result<Self, FillError> {
+        for event in events {
+            self.is_there = !is_deletion(event)?;
+            if !self.is_there {
+                self.began = event.head.n.0;
+            }
+        }
+        self.position = records.last().map_or(self.position, |last| last.position);
+        Ok(self)
+    }
+}
+
 // === impl ServedStore ===
 
 impl ServedStore {
@@ -98,17 +119,15 @@ impl ServedStore {
         JournalView { truths, unread, sessions }
     }
 
-    /// After which events these sessions began, of those that are kept, and what was said in them if `reads`.
+    /// After which events these sessions began, of those that are kept, or what was said in them since, if `reads`.
     async fn sessions_of(&self, mut sessions: BTreeSet<StoreScope>, reads: bool) -> SessionViews {
         sessions.retain(|scope| scope.session().is_some_and(|session| self.keeps(&session)));
         if !reads {
             let (begins, unread) = self.begins(sessions).await;
             return SessionViews { begins, said: None, unread };
         }
-        let ((begins, mut unread), (said, unsaid)) =
-            tokio::join!(self.begins(sessions.clone()), self.said_of(sessions));
-        unread.extend(unsaid);
-        SessionViews { begins, said: Some(said), unread }
+        let (said, unread) = self.said_of(sessions).await;
+        SessionViews { begins: BTreeMap::new(), said: Some(said), unread }
     }
 
     /// What was said in these sessions. The journals of `unread` could not be read.
@@ -194,33 +213,35 @@ impl ServedStore {
 
     /// The event that ended the last deletion of a session; 0 if it was never deleted, and none if it is deleted now.
     async fn began(&self, session: EntityId) -> Result<Option<u64>, FillError> {
-        let records = self.storage().journal.read(session, Position(0)).await?;
-        let events = points::events(session, &records)?;
-        let (mut began, mut is_there) = (0, false);
-        for event in &events {
-            is_there = !is_deletion(event)?;
-            if !is_there {
-                began = event.head.n.0;
-            }
-        }
-        match events.first() {
-            // It has replaced all that came before it, also a deletion.
-            Some(first) if is_there && began == 0 && first.head.kind == SNAPSHOT => {
-                self.deleted_before(session, first.head.n).await.map(Some)
-            }
-            _ => Ok(is_there.then_some(began)),
-        }
+        let beginning = self.beginning(session).await?;
+        self.has_begun(session, beginning);
+        Ok(beginning.is_there.then_some(beginning.began))
     }
 
-    /// The event that ended the last deletion before this snapshot; 0 if there was none.
-    async fn deleted_before(&self, session: EntityId, snapshot: Seq) -> Result<u64, FillError> {
-        if let Some(began) = self.beginning(session, snapshot) {
-            return Ok(began);
+    /// Reads on from where the journal was read to, or all of it.
+    async fn beginning(&self, session: EntityId) -> Result<SessionBeginning, FillError> {
+        let journal = &self.storage().journal;
+        if let Some(known) = self.take_beginning(session) {
+            let before = Position(known.position.0.saturating_sub(1));
+            let records = journal.read(session, before).await?;
+            // Without the last record that was read, a snapshot has replaced it, and perhaps also a deletion.
+            if let Some((last, new)) = records.split_first()
+                && last.position == known.position
+            {
+                return known.after(new, &points::events(session, new)?);
+            }
         }
-        let core = self.shared.entities.core(session).await?;
-        let began = core.deleted_at.map_or(0, |deleted| deleted.0);
-        self.has_begun(session, SessionBeginning { snapshot, began });
-        Ok(began)
+        let records = journal.read(session, Position(0)).await?;
+        let events = points::events(session, &records)?;
+        let read = SessionBeginning::default().after(&records, &events)?;
+        match events.first() {
+            // It has replaced all that came before it, also a deletion.
+            Some(first) if read.is_there && read.began == 0 && first.head.kind == SNAPSHOT => {
+                let core = self.shared.entities.core(session).await?;
+                Ok(SessionBeginning { began: core.deleted_at.map_or(0, |at| at.0), ..read })
+            }
+            _ => Ok(read),
+        }
     }
 
     /// Searches in the store of this process, or on its server.
@@ -302,10 +323,12 @@ impl MemoryStore for ServedStore {
         if asked.len() > QUERY_SCOPES {
             return Err(MemoryStoreError::Scopes { found: asked.len() });
         }
-        match self.search_elsewhere(&asked, query, k).await {
-            Some(answer) => Ok(answer),
-            None => self.search_here(&asked, query, k).await,
+        let begins = Instant::now();
+        if let Some(answer) = self.search_elsewhere(&asked, query, k).await {
+            return Ok(answer);
         }
+        let meaning_within = left_for_meaning(query.meaning_within, begins.elapsed());
+        self.search_here(&asked, &RecallQuery { meaning_within, ..query.clone() }, k).await
     }
 
     async fn standing(&self, scopes: &[StoreScope]) -> Result<RecallAnswer, MemoryStoreError> {
@@ -333,5 +356,29 @@ impl MemoryStore for ServedStore {
 
     async fn drop(&self, scope: &StoreScope) -> Result<(), MemoryStoreError> {
         self.store().drop(scope).await
+    }
+}
+
+/// How long a search here may still wait for its vector that has waited so long for another process. A turn has no more time
+/// than that. Who waits longer than a turn gets at least as much as a turn has.
+fn left_for_meaning(within: Duration, waited: Duration) -> Duration {
+    let least = if within > MEANING_WITHIN { MEANING_WITHIN } else { Duration::ZERO };
+    within.saturating_sub(waited).max(least)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_that_waited_in_vain_does_not_wait_for_a_vector_as_well() {
+        let left = |within: u64, waited: u64| {
+            left_for_meaning(Duration::from_millis(within), Duration::from_millis(waited))
+        };
+        assert_eq!(left(100, 0), MEANING_WITHIN);
+        assert_eq!(left(100, 30), Duration::from_millis(70));
+        assert_eq!(left(100, 125), Duration::ZERO, "25 ms are left of 150");
+        assert_eq!(left(5_000, 1_025), Duration::from_millis(3_975));
+        assert_eq!(left(5_000, 5_025), MEANING_WITHIN, "a tool can wait");
     }
 }

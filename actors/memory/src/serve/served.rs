@@ -12,8 +12,8 @@ use std::{
 
 use clawnode_cluster::{Clock, Record, Storage};
 use clawnode_kernel::{Entities, Entity, KnownKinds, recent::RecentEntities};
-use clawnode_proto::{AgentName, EntityId, Position, Sealed, Seq, SessionKey};
-use tokio::sync::Mutex as AsyncMutex;
+use clawnode_proto::{AgentName, EntityId, Position, Sealed, SessionKey};
+use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 
 use super::{
     error::FillError,
@@ -35,6 +35,8 @@ use crate::{
 const TRUTHS: usize = 64;
 /// Sessions whose beginnings are remembered, up to twice as many.
 const BEGINNINGS: usize = 4_096;
+/// Sessions that are filled for searches, or whose journals are read for them, at the same time.
+pub(super) const SESSIONS_AT_ONCE: usize = 64;
 /// Scopes with damaged files that are filled again one by one. With more, everything is filled again.
 const DAMAGED: usize = 1_024;
 /// How often a memory is looked at again for one filling, if other processes fill the same store.
@@ -74,6 +76,10 @@ pub(super) struct Shared {
     pub(super) filling: AsyncMutex<()>,
     /// One session is filled at a time.
     pub(super) reading: AsyncMutex<()>,
+    /// What bounds the sessions that wait for that in searches.
+    pub(super) fills: Arc<Semaphore>,
+    /// What bounds the sessions whose journals are read to the end, also for searches that gave up.
+    pub(super) reads: Arc<Semaphore>,
     progress: Mutex<FillProgress>,
     /// Whether the feed is to be read from its beginning.
     again: AtomicBool,
@@ -103,13 +109,15 @@ pub(super) struct MemoryTruth {
     pub(super) standing: Vec<FoundDocument>,
 }
 
-/// What the snapshot that a session's journal begins with says of its deletion.
-#[derive(Clone, Copy, Debug)]
+/// What the journal of a session says of its deletions.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SessionBeginning {
-    /// The event that is the snapshot.
-    pub(super) snapshot: Seq,
-    /// The event that ended the last deletion before it; 0 if there was none.
+    /// The last record that was read.
+    pub(super) position: Position,
+    /// The event that ended the last deletion; 0 if there was none.
     pub(super) began: u64,
+    /// Whether the session has something since then.
+    pub(super) is_there: bool,
 }
 
 // === impl ServedStore ===
@@ -186,6 +194,8 @@ impl ServedStore {
                 followed: Mutex::new(RecentEntities::new(BEGINNINGS)),
                 filling: AsyncMutex::new(()),
                 reading: AsyncMutex::new(()),
+                fills: Arc::new(Semaphore::new(SESSIONS_AT_ONCE)),
+                reads: Arc::new(Semaphore::new(SESSIONS_AT_ONCE)),
                 progress: Mutex::new(FillProgress {
                     is_rebuilding: true,
                     began_at,
@@ -308,17 +318,17 @@ impl ServedStore {
         self.shared.truths.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// After which event a session began whose journal begins with this snapshot, if that is remembered.
-    pub(super) fn beginning(&self, session: EntityId, snapshot: Seq) -> Option<u64> {
-        let mut beginnings = self.beginnings();
-        let known = beginnings.take(session).filter(|known| known.snapshot == snapshot)?;
-        beginnings.put(session, known);
-        Some(known.began)
+    /// What is remembered of the deletions of a session; it is not any more.
+    pub(super) fn take_beginning(&self, session: EntityId) -> Option<SessionBeginning> {
+        self.beginnings().take(session)
     }
 
     /// Remembers after which event a session began.
     pub(super) fn has_begun(&self, session: EntityId, beginning: SessionBeginning) {
-        self.beginnings().put(session, beginning);
+        let mut beginnings = self.beginnings();
+        // It is in one place only.
+        beginnings.take(session);
+        beginnings.put(session, beginning);
     }
 
     fn beginnings(&self) -> MutexGuard<'_, RecentEntities<SessionBeginning>> {

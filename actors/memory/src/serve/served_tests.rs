@@ -48,7 +48,7 @@ impl Owner {
         owner
     }
 
-    async fn begins(&mut self) {
+    pub(super) async fn begins(&mut self) {
         self.epoch = Epoch(self.epoch.0 + 1);
         let born = Born { kind: self.kind, key: self.key.clone() };
         let claim = self.sealed(&KernelEvent::from(Claim::default()));
@@ -159,7 +159,7 @@ impl Owner {
     }
 
     /// A session is deleted: one snapshot without an archive takes the place of its journal.
-    async fn is_removed(&mut self) {
+    pub(super) async fn is_removed(&mut self) {
         let state = SnapshotState::Inline { bytes: Vec::new().into() };
         let (tail, positions) = (self.tail, Vec::new());
         let gone = Snapshot { tail, archive: None, state, superseded: None, positions };
@@ -182,7 +182,7 @@ impl Owner {
         self.write(vec![snapshot], true).await;
     }
 
-    async fn is_deleted(&mut self) {
+    pub(super) async fn is_deleted(&mut self) {
         let gone = KernelEvent::from(Deleted {
             at: Timestamp(1),
             dropped: Vec::new(),
@@ -435,6 +435,31 @@ async fn a_session_that_begins_again_has_nothing_of_the_one_before() {
     said.hears("The cat sleeps.").await;
     filler.round().await.unwrap();
     assert_eq!(found(&served, &scopes, "cat").await.len(), 2);
+}
+
+/// MEM-4: a search reads on from where the search before it has read to.
+#[tokio::test]
+async fn a_deletion_is_seen_behind_what_was_read_before() {
+    let (data, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let storage = storage(data.path());
+    let mut said = Owner::new(&storage, Kind::SESSION, "default:web:bot:ada").await;
+    said.hears("My cat is called Minka.").await;
+    let served = served(folder.path(), &storage);
+    let scopes = [session("default:web:bot:ada")];
+    StoreFiller::open(served.clone()).await.round().await.unwrap();
+    assert_eq!(found(&served, &scopes, "cat").await.len(), 1);
+    said.hears("The dog sleeps.").await;
+    assert_eq!(found(&served, &scopes, "cat").await.len(), 1);
+    said.is_deleted().await;
+    assert!(found(&served, &scopes, "cat").await.is_empty(), "it is appended");
+    said.is_removed().await;
+    said.begins().await;
+    said.hears("I have a cat named Tom.").await;
+    assert!(found(&served, &scopes, "cat").await.is_empty(), "it replaces what was read");
+    said.is_compacted().await;
+    assert!(found(&served, &scopes, "cat").await.is_empty(), "a snapshot hides it");
+    StoreFiller::open(served.clone()).await.round().await.unwrap();
+    assert_eq!(found(&served, &scopes, "cat").await, ["I have a cat named Tom."]);
 }
 
 /// MEM-4: also in a process that was down when it was deleted.

@@ -133,9 +133,14 @@ impl ServedStore {
 
     /// What the journal of a session says of its passages, for what comes from a store elsewhere.
     pub(super) async fn said_in(&self, scope: &StoreScope) -> Result<Arc<SaidTruth>, FillError> {
-        let (served, scope) = (self.clone(), scope.clone());
+        let (served, session) = (self.clone(), scope.entity());
+        let place = Arc::clone(&self.shared.reads).acquire_owned().await;
+        let place = place.map_err(|_closed| MemoryStoreError::Closed)?;
         // Detached: what a search has begun that gives up is there for the next one.
-        let read = tokio::spawn(async move { served.read_said(scope.entity()).await });
+        let read = tokio::spawn(async move {
+            let _place = place;
+            served.read_said(session).await
+        });
         read.await.unwrap_or_else(|_ended| Err(MemoryStoreError::Closed.into()))
     }
 
@@ -143,14 +148,14 @@ impl ServedStore {
         let before = self.said().of(session);
         let mut said = Arc::clone(&before);
         loop {
-            let reader = self.read(session, said.upto, said.upto).await?;
+            let (reader, position) = self.read_behind(session, said.position, said.upto).await?;
             let begins_again = reader.deleted_at > said.upto;
             let upto = reader.upto.max(reader.deleted_at);
             if upto <= said.upto {
                 break;
             }
             let passages = self.documents(session, 0, &reader.said).await?;
-            Arc::make_mut(&mut said).adds(upto, begins_again, &passages);
+            Arc::make_mut(&mut said).adds(upto, position, begins_again, &passages);
             if reader.said.len() < MESSAGES_AT_ONCE {
                 break;
             }
@@ -165,14 +170,46 @@ impl ServedStore {
     /// `upto`.
     async fn read(&self, id: EntityId, after: u64, upto: u64) -> Result<SaidReader, FillError> {
         let records = self.storage().journal.read(id, Position(0)).await?;
-        let events = points::events(id, &records)?;
+        self.read_said_in(id, points::events(id, &records)?, after, upto).await
+    }
+
+    /// The same, where all events after `after` are in records behind `from`. Also gives the record behind which all events
+    /// are that come after those that were read.
+    async fn read_behind(
+        &self,
+        id: EntityId,
+        from: Position,
+        after: u64,
+    ) -> Result<(SaidReader, Position), FillError> {
+        let records = self.storage().journal.read(id, from).await?;
+        let (mut events, mut ends) = (Vec::<Sealed>::new(), Vec::with_capacity(records.len()));
+        for record in &records {
+            events.extend(points::events(id, std::slice::from_ref(record))?);
+            let end = events.last().map_or(0, |last| last.head.n.0);
+            ends.push((end, record.position));
+        }
+        let reader = self.read_said_in(id, events, after, after).await?;
+        let upto = after.max(reader.upto).max(reader.deleted_at);
+        let last = ends.into_iter().rev().find(|(end, _)| *end <= upto);
+        Ok((reader, last.map_or(from, |(_, position)| position)))
+    }
+
+    /// What was said in these events of a journal and, if events after `after` precede them, in its archives.
+    async fn read_said_in(
+        &self,
+        id: EntityId,
+        events: Vec<Sealed>,
+        after: u64,
+        upto: u64,
+    ) -> Result<SaidReader, FillError> {
         let mut reader = SaidReader::default();
-        if events.first().is_some_and(|first| first.head.n.0 <= after.saturating_add(1)) {
+        if events.first().is_none_or(|first| first.head.n.0 <= after.saturating_add(1)) {
             for event in events.iter().filter(|event| event.head.n.0 > after) {
                 reader.take(event)?;
             }
             return Ok(reader);
         }
+        drop(events);
         let mut failed = None;
         let visit = |sealed: Sealed| {
             if let Err(failure) = reader.take(&sealed) {
