@@ -552,22 +552,6 @@ mod tests {
             ("[agents.a]\nsoul = 'nowhere.md'", "agents.a.soul", "nowhere.md"),
             ("[agents.a]\ncontext = 'short'", "agents.a.context", "`window`"),
             ("[agents.a]\ncontext_tokens = 5", "agents.a.context_tokens", "256 or more"),
-            ("[agents.a.memory]\ntop_facts = 21", "agents.a.memory.top_facts", "0 to 20"),
-            ("[agents.a.memory]\nextract = 'models'", "agents.a.memory.extract", "`patterns`"),
-            (
-                "[agents.a.memory]\nextract = 'model'\nlayers = ['episode']",
-                "agents.a.memory.extract",
-                "`semantic`",
-            ),
-            ("[agents.a.memory]\nreflect = 'always'", "agents.a.memory.reflect", "`model`"),
-            (
-                "[agents.a.memory]\nreflect = 'model'\nlayers = ['social']",
-                "agents.a.memory.reflect",
-                "`procedural`",
-            ),
-            ("[agents.a.memory]\nlayers = []", "agents.a.memory.layers", "remove the section"),
-            ("[agents.a.memory]\nshared = ['x', 'x']", "agents.a.memory.shared", "twice"),
-            ("[agents.a.memory]\nshared = ['all']", "agents.a.memory.shared", "named `shared`"),
             ("[agents.a]\ntools = ['recall']", "agents.a.tools", "[agents.NAME.memory]"),
             ("[agents.a]\nrecent_turns = 0", "agents.a.recent_turns", "1 to 8"),
             ("[agents.a]\nrecent_turns = 9", "agents.a.recent_turns", "1 to 8"),
@@ -590,8 +574,24 @@ mod tests {
     }
 
     #[test]
-    fn models_of_memories_that_could_not_be_are_refused() {
+    fn memories_that_could_not_be_are_refused() {
         let cases = [
+            ("[agents.a.memory]\ntop_facts = 21", "agents.a.memory.top_facts", "0 to 20"),
+            ("[agents.a.memory]\nextract = 'models'", "agents.a.memory.extract", "`patterns`"),
+            (
+                "[agents.a.memory]\nextract = 'model'\nlayers = ['episode']",
+                "agents.a.memory.extract",
+                "`semantic`",
+            ),
+            ("[agents.a.memory]\nreflect = 'always'", "agents.a.memory.reflect", "`model`"),
+            (
+                "[agents.a.memory]\nreflect = 'model'\nlayers = ['social']",
+                "agents.a.memory.reflect",
+                "`procedural`",
+            ),
+            ("[agents.a.memory]\nlayers = []", "agents.a.memory.layers", "remove the section"),
+            ("[agents.a.memory]\nshared = ['x', 'x']", "agents.a.memory.shared", "twice"),
+            ("[agents.a.memory]\nshared = ['all']", "agents.a.memory.shared", "named `shared`"),
             ("[memory]\nembeddings = 'openia/x'", "memory.embeddings", "did you mean `openai`"),
             ("[memory]\nembeddings = 'anthropic/x'", "memory.embeddings", "openai"),
             ("[memory]\nembeddings = 'x'", "memory.embeddings", "PROVIDER/MODEL"),

@@ -73,7 +73,9 @@ impl LongTalk {
         self.said += 1;
         self.rules.push(rules);
         self.server.push(Act::say("Noted."));
-        client.chat(&Message::new("ada", text)).await?;
+        // The text is longer than a key may be.
+        let key = format!("turn-{}", self.said);
+        client.chat(&Message { key, ..Message::new("ada", text) }).await?;
         Ok(serde_json::from_slice(&self.server.calls().pop().unwrap().body).unwrap())
     }
 

@@ -237,7 +237,7 @@ async fn search_store(
     let searching = orders.search_store(StoreSearch { within_ms, ..search });
     match tokio::time::timeout(wait + ANSWER_WITHIN, searching).await {
         Ok(Some(found)) => NodeReply::StoreFound { found },
-        Ok(None) | Err(_elapsed) => NodeReply::NotMine,
+        Ok(None) | Err(_) => NodeReply::NotMine,
     }
 }
 
