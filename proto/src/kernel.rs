@@ -175,10 +175,6 @@ pub struct Deleted {
     /// Inputs that waited and were deleted with it. If they are delivered again, they are ignored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<InputId>,
-    /// Those of `dropped` that belong to what another input begins, such as results and timers. They are not ignored
-    /// once the entity has begun again. Absent in events of builds that ignore them then, too.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub follows: Vec<InputId>,
 }
 
 /// What the kernel itself remembers of an entity; part of every snapshot.
@@ -190,8 +186,4 @@ pub struct Remembered {
     pub ts: Timestamp,
     /// Which event.
     pub n: Seq,
-    /// Whether it belongs to what another input begins, such as a result or a timer. If the entity was deleted after
-    /// it and has begun again, the same input is taken again. False in states of builds that ignore it then.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub follows: bool,
 }

@@ -69,9 +69,6 @@ pub struct Core {
     accepted: VecDeque<Remembered>,
     #[serde(skip)]
     known: BTreeSet<InputId>,
-    /// Those of them that came before the entity was deleted and began again, and follow from others.
-    #[serde(skip)]
-    earlier: BTreeSet<InputId>,
     #[serde(skip, default = "days")]
     memory: InputMemory,
 }
@@ -125,21 +122,14 @@ impl Default for Core {
             parked: Vec::new(),
             accepted: VecDeque::new(),
             known: BTreeSet::new(),
-            earlier: BTreeSet::new(),
             memory: InputMemory::DAYS,
         }
     }
 }
 
 impl Core {
-    /// Whether this input is in the journal. One that follows from another does not count if it came before the entity
-    /// was deleted and began again: under its id the entity may wait for another result, or for another timer.
+    /// Whether this input is in the journal.
     pub fn has(&self, input: InputId) -> bool {
-        self.had(input) && !self.earlier.contains(&input)
-    }
-
-    /// Whether this input is or was in the journal, also before the entity was deleted and began again.
-    pub fn had(&self, input: InputId) -> bool {
         self.known.contains(&input)
     }
 
@@ -148,22 +138,11 @@ impl Core {
         self.accepted.back().map(|last| last.input)
     }
 
-    /// Takes one event of a journal whose kind is not known.
+    /// Takes one event of a journal whose kind is not folded.
     pub fn apply(&mut self, id: EntityId, sealed: &Sealed) -> Result<(), FoldError> {
-        self.apply_of_kind(id, sealed, &|_| false)
-    }
-
-    /// Takes one event of a journal whose kind is not folded; `follows` is what
-    /// [`EntityKind::follows`](crate::EntityKind::follows) says of its inputs.
-    pub(super) fn apply_of_kind(
-        &mut self,
-        id: EntityId,
-        sealed: &Sealed,
-        follows: &dyn Fn(&Input) -> bool,
-    ) -> Result<(), FoldError> {
         let tail = self.follow(id, sealed)?;
         let kernel = kernel_event(id, sealed)?;
-        self.fold(id, sealed, tail, kernel.as_ref(), follows)
+        self.fold(id, sealed, tail, kernel.as_ref())
     }
 
     /// The tail after this event, if it is sound. Called before its body is decoded: a sound body
@@ -184,7 +163,6 @@ impl Core {
         sealed: &Sealed,
         tail: Tail,
         kernel: Option<&KernelEvent>,
-        follows: &dyn Fn(&Input) -> bool,
     ) -> Result<(), FoldError> {
         let head = &sealed.head;
         self.tail = tail;
@@ -210,32 +188,27 @@ impl Core {
                 self.key = Some(born.key.clone());
                 self.kind = Some(born.kind);
                 self.service = Service::Active;
-                self.earlier = self.had_earlier();
             }
-            Some(KernelEvent::Accepted(accepted)) => {
-                self.remember(sealed, accepted.input.id, follows(&accepted.input));
-            }
+            Some(KernelEvent::Accepted(accepted)) => self.remember(sealed, accepted.input.id),
             Some(KernelEvent::Parked(parked)) => {
-                self.remember(sealed, parked.input.id, follows(&parked.input));
+                self.remember(sealed, parked.input.id);
                 self.parked.push(parked.input.clone());
             }
             Some(KernelEvent::Quarantined(quarantined)) => {
                 self.service = Service::Quarantined { reason: quarantined.reason.clone() };
             }
             Some(KernelEvent::Restored(restored)) => {
-                self.remember(sealed, restored.input.id, false);
+                self.remember(sealed, restored.input.id);
                 self.parked.clear();
                 if matches!(self.service, Service::Quarantined { .. }) {
                     self.service = Service::Active;
                 }
             }
             Some(KernelEvent::Deleted(deleted)) => {
-                let follows: BTreeSet<_> = deleted.follows.iter().collect();
                 for input in &deleted.dropped {
-                    self.remember(sealed, *input, follows.contains(input));
+                    self.remember(sealed, *input);
                 }
                 self.key = None;
-                self.earlier.clear();
                 self.parked.clear();
                 self.purging = None;
                 self.deleted_at = Some(head.n);
@@ -257,12 +230,9 @@ impl Core {
         Ok(())
     }
 
-    fn remember(&mut self, sealed: &Sealed, input: InputId, follows: bool) {
+    fn remember(&mut self, sealed: &Sealed, input: InputId) {
         let head = &sealed.head;
-        if self.earlier.remove(&input) {
-            self.accepted.retain(|one| one.input != input);
-        }
-        self.accepted.push_back(Remembered { input, ts: head.ts, n: head.n, follows });
+        self.accepted.push_back(Remembered { input, ts: head.ts, n: head.n });
         self.known.insert(input);
         let memory = self.memory();
         while let Some(oldest) = self.accepted.front()
@@ -270,18 +240,8 @@ impl Core {
         {
             if let Some(oldest) = self.accepted.pop_front() {
                 self.known.remove(&oldest.input);
-                self.earlier.remove(&oldest.input);
             }
         }
-    }
-
-    /// Which inputs came before the last deletion and follow from others, if the entity has begun again.
-    fn had_earlier(&self) -> BTreeSet<InputId> {
-        let Some(deleted_at) = self.deleted_at.filter(|_| self.key.is_some()) else {
-            return BTreeSet::new();
-        };
-        let earlier = self.accepted.iter().filter(|one| one.follows && one.n <= deleted_at);
-        earlier.map(|one| one.input).collect()
     }
 
     /// How long inputs are remembered. If a journal is read without its kind, this may be longer
@@ -298,8 +258,7 @@ impl Core {
     /// built again.
     pub(super) fn revived(self, memory: InputMemory) -> Self {
         let known = self.accepted.iter().map(|one| one.input).collect();
-        let earlier = self.had_earlier();
-        Self { known, earlier, memory, ..self }
+        Self { known, memory, ..self }
     }
 
     /// The journal's state without its kind: for admission, quarantine and deletion. Refuses a
@@ -309,16 +268,6 @@ impl Core {
         id: EntityId,
         loaded: &LoadedJournal,
         knows: &dyn Fn(&str) -> bool,
-    ) -> Result<Self, FoldError> {
-        Self::of_kind(id, loaded, knows, &|_| false)
-    }
-
-    /// The same where the kind is known; `follows` is what it says of its inputs.
-    pub(super) fn of_kind(
-        id: EntityId,
-        loaded: &LoadedJournal,
-        knows: &dyn Fn(&str) -> bool,
-        follows: &dyn Fn(&Input) -> bool,
     ) -> Result<Self, FoldError> {
         let mut core = Self::default();
         // Reported only of a journal that is sound: damage may look like an unknown kind.
@@ -334,7 +283,7 @@ impl Core {
             if head.required && !KernelEvent::knows(&head.kind) && !knows(&head.kind) {
                 unknown.get_or_insert_with(|| FoldError::unknown(id, sealed, &head.kind));
             }
-            core.apply_of_kind(id, sealed, follows)
+            core.apply(id, sealed)
         })?;
         unknown.map_or(Ok(core), Err)
     }
@@ -343,15 +292,6 @@ impl Core {
     /// No event of a kind is folded, and an event that does not follow the one before it is taken
     /// as it is.
     pub fn salvaged(id: EntityId, loaded: &LoadedJournal) -> Self {
-        Self::salvaged_of_kind(id, loaded, &|_| false)
-    }
-
-    /// The same where the kind is known; `follows` is what it says of its inputs.
-    pub(super) fn salvaged_of_kind(
-        id: EntityId,
-        loaded: &LoadedJournal,
-        follows: &dyn Fn(&Input) -> bool,
-    ) -> Self {
         let mut core = Self::default();
         let readable = loaded.records.iter().filter_map(|record| decode_record(&record.bytes).ok());
         let mine = |sealed: &Sealed| sealed.head.entity == id;
@@ -362,7 +302,7 @@ impl Core {
             {
                 core = body.core.revived(InputMemory::DAYS);
             }
-            if core.apply_of_kind(id, &sealed, follows).is_err() {
+            if core.apply(id, &sealed).is_err() {
                 let (last, tail) = (core.tail, core.tail.skip(&sealed));
                 core.tail = Tail {
                     n: tail.n.max(last.n),
@@ -379,7 +319,7 @@ impl Core {
                         core.kind = Some(born.kind);
                     }
                     Ok(Some(KernelEvent::Accepted(accepted))) => {
-                        core.remember(&sealed, accepted.input.id, follows(&accepted.input));
+                        core.remember(&sealed, accepted.input.id);
                     }
                     _ => {}
                 }
@@ -495,7 +435,7 @@ pub fn position_of(records: &[Record]) -> Position {
 mod tests {
     use clawnode_proto::{
         Epoch, EventId, Head, ProcessId, Timestamp,
-        kernel::{Accepted, Born, Claim, Deleted, Parked},
+        kernel::{Born, Claim, Deleted},
     };
 
     use super::*;
@@ -516,37 +456,12 @@ mod tests {
             progress: event.progress(),
         };
         let sealed = Sealed::seal(head, &event, core.tail.hash).unwrap();
-        core.apply_of_kind(id, &sealed, &follows).unwrap();
-    }
-
-    fn born() -> Born {
-        Born { kind: Kind::SESSION, key: "default:web:bot:ada".to_owned() }
-    }
-
-    /// The body of an input says whether it follows from another.
-    fn follows(input: &Input) -> bool {
-        codec::decode(&input.body).unwrap_or_default()
-    }
-
-    fn input(name: &str, follows: bool) -> Input {
-        let name = name.parse().unwrap();
-        Input::new(Kind::SESSION, &born().key, name, Timestamp(1), &follows).unwrap()
-    }
-
-    fn deleted(dropped: &[&Input]) -> Deleted {
-        let ids = |inputs: &[&Input]| inputs.iter().map(|one| one.id).collect();
-        let following: Vec<&Input> = dropped.iter().copied().filter(|one| follows(one)).collect();
-        Deleted { at: Timestamp(1), dropped: ids(dropped), follows: ids(&following) }
-    }
-
-    /// The core after it was written into a snapshot and read again.
-    fn read_again(core: &Core) -> Core {
-        let core: Core = codec::decode(&codec::encode(core).unwrap()).unwrap();
-        core.revived(InputMemory::DAYS)
+        core.apply(id, &sealed).unwrap();
     }
 
     #[test]
     fn an_entity_that_began_again_knows_when_it_was_deleted() {
+        let born = || Born { kind: Kind::SESSION, key: "default:web:bot:ada".to_owned() };
         let id = EntityId::derive(born().kind, &born().key);
         let snapshot = |core: &Core, archive| {
             let state = SnapshotState::Inline { bytes: Vec::new().into() };
@@ -556,7 +471,7 @@ mod tests {
         takes(&mut core, id, 1, Claim::default());
         takes(&mut core, id, 1, born());
         assert_eq!(core.deleted_at, None);
-        takes(&mut core, id, 1, deleted(&[]));
+        takes(&mut core, id, 1, Deleted { at: Timestamp(1), dropped: Vec::new() });
         assert_eq!(core.deleted_at, Some(Seq(3)));
         // An earlier version wrote the state.
         core.deleted_at = None;
@@ -568,52 +483,5 @@ mod tests {
         takes(&mut core, id, 2, later);
         let core: Core = codec::decode(&codec::encode(&core).unwrap()).unwrap();
         assert_eq!((core.deleted_at, core.service), (Some(Seq(4)), Service::Active));
-    }
-
-    #[test]
-    fn what_follows_from_another_input_counts_once_after_each_birth() {
-        let id = EntityId::derive(born().kind, &born().key);
-        let (message, delete) = (input("message", false), input("delete", false));
-        let (result, late, parked) =
-            (input("result", true), input("late", true), input("parked", true));
-        let known =
-            |core: &Core| [&message, &delete, &result, &late, &parked].map(|one| core.has(one.id));
-        let mut core = Core::default();
-        takes(&mut core, id, 1, Claim::default());
-        takes(&mut core, id, 1, born());
-        takes(&mut core, id, 1, Accepted { input: message.clone() });
-        takes(&mut core, id, 1, Accepted { input: result.clone() });
-        takes(&mut core, id, 1, deleted(&[&delete]));
-        takes(&mut core, id, 1, deleted(&[&late]));
-        takes(&mut core, id, 1, Parked { input: parked.clone() });
-        assert_eq!(known(&core), [true; 5], "nothing has begun since");
-        takes(&mut core, id, 1, born());
-        let again = [true, true, false, false, true];
-        assert_eq!((known(&core), known(&read_again(&core))), (again, again));
-        assert!(core.had(result.id) && core.had(late.id));
-        takes(&mut core, id, 1, Accepted { input: result.clone() });
-        let once = [true, true, true, false, true];
-        assert_eq!((known(&core), known(&read_again(&core))), (once, once));
-        assert_eq!(core.accepted.iter().filter(|one| one.input == result.id).count(), 1);
-        takes(&mut core, id, 1, deleted(&[]));
-        assert_eq!((known(&core), known(&read_again(&core))), ([true; 5], [true; 5]));
-        takes(&mut core, id, 1, born());
-        assert_eq!(known(&core), [true, true, false, false, false]);
-    }
-
-    /// An earlier build has ignored all of them.
-    #[test]
-    fn the_state_of_a_build_that_tells_no_inputs_apart_keeps_its_meaning() {
-        let id = EntityId::derive(born().kind, &born().key);
-        let (result, late) = (input("result", true), input("late", true));
-        let mut core = Core::default();
-        takes(&mut core, id, 1, Claim::default());
-        takes(&mut core, id, 1, born());
-        takes(&mut core, id, 1, Accepted { input: result.clone() });
-        takes(&mut core, id, 1, Deleted { follows: Vec::new(), ..deleted(&[&late]) });
-        core.accepted.iter_mut().for_each(|one| one.follows = false);
-        let mut core = read_again(&core);
-        takes(&mut core, id, 1, born());
-        assert!(core.has(result.id) && core.has(late.id));
     }
 }

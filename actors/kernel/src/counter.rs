@@ -168,10 +168,6 @@ impl EntityKind for Counter {
         matches!(input, Ok(CounterInput::Add { .. } | CounterInput::Later { .. }))
     }
 
-    fn follows(input: &Input) -> bool {
-        matches!(codec::decode(&input.body), Ok(CounterInput::Fired { .. }))
-    }
-
     fn admits(_: &CounterState, _: &Input) -> bool {
         true
     }

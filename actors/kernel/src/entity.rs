@@ -90,7 +90,7 @@ impl<K: EntityKind> Entity<K> {
             _ => Vec::new(),
         };
         let was_purging = self.core.purging.is_some();
-        self.core.fold(self.id, sealed, tail, kernel.as_ref(), &K::follows)?;
+        self.core.fold(self.id, sealed, tail, kernel.as_ref())?;
         let folded = match &kernel {
             Some(KernelEvent::Born(born)) => K::born(&mut self.state, &born.key),
             // An order that came when it was not needed.

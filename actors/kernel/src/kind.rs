@@ -85,12 +85,6 @@ pub trait EntityKind: Debug + Send + Sync + 'static {
     /// Whether an entity may begin with this input. Any other is dropped if it comes for one that
     /// was deleted or never was.
     fn begins(input: &Input) -> bool;
-    /// Whether this input belongs to what another one begins, as results, timers and decisions do. Its id follows from
-    /// that one, so it comes again under the same id if the entity was deleted and is sent that one again. It is taken
-    /// again then. Any other input is a repeat also after a deletion, for example the order to delete.
-    fn follows(_input: &Input) -> bool {
-        false
-    }
     /// Whether this input may be journaled now, or must wait in the inbox.
     fn admits(state: &Self::State, input: &Input) -> bool;
     /// Events that follow from the state without anything being done in the world. Called again

@@ -12,7 +12,7 @@ use clawnode_proto::{
     CodecError, Digest, EntityId, Head, Input, InputId, Kind, Position, Sealed, Timestamp, TurnId,
     codec,
     event::decode_record,
-    kernel::{Accepted, Deleted, KernelEvent, Parked, RESTORED, Restored},
+    kernel::{Accepted, KernelEvent, RESTORED, Restored},
 };
 use serde::de::DeserializeOwned;
 
@@ -34,9 +34,8 @@ pub(super) struct Book<K: Booked> {
     /// Copies of inputs that wait in the inbox.
     waiting: BTreeMap<InputId, u32>,
     journaled: BTreeMap<InputId, Option<K::Body>>,
-    /// When an input was journaled last, and after how many births.
-    at: BTreeMap<InputId, (Timestamp, u32)>,
-    births: u32,
+    /// When an input of a kind that forgets them was journaled last.
+    at: BTreeMap<InputId, Timestamp>,
     pub(super) deletions: u32,
     /// Inputs that were in a journal which was damaged and deleted.
     forgotten: BTreeSet<InputId>,
@@ -238,7 +237,6 @@ impl<K: Booked> Book<K> {
             waiting: BTreeMap::new(),
             journaled: BTreeMap::new(),
             at: BTreeMap::new(),
-            births: 0,
             deletions: 0,
             forgotten: BTreeSet::new(),
             damaged: false,
@@ -307,7 +305,6 @@ impl<K: Booked> Book<K> {
             // Written from a memory that is older than the damage. What is damaged may name no archive any more.
             self.damaged = false;
             self.archives.clear();
-            self.births += u32::from(self.entity.core.key.is_none() && folded.core.key.is_some());
         } else {
             let expected = encoded(&self.entity)?;
             let record = loaded.records.first();
@@ -371,7 +368,6 @@ impl<K: Booked> Book<K> {
         K::is_deleted(&mut self.own);
         for input in self.waiting.keys().filter(|input| core.has(**input)) {
             self.journaled.entry(*input).or_insert(None);
-            self.at.entry(*input).or_insert((core.tail.ts, self.births));
         }
         if self.damaged {
             // What only the damaged journal knew may come again.
@@ -392,20 +388,15 @@ impl<K: Booked> Book<K> {
             Some(
                 KernelEvent::Accepted(Accepted { input: order @ Input { order: Some(_), .. } })
                 | KernelEvent::Restored(Restored { input: order }),
-            ) => return self.journaled(order.id, None, at, false),
-            Some(KernelEvent::Accepted(Accepted { input })) => {
-                let body = codec::decode(&input.body).map_err(damaged)?;
-                return self.journaled(input.id, Some(body), at, K::follows(&input));
+            ) => return self.journaled(order.id, None, at),
+            Some(KernelEvent::Accepted(accepted)) => {
+                let body = codec::decode(&accepted.input.body).map_err(damaged)?;
+                return self.journaled(accepted.input.id, Some(body), at);
             }
-            Some(KernelEvent::Parked(Parked { input })) => {
-                return self.journaled(input.id, None, at, K::follows(&input));
+            Some(KernelEvent::Parked(parked)) => return self.journaled(parked.input.id, None, at),
+            Some(KernelEvent::Deleted(deleted)) => {
+                return deleted.dropped.iter().try_for_each(|one| self.journaled(*one, None, at));
             }
-            Some(KernelEvent::Deleted(Deleted { dropped, follows, .. })) => {
-                let mut dropped = dropped.iter();
-                return dropped
-                    .try_for_each(|one| self.journaled(*one, None, at, follows.contains(one)));
-            }
-            Some(KernelEvent::Born(_)) => self.births += 1,
             _ => {}
         }
         match sealed.event::<K::Event>().map_err(damaged)? {
@@ -414,22 +405,13 @@ impl<K: Booked> Book<K> {
         }
     }
 
-    /// D1: an input is journaled once, as long as its kind remembers it. One that follows from another is journaled
-    /// once after each birth.
-    fn journaled(
-        &mut self,
-        input: InputId,
-        body: Option<K::Body>,
-        at: Timestamp,
-        follows: bool,
-    ) -> Checked {
-        let births = self.births;
-        let before = self.at.insert(input, (at, births));
+    /// D1: an input is journaled once, as long as its kind remembers it.
+    fn journaled(&mut self, input: InputId, body: Option<K::Body>, at: Timestamp) -> Checked {
+        let before = self.at.insert(input, at);
         match self.journaled.insert(input, body) {
             None => Ok(()),
             // The kind says that it knows such an input in another way: what follows from it is judged.
-            Some(_) if before.is_some_and(|(before, _)| at.since(before) > K::MEMORY.age) => Ok(()),
-            Some(_) if follows && before.is_some_and(|(_, before)| before < births) => Ok(()),
+            Some(_) if before.is_some_and(|before| at.since(before) > K::MEMORY.age) => Ok(()),
             Some(_) if self.forgotten.remove(&input) => {
                 K::again(&mut self.own, input);
                 Ok(())

@@ -9,7 +9,7 @@
 //! What is checked, by name: I1 to I5 and I8 of the kernel (see [`clawnode_kernel`]); S1 what was
 //! answered survives a power cut; C6 one provider call per begun attempt, one attempt per owner;
 //! C7 a recorded call is never made again; D1 an input is journaled once, as long as its kind remembers
-//! inputs, and one that follows from another once after each birth; E1 every accepted input comes to its end; E2 every turn ends once, with its reply once; E3 every turn's end is shown;
+//! inputs; E1 every accepted input comes to its end; E2 every turn ends once, with its reply once; E3 every turn's end is shown;
 //! HOOK-1 nothing that a hook decided takes effect unjournaled; HOOK-2 what is sent and run is what
 //! a hook has judged;
 //! FIT-1 a reply that has to fit a schema ends its turn well only if it fits, and badly only after two

@@ -192,9 +192,9 @@ impl Booked for Session {
                 let turn = TurnId::from(input);
                 let joined = || book.own.joined.contains(&turn);
                 let ended = book.own.turns.get(&turn).is_some_and(|turn| turn.outcome.is_some());
-                // If its session was deleted since, or the turn that it joined, the deletion alone reports its end.
-                let waits = || book.entity.state.open.iter().any(|open| open.id == turn);
-                let over = ended || joined() || (book.deletions > 0 && !waits());
+                // If a message joined a turn that was deleted since, the deletion alone reports its
+                // end.
+                let over = ended || joined() || book.deletions > 0;
                 (!over).then(|| format!("`{turn}` has no end"))
             }
         }

@@ -78,7 +78,7 @@ fn an_old_reader_skips_what_a_newer_writer_adds() {
     skips_unknown(&sample::node_requests());
     skips_unknown(&sample::node_replies());
     skips_unknown(&[sample::usage_record()]);
-    skips_unknown(&sample::remembered());
+    skips_unknown(&[sample::remembered()]);
 }
 
 /// What a writer sent before the optional fields existed.

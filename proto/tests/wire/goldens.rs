@@ -283,7 +283,7 @@ fn usage_and_failures() {
 
 #[test]
 fn what_a_snapshot_remembers() {
-    insta::assert_snapshot!(all(&sample::remembered()));
+    insta::assert_snapshot!(all(&[sample::remembered()]));
 }
 
 /// A wire name that means two things cannot be read; all grammars share one name space.

@@ -516,26 +516,16 @@ pub(crate) fn kernel_events() -> Vec<KernelEvent> {
         Parked { input: input() }.into(),
         Quarantined { reason: "5 claims without progress".to_owned() }.into(),
         Released {}.into(),
-        deleted(&[], &[]).into(),
-        deleted(&[input().id], &[]).into(),
+        Deleted { at: Timestamp(9), dropped: Vec::new() }.into(),
+        Deleted { at: Timestamp(9), dropped: vec![input().id] }.into(),
         Claim { excused: true }.into(),
         Restored { input: order() }.into(),
         PurgeBegun {}.into(),
-        deleted(&[input().id, order().id], &[input().id]).into(),
     ]
 }
 
-fn deleted(dropped: &[InputId], follows: &[InputId]) -> Deleted {
-    Deleted { at: Timestamp(9), dropped: dropped.to_vec(), follows: follows.to_vec() }
-}
-
-pub(crate) fn remembered() -> [Remembered; 2] {
-    [false, true].map(|follows| Remembered {
-        input: input().id,
-        ts: Timestamp(4),
-        n: Seq(3),
-        follows,
-    })
+pub(crate) fn remembered() -> Remembered {
+    Remembered { input: input().id, ts: Timestamp(4), n: Seq(3) }
 }
 
 pub(crate) fn profile() -> Profile {

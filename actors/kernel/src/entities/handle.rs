@@ -12,7 +12,7 @@ use futures_util::{StreamExt, future::BoxFuture, stream};
 use tracing::debug;
 
 use super::{EntityError, KnownKinds};
-use crate::{Core, FoldError, LoadedJournal, journal_reader};
+use crate::{Core, LoadedJournal, journal_reader};
 
 /// Journals that are read at the same time for one list.
 pub(super) const READS_MAX: usize = 16;
@@ -78,12 +78,7 @@ impl Entities {
 
     /// The kernel's part of a journal, whatever its kind is; empty if there is no journal.
     pub fn core(&self, id: EntityId) -> BoxFuture<'_, Result<Core, EntityError>> {
-        Box::pin(async move { Ok(self.core_of(id, &self.load(id).await?)?) })
-    }
-
-    /// The kernel's part of this journal, whatever events its kind has.
-    pub(super) fn core_of(&self, id: EntityId, loaded: &LoadedJournal) -> Result<Core, FoldError> {
-        Core::of_kind(id, loaded, &|_| true, &|input| self.kinds.follows(input))
+        Box::pin(async move { Ok(Core::of(id, &self.load(id).await?, &|_| true)?) })
     }
 
     /// The kind of an entity, as far as its journal still tells it.

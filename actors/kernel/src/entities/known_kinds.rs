@@ -21,8 +21,6 @@ pub(super) trait KnownKind: Send + Sync + fmt::Debug {
     fn event_view(&self, sealed: &Sealed) -> Option<Value>;
     /// What an input says, for people.
     fn input_view(&self, input: &Input) -> Value;
-    /// Whether an input belongs to what another one begins.
-    fn follows(&self, input: &Input) -> bool;
     /// The blobs that an input names.
     fn blobs_of_input(&self, input: &Input) -> Vec<Digest>;
     /// The blobs that one of its own events names.
@@ -82,11 +80,6 @@ impl KnownKinds {
         self.0.values().find_map(|kind| kind.event_view(sealed)).unwrap_or_default()
     }
 
-    /// Whether an input belongs to what another one begins; not if its kind is not known.
-    pub(super) fn follows(&self, input: &Input) -> bool {
-        self.get(input.kind).is_some_and(|kind| kind.follows(input))
-    }
-
     /// What an input says, for people; nothing if it is an order, or its kind is not known.
     pub(super) fn input_view(&self, input: &Input) -> Value {
         self.get(input.kind).map(|kind| kind.input_view(input)).unwrap_or_default()
@@ -110,10 +103,6 @@ impl<K: EntityKind> KnownKind for KindRow<K> {
 
     fn input_view(&self, input: &Input) -> Value {
         K::view(input)
-    }
-
-    fn follows(&self, input: &Input) -> bool {
-        K::follows(input)
     }
 
     fn blobs_of_input(&self, input: &Input) -> Vec<Digest> {

@@ -216,7 +216,7 @@ impl Entities {
         };
         let position = last.position;
         let unusable = |failure: FoldError| {
-            let core = Core::salvaged_of_kind(id, &loaded, &|input| self.kinds.follows(input));
+            let core = Core::salvaged(id, &loaded);
             let out = if failure.needs().is_some() {
                 OutOfService::TooNew
             } else {
@@ -226,7 +226,7 @@ impl Entities {
             OutOfServiceEntity { id, out, reason, core, position }
         };
         // Being out of service is in the kernel's headers, which every version reads.
-        let core = match self.core_of(id, &loaded) {
+        let core = match Core::of(id, &loaded, &|_| true) {
             Ok(core) => core,
             Err(failure) => return Ok(unusable(failure)),
         };

@@ -124,8 +124,8 @@ impl<K: EntityKind> Machine<K> {
             self.ride(now)?;
             if self.late(&input) {
                 // Only its id is kept: its content belongs to an entity that is gone.
-                let (dropped, follows) = (vec![input.id], Self::following([&input]));
-                self.seal(now, &KernelEvent::from(Deleted { at: now, dropped, follows }))?;
+                let dropped = vec![input.id];
+                self.seal(now, &KernelEvent::from(Deleted { at: now, dropped }))?;
                 continue;
             }
             self.birth(now, &input)?;

@@ -2,7 +2,7 @@
 //! replaces its journal.
 
 use clawnode_proto::{
-    Digest, Input, InputId, Timestamp,
+    Digest, Input, Timestamp,
     kernel::{Deleted, KernelEvent, Snapshot, SnapshotState},
 };
 
@@ -11,11 +11,6 @@ use super::{ActivationEnd, ActivationPhase, Busy, Entity, EntityKind, Machine, M
 use crate::KernelBug;
 
 impl<K: EntityKind> Machine<K> {
-    /// Which of these inputs belong to what others begin.
-    pub(super) fn following<'a>(inputs: impl IntoIterator<Item = &'a Input>) -> Vec<InputId> {
-        inputs.into_iter().filter(|one| K::follows(one)).map(|one| one.id).collect()
-    }
-
     /// An entity that is to be deleted is at rest: its blobs go first, then a tombstone replaces its records.
     pub(super) fn erase(&mut self, now: Timestamp) -> Result<(), ActivationEnd> {
         if !self.claimed {
@@ -43,8 +38,7 @@ impl<K: EntityKind> Machine<K> {
     /// Decides on the tombstone, and has personal data removed. The content of the tombstone is kept
     /// before anything is removed, in a blob if it is long: it always fits into its append.
     fn begin_erasing(&mut self, now: Timestamp, inputs: Vec<Input>) -> Result<(), ActivationEnd> {
-        let (dropped, follows) =
-            (inputs.iter().map(|one| one.id).collect(), Self::following(&inputs));
+        let dropped = inputs.iter().map(|one| one.id).collect();
         #[cfg(feature = "test-util")]
         let dropped =
             if self.planted(KernelBug::BuryForgetsWaiting) { Vec::new() } else { dropped };
@@ -54,7 +48,7 @@ impl<K: EntityKind> Machine<K> {
             let core = std::mem::take(core);
             self.body = ActivationPhase::Whole(Entity { core, ..Entity::unborn(self.id) });
         }
-        self.seal(now, &KernelEvent::from(Deleted { at: now, dropped, follows }))?;
+        self.seal(now, &KernelEvent::from(Deleted { at: now, dropped }))?;
         let ActivationPhase::Whole(entity) = &self.body else { return Ok(()) };
         let tail = entity.core.tail;
         let state = entity.snapshot().map_err(|error| ActivationEnd::Defect(error.to_string()))?;

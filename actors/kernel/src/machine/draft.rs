@@ -32,15 +32,16 @@ impl<K: EntityKind> Machine<K> {
         }
         self.position = position_of(&loaded.records);
         self.growth = Growth::of(&loaded);
-        let (core, broken) = match self.headers(&loaded) {
+        let options = self.options;
+        let (core, broken) = match Core::of(self.id, &loaded, &|kind| options.knows::<K>(kind)) {
             Ok(core) => (core, None),
             Err(error) => match self.left_to(&error) {
                 Some(needs) => return Err(ActivationEnd::TooNew(needs)),
-                None => (Core::salvaged_of_kind(self.id, &loaded, &K::follows), Some(error)),
+                None => (Core::salvaged(self.id, &loaded), Some(error)),
             },
         };
         #[cfg(feature = "test-util")]
-        if let Some(kind) = self.options.unread::<K>(&loaded) {
+        if let Some(kind) = options.unread::<K>(&loaded) {
             return Err(ActivationEnd::TooNew(MissingCapability::Newer(kind)));
         }
         self.predecessor = core
@@ -104,11 +105,6 @@ impl<K: EntityKind> Machine<K> {
         // Folding may kill the process, so the claim is stored before.
         self.claim_first(now)?;
         self.flush(false)
-    }
-
-    /// The kernel's part of a journal.
-    fn headers(&self, loaded: &LoadedJournal) -> Result<Core, FoldError> {
-        Core::of_kind(self.id, loaded, &|kind| self.options.knows::<K>(kind), &K::follows)
     }
 
     /// This build cannot read all of it.
@@ -178,8 +174,7 @@ impl<K: EntityKind> Machine<K> {
                 entity.apply(&sealed).map_err(|error| corrupt_draft(&error))?;
             }
             ActivationPhase::Headers(core, _) | ActivationPhase::Damaged { core, .. } => {
-                let applied = core.apply_of_kind(self.id, &sealed, &K::follows);
-                applied.map_err(|error| corrupt_draft(&error))?;
+                core.apply(self.id, &sealed).map_err(|error| corrupt_draft(&error))?;
             }
             ActivationPhase::Unread | ActivationPhase::Stopped => {}
         }

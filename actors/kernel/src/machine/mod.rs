@@ -286,10 +286,9 @@ impl<K: EntityKind> Machine<K> {
     }
 
     /// What this owner tells another process that was given an input. The input may only be
-    /// acknowledged elsewhere if it might be acknowledged here (I4). One that came before a deletion and would be taken
-    /// again is kept: after `NotMine` the other process would take the entity from this one, which has all that waits.
+    /// acknowledged elsewhere if it might be acknowledged here (I4).
     pub fn says(&self, input: InputId) -> OwnerSays {
-        let journaled = self.core().is_some_and(|core| core.had(input));
+        let journaled = self.core().is_some_and(|core| core.has(input));
         if self.held.contains(&input) {
             return OwnerSays::Held;
         }

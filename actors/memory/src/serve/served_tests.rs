@@ -183,11 +183,7 @@ impl Owner {
     }
 
     pub(super) async fn is_deleted(&mut self) {
-        let gone = KernelEvent::from(Deleted {
-            at: Timestamp(1),
-            dropped: Vec::new(),
-            follows: Vec::new(),
-        });
+        let gone = KernelEvent::from(Deleted { at: Timestamp(1), dropped: Vec::new() });
         let gone = self.sealed(&gone);
         self.append(vec![gone]).await;
     }

@@ -6,10 +6,9 @@ use clawnode_kernel::{
     Activation, ActivationEnd, Core, MachineInput, MachineOutput, OwnerSays, Service,
 };
 use clawnode_proto::{
-    CallId, Digest, Epoch, EventId, Input, Kind, Order, Position, TimerId, Timestamp, TurnId,
-    codec,
+    Digest, Epoch, Input, Kind, Order, Position, Timestamp, TurnId, codec,
     kernel::{KernelEvent, Parked},
-    session::{SessionInput, ToolEnd, ToolResult, UserMessage},
+    session::{SessionInput, UserMessage},
 };
 
 use super::{
@@ -248,99 +247,6 @@ fn what_begins_nothing_gives_no_birth_when_it_is_restored() {
         assert!(bench.started.is_empty(), "{:?}", bench.started);
         assert_eq!(bench.completed, [restore.id]);
     }
-}
-
-// === what comes again for a session that began again ===
-
-fn delete() -> Input {
-    input("delete", &SessionInput::Delete)
-}
-
-fn result() -> Input {
-    let (call, nonce) = (CallId::from_u128(7), EventId::from_u128(7));
-    let end = ToolEnd::Uncertain { detail: "its process died".to_owned() };
-    input("result", &SessionInput::ToolResult(ToolResult { call, nonce, end }))
-}
-
-fn timer() -> Input {
-    input("timer", &SessionInput::TimerFired { timer: TimerId::from_u128(7) })
-}
-
-/// A session that was deleted with a message, a result and a timer in its journal.
-fn deleted() -> Bench {
-    let mut bench = busy();
-    bench.feed(MachineInput::Deliver(vec![result(), timer()]));
-    bench.replies("so", Vec::new());
-    bench.published();
-    bench.feed(MachineInput::Deliver(vec![delete()]));
-    assert_eq!((bench.kinds(0), bench.core().service), (vec!["snapshot"], Service::Deleted));
-    bench
-}
-
-/// Ids of results and timers follow from a message. A session that is sent that message again waits for them under the
-/// ids of before.
-#[test]
-fn a_result_of_before_a_deletion_is_taken_again_and_what_a_client_sent_is_not() {
-    let mut bench = deleted();
-    bench.again_for(Activation::Fresh, vec![message("a", 10), delete(), result()]);
-    assert_eq!((bench.kinds(0), bench.completed.len()), (vec!["snapshot"], 3), "all are repeats");
-    let begins = message("b", 10);
-    bench.feed(MachineInput::Deliver(vec![begins.clone()]));
-    let says = |bench: &Bench, one: &Input| bench.machine.says(one.id);
-    assert_eq!(says(&bench, &message("a", 10)), OwnerSays::Completed);
-    assert_eq!(says(&bench, &result()), OwnerSays::Held, "it might be taken again");
-    let again = vec![message("a", 10), delete(), result(), timer()];
-    bench.feed(MachineInput::Deliver(again.clone()));
-    let taken = [begins.id, result().id, timer().id];
-    assert_eq!((bench.inputs("accepted"), bench.erased), (taken.to_vec(), 1));
-    bench.again_for(Activation::Recovery, again);
-    assert_eq!((bench.inputs("accepted"), bench.erased), (taken.to_vec(), 1), "once");
-}
-
-#[test]
-fn what_came_too_late_for_a_deleted_session_is_taken_by_the_next() {
-    let mut bench = deleted();
-    let begins = message("b", 10);
-    let stop = input("late", &SessionInput::Cancel { turn: TurnId::from(begins.id) });
-    bench.again_for(Activation::Fresh, vec![stop.clone()]);
-    assert_eq!((bench.core().key.clone(), bench.core().has(stop.id)), (None, true));
-    assert_eq!(bench.machine.says(stop.id), OwnerSays::Completed, "nothing is left to do");
-    bench.feed(MachineInput::Deliver(vec![begins.clone()]));
-    assert!(bench.aborted.is_empty());
-    for _ in 0..2 {
-        bench.feed(MachineInput::Deliver(vec![stop.clone()]));
-        assert_eq!(bench.aborted.len(), 1, "{:?}", bench.kinds(0));
-        assert_eq!(bench.inputs("accepted"), [begins.id, stop.id]);
-    }
-}
-
-#[test]
-fn a_session_out_of_service_parks_again_what_it_had_before_a_deletion() {
-    let mut bench = deleted();
-    bench.again_for(Activation::Fresh, vec![message("b", 10)]);
-    while !matches!(bench.core().service, Service::Quarantined { .. }) {
-        bench.again(Activation::Died);
-        assert!(bench.activations < 12, "{:?}", bench.core());
-    }
-    bench.again_for(Activation::Recovery, vec![message("a", 10), result()]);
-    assert_eq!(bench.inputs("parked"), [result().id]);
-    assert_eq!(bench.completed.len(), 2, "{:?}", bench.stopped);
-}
-
-#[test]
-fn what_a_damaged_journal_had_and_what_waited_is_judged_alike_once_both_are_buried() {
-    let mut bench = busy();
-    bench.feed(MachineInput::Deliver(vec![result()]));
-    // Nothing follows what is before it.
-    bench.journal.reverse();
-    let waits = vec![order(Order::Bury), timer(), message("c", 10)];
-    bench.again_for(Activation::Recovery, waits);
-    assert_eq!((bench.erased, bench.kinds(0)), (1, vec!["snapshot"]));
-    let begins = message("b", 10);
-    bench.again_for(Activation::Fresh, vec![begins.clone()]);
-    let again = vec![message("a", 10), message("c", 10), result(), timer()];
-    bench.feed(MachineInput::Deliver(again));
-    assert_eq!(bench.inputs("accepted"), [begins.id, result().id, timer().id]);
 }
 
 #[test]

@@ -101,18 +101,6 @@ impl EntityKind for Session {
         )
     }
 
-    fn follows(input: &Input) -> bool {
-        matches!(
-            codec::decode(&input.body),
-            Ok(SessionInput::Cancel { .. }
-                | SessionInput::ToolResult(_)
-                | SessionInput::ClientResults(_)
-                | SessionInput::ApprovalDecided(_)
-                | SessionInput::Continue { .. }
-                | SessionInput::TimerFired { .. })
-        )
-    }
-
     fn admits(state: &SessionState, input: &Input) -> bool {
         !Self::begins(input) || state.open.len() < PENDING_INPUTS
     }
@@ -451,77 +439,4 @@ fn timer(state: &SessionState, turn: &Turn, step: &Step) -> Option<Effect> {
     step.tools.iter().find(|tool| tool.is_open() && tool.late.is_none() && tool.job().is_some())?;
     let (fired, due) = turn.timer(state.profile.as_ref()?.time)?;
     Some(Effect::Time { turn: turn.id, fired, due })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use clawnode_proto::{
-        EventId, TimerId, Timestamp,
-        client_tool::ClientResults,
-        feedback::{FeedbackInput, Thumb},
-        llm::Sampling,
-        policy::{Decided, Decision},
-        reflection::ReflectInput,
-        session::{ApprovalDecided, Plan, ToolResult, UserMessage},
-    };
-
-    use super::*;
-    use crate::session::played::key;
-
-    /// Whether an input begins a turn, and whether it belongs to one. Each new sort of input has its place here.
-    const fn class(body: &SessionInput) -> (bool, bool) {
-        match body {
-            SessionInput::UserMessage(_) | SessionInput::Steer(_) | SessionInput::Execute(_) => {
-                (true, false)
-            }
-            SessionInput::Cancel { .. }
-            | SessionInput::ToolResult(_)
-            | SessionInput::ClientResults(_)
-            | SessionInput::ApprovalDecided(_)
-            | SessionInput::Continue { .. }
-            | SessionInput::TimerFired { .. } => (false, true),
-            SessionInput::Feedback(_) | SessionInput::Reflect(_) | SessionInput::Delete => {
-                (false, false)
-            }
-        }
-    }
-
-    /// A session that began again after its deletion would wait without an end for what it ignores as a repeat.
-    #[test]
-    fn each_input_begins_a_turn_or_belongs_to_one_or_is_a_request_of_its_own() {
-        let (turn, call) = (TurnId::from_u128(1), CallId::from_u128(2));
-        let (action, nonce) = (Digest::of(b"action"), EventId::from_u128(3));
-        let decided = Decided { decision: Decision::Deny, by: "ada".to_owned(), reason: None };
-        let end = ToolEnd::Uncertain { detail: "its process died".to_owned() };
-        let brought = ClientResults {
-            turn,
-            results: Vec::new(),
-            system: None,
-            sampling: Sampling::default(),
-            tools: Vec::new(),
-            metadata: BTreeMap::new(),
-        };
-        let bodies = [
-            SessionInput::UserMessage(UserMessage::text("hi")),
-            SessionInput::Steer(UserMessage::text("and now?")),
-            SessionInput::Execute(Plan { about: "a plan".to_owned(), steps: Vec::new() }),
-            SessionInput::Cancel { turn },
-            SessionInput::ToolResult(ToolResult { call, nonce, end }),
-            SessionInput::ClientResults(brought),
-            SessionInput::ApprovalDecided(ApprovalDecided { call, action, decided }),
-            SessionInput::Continue { turn },
-            SessionInput::TimerFired { timer: TimerId::from(call) },
-            SessionInput::Feedback(FeedbackInput { turn, thumb: Thumb::Up, comment: None }),
-            SessionInput::Reflect(ReflectInput { turn }),
-            SessionInput::Delete,
-        ];
-        for body in &bodies {
-            let (name, key) = ("one".parse().unwrap(), key().to_string());
-            let input = Input::new(Session::KIND, &key, name, Timestamp(1), body).unwrap();
-            let found = (Session::begins(&input), Session::follows(&input));
-            assert_eq!(found, class(body), "{body:?}");
-        }
-    }
 }
