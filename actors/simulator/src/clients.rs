@@ -82,7 +82,7 @@ impl SimClient {
 /// When people ask for a reflection on each of these turns.
 fn requests(turns: &[TurnId], busy: u64, rng: &mut ChaCha8Rng) -> Vec<(u64, SessionInput)> {
     // Most turns have ended by then, and no message takes the call's place.
-    let last = busy.saturating_mul(8).max(1);
+    let last = busy.saturating_mul(4).max(1);
     let request = |turn: &TurnId| {
         (rng.random_range(0..last), SessionInput::Reflect(ReflectInput { turn: *turn }))
     };
