@@ -61,7 +61,7 @@ fn paths(version: &Path) -> Vec<PathBuf> {
 /// The kinds of events that no recording of this version has.
 fn unrecorded() -> BTreeSet<&'static str> {
     let mut missing = every_kind();
-    // It stands in a journal only until its purge ends; `purges` kills nodes there.
+    // It is in a journal only until its purge ends; `purges` kills nodes there.
     missing.remove("purge_begun");
     for path in paths(&folder().join(env!("CARGO_PKG_VERSION"))) {
         let kinds = read(&path).unwrap().kinds().unwrap();
