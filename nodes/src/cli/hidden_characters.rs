@@ -44,7 +44,7 @@ pub(super) fn exact(text: &str) -> String {
     out
 }
 
-/// JSON that says the same with its hidden characters as escapes. They stand in strings alone, but
+/// JSON that says the same with its hidden characters as escapes. They occur only in strings, but
 /// for the line breaks between its parts.
 pub(super) fn seen_json(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
