@@ -4,6 +4,9 @@
 //! `cargo clippy` and `cargo doc` check all dependencies before they look at the workspace, although cargo compiles them as
 //! well: that was a sixth of a run. What cargo tells the compiler of a crate is all that clippy and rustdoc have to know
 //! about its dependencies. A lint that is not kept or a broken link fails the build.
+//!
+//! The build of the tests compiles a library twice, once with its tests. Clippy reads it with its tests, which is all of it,
+//! and rustc says of the library alone what only rustc can: what is used by nothing but tests.
 
 use std::{
     env,
@@ -24,6 +27,8 @@ pub(crate) const DOC_LINTS: [&str; 4] =
 /// The folder of clippy and rustdoc, and where documents go.
 const COMPILERS: &str = "CLAWNODE_XTEST_COMPILERS";
 const DOCUMENTS: &str = "CLAWNODE_XTEST_DOCUMENTS";
+/// Whether each library is compiled with its tests too.
+const TESTED: &str = "CLAWNODE_XTEST_TESTED";
 /// Where clippy may write what is not needed.
 const SCRATCH: &str = "CLAWNODE_XTEST_SCRATCH";
 /// The name of this program as a compiler.
@@ -44,6 +49,13 @@ const WITH_VALUE: [(&str, bool); 8] = [
 /// What is passed to clippy, as `cargo clippy` passes it on.
 pub(crate) fn clippy_arguments() -> String {
     LINTS.map(|one| format!("{one}__CLIPPY_HACKERY__")).concat()
+}
+
+/// Has this command of cargo, which also compiles each library with its tests, lint and document what it compiles.
+pub(crate) fn called_with_tests(cargo: Command, workspace: &Workspace) -> Result<Command, String> {
+    let mut cargo = called_by(cargo, workspace)?;
+    cargo.env(TESTED, "1");
+    Ok(cargo)
 }
 
 /// Has this command of cargo lint and document what it compiles.
@@ -90,12 +102,22 @@ pub(crate) fn compile() -> Option<ExitCode> {
         // A question about the compiler.
         return Some(ended(is_good(Command::new(&rustc).args(&arguments))));
     };
-    // Clippy says what there is to say of the crate.
     let mut compiles = Command::new(&rustc);
-    let good = is_good(compiles.args(&arguments).args(["--cap-lints", "allow"]))
-        && is_linted(&folder, &rustc, &texts)
-        && is_documented(&folder, &texts);
-    Some(ended(good))
+    compiles.args(&arguments);
+    let good = if env::var_os(TESTED).is_some() && is_library_alone(&texts) {
+        is_good(compiles.args(LINTS))
+    } else {
+        // Clippy says what there is to say of the crate.
+        is_good(compiles.args(["--cap-lints", "allow"])) && is_linted(&folder, &rustc, &texts)
+    };
+    Some(ended(good && is_documented(&folder, &texts)))
+}
+
+/// Whether these arguments compile a library without its tests.
+fn is_library_alone(arguments: &[String]) -> bool {
+    let kind = arguments.iter().position(|one| one == "--crate-type");
+    let kind = kind.and_then(|at| arguments.get(at + 1)).map(String::as_str);
+    matches!(kind, Some("lib" | "rlib")) && !arguments.iter().any(|one| one == "--test")
 }
 
 fn is_good(command: &mut Command) -> bool {
@@ -185,7 +207,7 @@ fn is_source(argument: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{documented, is_crate, linted};
+    use super::{documented, is_crate, is_library_alone, linted};
 
     fn split(line: &str) -> Vec<String> {
         line.split(' ').map(str::to_owned).collect()
@@ -203,6 +225,16 @@ mod tests {
         assert_eq!(linted(&split(line)), split(told));
         assert!(!is_crate(&split("-vV")));
         assert!(!is_crate(&split("- --crate-name ___ --print=file-names --emit=link")));
+    }
+
+    #[test]
+    fn clippy_reads_a_library_with_its_tests_alone() {
+        let line = "--crate-name a --crate-type lib --emit=dep-info,metadata,link a/src/lib.rs";
+        assert!(is_library_alone(&split(line)));
+        assert!(!is_library_alone(&split(&format!("{line} --test"))));
+        assert!(!is_library_alone(&split(&line.replace("type lib", "type bin"))));
+        // As cargo calls it for the tests: without a type.
+        assert!(!is_library_alone(&split("--crate-name a --emit=link --test a/src/lib.rs")));
     }
 
     #[test]

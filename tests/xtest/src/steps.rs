@@ -207,7 +207,10 @@ fn build(options: &Options, workspace: &Workspace, report: &mut Report) -> bool 
     report.step("build", |_| {
         let mut build = cargo(workspace);
         build.args(["test", "--no-run", "--quiet"]).args(EVERYTHING).args(optimized());
-        finish(&mut looking(options, workspace, build)?)
+        if is_looked_at(options) {
+            build = compiler::called_with_tests(build, workspace)?;
+        }
+        finish(&mut build)
     })
 }
 
