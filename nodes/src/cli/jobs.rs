@@ -82,7 +82,7 @@ pub(super) struct JobsListArgs {
           value_parser = clap::value_parser!(u32).range(1..=1_000))]
     limit: u32,
     /// Continue where an earlier list ended
-    #[arg(long, value_name = "CURSOR")]
+    #[arg(long, value_name = "CURSOR", allow_hyphen_values = true)]
     cursor: Option<Cursor>,
 }
 

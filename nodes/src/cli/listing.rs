@@ -39,7 +39,7 @@ pub(super) struct SessionsListArgs {
     #[arg(long, default_value_t = 100, value_name = "N")]
     limit: u32,
     /// Continue where an earlier list ended
-    #[arg(long, value_name = "CURSOR")]
+    #[arg(long, value_name = "CURSOR", allow_hyphen_values = true)]
     cursor: Option<Cursor>,
 }
 

@@ -58,7 +58,7 @@ pub(super) struct UsageArgs {
     #[arg(long, default_value_t = 100, value_name = "N", requires = "calls")]
     limit: u32,
     /// With `--calls`: continue where an earlier list ended
-    #[arg(long, value_name = "CURSOR", requires = "calls")]
+    #[arg(long, value_name = "CURSOR", requires = "calls", allow_hyphen_values = true)]
     cursor: Option<Cursor>,
 }
 

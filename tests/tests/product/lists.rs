@@ -112,6 +112,9 @@ async fn a_directory_lists_its_sessions_as_a_node_does() -> Outcome {
     let mut all: Vec<&str> = titles(&first).into_iter().chain(titles(&rest)).collect();
     all.sort_unstable();
     assert_eq!(all, ["I am ada", "I am bob", "I am eve"]);
+    // A cursor may begin like a flag: one in 64 does.
+    let cut = home.run(&["sessions", "list", "--cursor", "-cursor"]).await?;
+    assert!(cut.err.contains("it is not a cursor of `sessions.list`"), "{}", cut.err);
     let refused = home.run(&["sessions", "list", "--since", "monday"]).await?;
     assert!(refused.err.contains("`monday` is not a time"), "{}", refused.err);
     Ok(())
