@@ -56,7 +56,7 @@ async fn panics(under: Under, wanted: usize, seed: u64) -> Result<String, Proces
 async fn f_19_panics_in_actors_and_their_tasks_lose_nothing() -> Outcome {
     let seed = seed();
     eprintln!("CLAWNODE_SEED={seed}");
-    eprintln!("{}", panics(Under::Local, 60, seed).await?);
+    eprintln!("{}", panics(Under::Local, 25, seed).await?);
     Ok(())
 }
 
