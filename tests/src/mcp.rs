@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf};
 
-use crate::process::ProcessError;
+use crate::{process::ProcessError, wait::until};
 
 /// The variable by which a test finds the processes of its own servers.
 pub const MARK: &str = "CLAWNODE_TEST_MARK";
@@ -21,6 +21,21 @@ pub fn reference(name: &str) -> Result<PathBuf, ProcessError> {
 /// The server that does harm; its first argument says how.
 pub fn hostile() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/mcp/hostile.py")
+}
+
+/// Waits until no process has this mark; else says which ones do.
+pub async fn unmarked(mark: &str) -> Result<(), ProcessError> {
+    let gone = until("nothing is left", async || Ok(marked(mark).is_empty().then_some(())));
+    gone.await.map_err(|error| {
+        let left: Vec<String> = marked(mark).into_iter().map(described).collect();
+        ProcessError::Late(format!("that no process is left ({error}; {left:?})"))
+    })
+}
+
+/// A process, its state and its parent, as `/proc` has them.
+fn described(pid: i32) -> String {
+    let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    format!("{} {}", read("stat").trim(), read("cmdline").replace('\0', " "))
 }
 
 /// The processes that have this mark in their environment, or come from one that does.

@@ -15,7 +15,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval_at},
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
-use tracing::{debug, error};
+use tracing::{debug, error, warn};
 
 use super::{
     state::{RunnerContext, RunnerMessage, RunnerPeers, RunningJob},
@@ -29,6 +29,10 @@ const PROGRESS: Duration = Duration::from_secs(1);
 
 /// How long what a broken runner had is left alone, so that its runs have ended.
 const GIVEN_BACK: Duration = Duration::from_millis(200);
+
+/// How long jobs may take to end once they are cancelled because the node drains (20 s): an MCP server may take
+/// almost as long. What is left then does not end, or its end cannot be stored. It is as if the process had died.
+const CUT_WITHIN: Duration = Duration::from_secs(20);
 
 pub(super) struct RunnerTask {
     context: RunnerContext,
@@ -58,8 +62,8 @@ impl RunnerTask {
         }
     }
 
-    /// Runs until `drain` is cancelled and it has nothing in hand; cancels `drained` however it
-    /// ends.
+    /// Runs until `drain` is cancelled and it has nothing in hand, or what it has does not end; cancels `drained`
+    /// however it ends.
     pub(super) async fn run(
         mut self,
         mut inbound: mpsc::Receiver<RunnerMessage>,
@@ -71,7 +75,7 @@ impl RunnerTask {
         available.mark_changed();
         let mut progress = interval_at(Instant::now() + PROGRESS, PROGRESS);
         progress.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut give_up: Option<Instant> = None;
+        let (mut give_up, mut is_cut): (Option<Instant>, bool) = (None, false);
         loop {
             if give_up.is_some() && self.hands.is_empty() {
                 self.context.archive.settle().await;
@@ -96,9 +100,15 @@ impl RunnerTask {
                     self.takers.clear();
                     give_up = Some(Instant::now() + self.context.options.drain_grace);
                 }
-                () = until(give_up) => {
+                () = until(give_up), if !is_cut => {
                     self.hands.values().for_each(|hand| hand.stop.cancel());
-                    give_up = Some(Instant::now() + self.context.options.drain_grace);
+                    is_cut = true;
+                    give_up = Some(Instant::now() + CUT_WITHIN);
+                }
+                () = until(give_up), if is_cut => {
+                    let jobs = self.hands.len();
+                    warn!(jobs, "jobs are left: they do not end, or their ends cannot be stored");
+                    return;
                 }
             }
         }

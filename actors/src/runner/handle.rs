@@ -64,7 +64,8 @@ impl JobRunner {
         self.drain.is_cancelled()
     }
 
-    /// Takes nothing more; what runs may end, for a while; returns once nothing is in hand.
+    /// Takes nothing more; what runs may end, for a while; returns once nothing is in hand, or 20 s after what is
+    /// in hand was cancelled.
     pub async fn drain(&self) {
         self.drain.cancel();
         self.drained.cancelled().await;

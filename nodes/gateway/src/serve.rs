@@ -38,6 +38,9 @@ use super::{
 /// How long to wait when the system has no more file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
+/// How long connections may take to end once they are cut off (5 s).
+const KILLED_WITHIN: Duration = Duration::from_secs(5);
+
 /// A gateway that serves.
 #[derive(Debug)]
 pub struct Serving {
@@ -143,7 +146,9 @@ async fn run(
         tracing::warn!(open = gateway.tasks.len(), "streams still open after the drain; cut off");
     }
     gateway.killed.cancel();
-    gateway.tasks.wait().await;
+    if tokio::time::timeout(KILLED_WITHIN, gateway.tasks.wait()).await.is_err() {
+        tracing::warn!(open = gateway.tasks.len(), "streams do not end; they end with the process");
+    }
 }
 
 async fn accept(

@@ -1,11 +1,12 @@
 //! A node from its start to its end.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use clawnode_cluster::Health;
 use clawnode_kernel::supervise::Supervisor;
 use clawnode_local::LocalControl;
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, time::timeout};
+use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::{
@@ -20,6 +21,10 @@ use crate::{
     node::{status::NodeStatus, storage},
     watchdog::Watchdog,
 };
+
+/// How long a part of the start may still take once the node is asked to stop (10 s): a store that works needs less,
+/// and one that does not answer must not keep the process.
+const START_ENDS: Duration = Duration::from_secs(10);
 
 /// What may end a node, and what is let go if it does not come to serve.
 struct NodeEnds {
@@ -37,19 +42,21 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
         Failure::new(Exit::Failed, "internal", format!("cannot start the watchdog: {error}"))
     })?;
     warn_of_files(&loaded.config);
-    let mut opened = Box::pin(open::open(loaded, roles, join, stop.clone())).await?;
+    let opening = open::open(loaded, roles, join, stop.clone());
+    let Some(opened) = unless_stopped(&stop, opening).await else { return Ok(()) };
+    let mut opened = opened?;
     let ends = NodeEnds {
         supervisor: opened.base.supervisor.clone(),
         health: Arc::clone(&opened.base.storage.health),
         control: opened.control.take(),
         node_status: Arc::clone(&opened.node_status),
     };
-    let (running, told) = match Box::pin(start(opened)).await {
-        Ok(started) => started,
-        Err(failure) => {
+    let (running, told) = match unless_stopped(&stop, start(opened)).await {
+        Some(Ok(started)) => started,
+        ended => {
             ends.supervisor.stop().await;
             ends.health.close().await;
-            return Err(failure);
+            return ended.map_or_else(|| ends.stopped(), |failed| failed.map(drop));
         }
     };
     info!(process = %told.process, url = told.url, "node serves");
@@ -65,7 +72,7 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
     tokio::select! {
         () = stop.cancelled() => {
             Box::pin(running.stop()).await;
-            ends.node_status.misfit().map_or(Ok(()), |misfit| Err(misfit.into()))
+            ends.stopped()
         }
         lost = ends.health.lost() => {
             error!(?lost, "the bus is lost; the process ends");
@@ -75,6 +82,29 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
             error!(why, "the store has failed; the process ends");
             Err(Failure::new(Exit::Failed, "store_failed", format!("the store has failed: {why}"))
                 .hint("check the disk, then start again; acknowledged messages are safe"))
+        }
+    }
+}
+
+impl NodeEnds {
+    /// How a node has ended that was asked to stop: by a person, or because it does not fit its cluster.
+    fn stopped(&self) -> Result<(), Failure> {
+        self.node_status.misfit().map_or(Ok(()), |misfit| Err(misfit.into()))
+    }
+}
+
+/// The result of a part of the start; nothing if the node is asked to stop meanwhile and the part does not end soon.
+async fn unless_stopped<T>(stop: &CancellationToken, part: impl Future<Output = T>) -> Option<T> {
+    let mut part = Box::pin(part);
+    tokio::select! {
+        biased;
+        done = &mut part => Some(done),
+        () = stop.cancelled() => {
+            let done = timeout(START_ENDS, part).await.ok();
+            if done.is_none() {
+                warn!(most = ?START_ENDS, "the node is stopped before it serves");
+            }
+            done
         }
     }
 }
@@ -90,4 +120,26 @@ fn warn_of_files(config: &Config) {
 async fn start(opened: Opened) -> Result<(RunningNode, Ready), Failure> {
     let wired = Box::pin(opened.wire()).await?;
     Box::pin(wired.serve()).await
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_start_that_waits_for_ever_does_not_outlive_a_stop() {
+        let stop = CancellationToken::new();
+        assert_eq!(unless_stopped(&stop, sleep(START_ENDS * 2)).await, Some(()), "no one stops it");
+        let begun = Instant::now();
+        let (ended, ()) =
+            tokio::join!(unless_stopped(&stop, std::future::pending::<()>()), async {
+                sleep(Duration::from_secs(1)).await;
+                stop.cancel();
+            });
+        assert_eq!((ended, begun.elapsed()), (None, Duration::from_secs(1) + START_ENDS));
+        // What is about to end is waited for, so that it stops in order.
+        assert_eq!(unless_stopped(&stop, sleep(START_ENDS / 2)).await, Some(()));
+    }
 }

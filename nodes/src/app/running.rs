@@ -1,12 +1,13 @@
 //! The third phase: a node that serves, and its stop.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use clawnode_cluster::Peek;
 use clawnode_kernel::driver::Worker;
 use clawnode_proto::{budget::AccountKey, feed::EventBody};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::{args::Ready, gateway::OpenGateway, wire::Wired};
 use crate::{
@@ -22,6 +23,19 @@ use crate::{
     },
 };
 
+/// How long calls may take to end after `node.drain` (60 s): jobs are cancelled and given up, what there is to be
+/// stored of them is, and containers are removed, each for 20 s at most.
+const CALLS_END: Duration = Duration::from_secs(60);
+/// How long MCP servers may take to end (30 s): each has 23 s, and then its keeper kills it.
+const SERVERS_END: Duration = Duration::from_secs(30);
+/// How long clients may take to go after `node.drain` (10 s).
+const CLIENTS_GO: Duration = Duration::from_secs(10);
+/// How long the last messages of the process may take (10 s).
+const GOODBYE: Duration = Duration::from_secs(10);
+/// How long the storage backend may take to close (30 s): a disk that does not sync any more must not keep the
+/// process, and what was acknowledged is synced.
+const STORAGE_CLOSES: Duration = Duration::from_secs(30);
+
 /// Everything of a node that its stop must reach.
 pub(super) struct RunningNode {
     base: NodeBase,
@@ -33,6 +47,8 @@ pub(super) struct RunningNode {
     operations: Operations,
     mcp: McpServers,
     tools: NodeTools,
+    /// How long running calls may continue.
+    drain: Duration,
 }
 
 // === impl Wired ===
@@ -56,6 +72,7 @@ impl Wired {
         }
         // Last: a node that cannot start must not have claimed sessions and begun calls.
         let worker = self.take_part().await?;
+        let drain = self.loaded.config.node.drain;
         let Self { base, node_status, heartbeat_source, shutdown, operations, mcp, tools, .. } =
             self;
         let running = RunningNode {
@@ -68,6 +85,7 @@ impl Wired {
             operations,
             mcp,
             tools,
+            drain,
         };
         Ok((running, ready))
     }
@@ -76,7 +94,8 @@ impl Wired {
 // === impl RunningNode ===
 
 impl RunningNode {
-    /// Drains: nothing new, running calls end, every entity is handed over, everything is stored.
+    /// Drains: nothing new, running calls end, every entity is handed over, everything is stored. No step waits for
+    /// ever: parts have bounds of their own, and each step has one for what those do not foresee.
     pub(super) async fn stop(self) {
         info!("draining");
         self.node_status.drains();
@@ -93,24 +112,37 @@ impl RunningNode {
                 worker.drain().await;
             }
         };
-        tokio::join!(jobs, sessions);
+        let calls = async {
+            tokio::join!(jobs, sessions);
+        };
+        within("running calls", self.drain.saturating_add(CALLS_END), calls).await;
         // After the calls that spend it.
         self.base.budgets.leave().await;
         // After those who call them.
-        self.mcp.stop().await;
+        within("MCP servers", SERVERS_END, self.mcp.stop()).await;
         let mut announced = None;
         if let Some(gateway) = self.gateway {
-            gateway.serving.ended().await;
+            let most = self.drain.saturating_add(CLIENTS_GO);
+            within("clients", most, gateway.serving.ended()).await;
             announced = gateway.announced;
         }
         let storage = &self.base.storage;
-        self.operations.feed.tell_now(storage, EventBody::NodeLeft).await;
+        let left = self.operations.feed.tell_now(storage, EventBody::NodeLeft);
+        within("the event that it has left", GOODBYE, left).await;
         self.base.supervisor.stop().await;
-        version_check::farewell(storage, &self.heartbeat_source).await;
-        storage.health.close().await;
+        let farewell = version_check::farewell(storage, &self.heartbeat_source);
+        within("its last heartbeat", GOODBYE, farewell).await;
+        within("its storage", STORAGE_CLOSES, storage.health.close()).await;
         if let Some(announced) = announced {
             announced.remove();
         }
         info!("stopped");
+    }
+}
+
+/// Waits for a step of the end of a node, and goes on without it if it takes too long.
+async fn within(what: &str, most: Duration, step: impl Future<Output = ()>) {
+    if timeout(most, step).await.is_err() {
+        warn!(what, ?most, "the node ends and does not wait any longer");
     }
 }

@@ -19,8 +19,9 @@ use super::{
     wait::{PATIENCE, eventually},
 };
 
-/// What nodes are configured with: a limit that holds many calls, and calls that may cost a hundredth of it. Turns
-/// have no limit of time, because the time of the cluster may jump.
+/// What nodes are configured with: a limit that is enough for twenty kills, each of which costs all that the calls of
+/// the dead worker may have cost; and calls that may cost a hundredth of it. Turns have no limit of time, because the
+/// time of the cluster may jump.
 pub(super) const SETTINGS: &str = "\
 [agents.default.sampling]
 max_tokens = 256
@@ -28,13 +29,13 @@ max_tokens = 256
 global = \"0s\"
 step = \"0s\"
 [budgets.cluster]
-usd_per_hour = \"1.00\"
+usd_per_hour = \"2.00\"
 [prices.\"anthropic/*\"]
 input = \"1\"
 output = \"40\"
 ";
 /// The limit, in micro-dollars.
-const LIMIT: u64 = 1_000_000;
+const LIMIT: u64 = 2_000_000;
 /// Seconds of a window.
 const WINDOW: usize = 3_600;
 
@@ -60,7 +61,7 @@ impl Play<'_> {
     pub(super) async fn budget_owner_kill(&mut self) -> Result<(), ChaosError> {
         let place = self.account_owner().await?;
         self.in_mid_answer().await?;
-        self.kill_at(place).await
+        self.kill_with_operator(place).await
     }
 
     /// Stops a worker whose turn has reserved, lets the window end for all others, and continues it.
@@ -230,14 +231,14 @@ mod tests {
     #[test]
     fn what_no_event_says_the_end_of_counts_whole() {
         // The first attempt died with its process; the second one has used 16 tokens.
-        let events = vec![held(1, 1, 999_000), held(1, 2, 10_240), done(1, 16)];
+        let events = vec![held(1, 1, 1_999_000), held(1, 2, 10_240), done(1, 16)];
         let used: Vec<Option<u64>> = costs(&events).iter().map(|cost| cost.used).collect();
         assert_eq!(used, [None, Some(640)]);
         assert_eq!(over_the_limit(&evidence(events.clone())), [""; 0]);
         let more = events.into_iter().chain([held(2, 1, 361)]).collect();
         let over = over_the_limit(&evidence(more));
         assert_eq!(over.len(), 1, "{over:?}");
-        assert!(over[0].contains("1000001"), "{over:?}");
+        assert!(over[0].contains("2000001"), "{over:?}");
     }
 
     #[test]

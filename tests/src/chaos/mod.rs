@@ -28,6 +28,7 @@ mod ledger;
 pub mod load;
 mod models;
 pub mod nodes;
+mod operator;
 pub mod options;
 mod outage;
 pub mod resume;

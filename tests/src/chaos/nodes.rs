@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::{
     ChaosError,
-    daemon::{Daemon, Spec},
+    daemon::{Daemon, Spec, log_end},
     hosts::Host,
 };
 
@@ -44,6 +44,20 @@ pub struct Slot {
     pub nats: Option<(String, String)>,
     daemon: Option<Daemon>,
     process: Option<ProcessId>,
+}
+
+/// How a node that was asked to stop has ended.
+#[derive(Debug)]
+pub enum StopResult {
+    /// By itself, with this status.
+    Ended(ExitStatus),
+    /// There was no node: it was killed, and not started again.
+    Absent,
+    /// Not in time: it was killed.
+    Hangs {
+        /// The end of its log.
+        log: String,
+    },
 }
 
 /// The line that a node says once it serves.
@@ -156,16 +170,73 @@ impl Slot {
         }
     }
 
-    /// Asks it to stop, and waits until it has. `None`: it did not, and was killed.
-    pub async fn stop(&mut self) -> Result<Option<ExitStatus>, ChaosError> {
-        let Some(mut daemon) = self.daemon.take() else { return Ok(None) };
+    /// Asks it to stop, and waits until it has; kills it if it does not.
+    pub async fn stop(&mut self) -> Result<StopResult, ChaosError> {
+        let Some(mut daemon) = self.daemon.take() else { return Ok(StopResult::Absent) };
         if daemon.is_running() {
             daemon.signal(Signal::TERM)?;
         }
         match daemon.exit(STOPS_IN).await {
-            Ok(status) => Ok(Some(status)),
-            Err(ChaosError::Late(_)) => daemon.kill().await.map(|()| None),
+            Ok(status) => Ok(StopResult::Ended(status)),
+            Err(ChaosError::Late(_)) => {
+                let log = log_end(&self.log());
+                daemon.kill().await?;
+                Ok(StopResult::Hangs { log })
+            }
             Err(error) => Err(error),
         }
+    }
+}
+
+// === impl StopResult ===
+
+impl StopResult {
+    /// What is wrong with this end of the node `name`, if anything is. A place may be empty: its node was killed,
+    /// and the scenario could not continue and start the next one.
+    pub fn complaint(self, name: &str) -> Option<String> {
+        match self {
+            Self::Ended(status) if status.success() => None,
+            Self::Ended(status) => Some(format!("`{name}`, told to stop, ends {status}")),
+            Self::Absent => None,
+            Self::Hangs { log } => Some(format!(
+                "`{name}` does not stop within {} s of SIGTERM; its log ends with:\n{log}",
+                STOPS_IN.as_secs()
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        net::Ipv4Addr,
+        os::unix::{fs::PermissionsExt as _, process::ExitStatusExt as _},
+        path::Path,
+    };
+
+    use super::*;
+
+    fn slot(home: &Path, script: &str) -> Slot {
+        let host = Host { name: "here".to_owned(), namespace: None, ip: Ipv4Addr::LOCALHOST };
+        let mut slot = Slot::new("worker1", Role::Worker, host, 0, home.to_owned());
+        slot.program = home.join("node");
+        std::fs::write(&slot.program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        let runs = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&slot.program, runs).unwrap();
+        slot
+    }
+
+    /// A worker that was killed and not started again was once said to hang.
+    #[tokio::test]
+    async fn a_place_without_a_node_is_not_a_node_that_hangs() {
+        let home = tempfile::tempdir().unwrap();
+        let mut slot = slot(home.path(), "exec sleep 60");
+        slot.spawn().unwrap();
+        slot.kill().await.unwrap();
+        assert_eq!(slot.stop().await.unwrap().complaint("worker1"), None);
+        let failed = StopResult::Ended(ExitStatus::from_raw(1 << 8)).complaint("worker1");
+        assert!(failed.unwrap().contains("exit status: 1"));
+        let hangs = StopResult::Hangs { log: "its last line".to_owned() }.complaint("worker1");
+        assert!(hangs.unwrap().ends_with("its last line"));
     }
 }

@@ -5,6 +5,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
+    sync::atomic::AtomicUsize,
     time::Duration,
 };
 
@@ -269,6 +270,7 @@ async fn on_stage(
         faults: Vec::new(),
         complaints: Vec::new(),
         excused: Vec::new(),
+        reconciled: AtomicUsize::new(0),
     };
     let played = play.play(scenario).await;
     let mut evidence = Evidence {

@@ -233,6 +233,8 @@ impl Scenario {
             tokens: 16,
             delay_ms: 50,
             budget: self.has_budget(),
+            // Where clocks jump, the days of events are not those of this program.
+            audited: self == Self::BudgetOwnerKill,
             store: None,
             vars: Vec::new(),
             program: None,

@@ -1,6 +1,6 @@
 //! The scripts: what each scenario does to its stage, at times that its seed decides.
 
-use std::{fs, ops::Range, path::PathBuf, time::Duration};
+use std::{fs, ops::Range, path::PathBuf, sync::atomic::AtomicUsize, time::Duration};
 
 use clawnode_cluster::{Clock, SystemClock};
 use clawnode_proto::{session::TurnOutcome, view::StatusView};
@@ -57,6 +57,8 @@ pub(super) struct Play<'a> {
     pub complaints: Vec<String>,
     /// Sessions that it poisoned.
     pub excused: Vec<String>,
+    /// Slices of dead workers that were given back.
+    pub reconciled: AtomicUsize,
 }
 
 // === impl Play ===
@@ -65,7 +67,7 @@ impl Play<'_> {
     /// Plays it to the end.
     pub(super) async fn play(&mut self, scenario: Scenario) -> Result<(), ChaosError> {
         for _ in 0..self.iterations {
-            self.load.round().await?;
+            self.round(scenario).await?;
             self.calm().await;
             if self.faults.is_empty() {
                 self.fenced_before = self.stage.fenced();
@@ -103,7 +105,18 @@ impl Play<'_> {
             }
         }
         // A crowd has shown by its settling that it is served again.
-        if scenario == Scenario::Storm { Ok(()) } else { self.load.round().await }
+        if scenario != Scenario::Storm {
+            self.round(scenario).await?;
+        }
+        if scenario == Scenario::BudgetOwnerKill { self.all_reconciled().await } else { Ok(()) }
+    }
+
+    /// Every client has another turn, or more.
+    async fn round(&self, scenario: Scenario) -> Result<(), ChaosError> {
+        match scenario {
+            Scenario::BudgetOwnerKill => self.with_operator(self.load.round()).await,
+            _ => self.load.round().await,
+        }
     }
 
     pub(super) async fn calm(&mut self) {
@@ -311,10 +324,7 @@ impl Play<'_> {
     async fn turn_over(&mut self, place: usize) -> Result<(), ChaosError> {
         self.fault_at(place, "stop of");
         let name = self.stage.nodes[place].name.clone();
-        match self.stage.nodes[place].stop().await? {
-            Some(status) if status.success() => {}
-            ended => self.complaints.push(format!("`{name}`, told to stop, ended {ended:?}")),
-        }
+        self.complaints.extend(self.stage.nodes[place].stop().await?.complaint(&name));
         self.stage.nodes[place].start().await?;
         self.load.round().await
     }

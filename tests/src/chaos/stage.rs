@@ -65,6 +65,8 @@ pub struct Shape {
     pub delay_ms: u64,
     /// Whether a limit in money holds for all calls.
     pub budget: bool,
+    /// Whether the counts of usage must be those of the journals in the end.
+    pub audited: bool,
     /// Where the servers, or the node alone, store what they keep, if not in the stage's folder.
     pub store: Option<PathBuf>,
     /// Further variables of nodes: whose names begin so, the variable, its value.
@@ -297,6 +299,9 @@ impl Stage {
     /// Gathers what the judge is shown; then everything is stopped in good order.
     pub async fn close(mut self, mut evidence: Evidence) -> Result<Evidence, ChaosError> {
         self.inbox_empties().await;
+        if self.shape.audited {
+            evidence.complaints.extend(self.audit(&evidence.faults).await?);
+        }
         // Workers first, so that what they give up is in the journals that are read.
         for role in [Role::Worker, Role::Gateway, Role::Alone] {
             if role == Role::Gateway || (role == Role::Alone && self.bus.is_none()) {
@@ -343,10 +348,8 @@ impl Stage {
     async fn stop(&mut self, at: usize) -> Result<(), ChaosError> {
         let Some(node) = self.nodes.get_mut(at) else { return Ok(()) };
         let name = node.name.clone();
-        match node.stop().await? {
-            Some(status) if status.success() => {}
-            Some(status) => self.leftovers.push(format!("`{name}`, told to stop, ends {status}")),
-            None => self.leftovers.push(format!("`{name}` does not stop when told to")),
+        if let Some(what) = node.stop().await?.complaint(&name) {
+            self.leftovers.push(what);
         }
         Ok(())
     }

@@ -11,9 +11,12 @@ mod nats {
     };
 
     use clawnode_cluster::Peek;
+    use clawnode_proto::session::TurnOutcome;
     use clawnode_tests::{
+        effects::EffectCounter,
         model::{DefaultReply, Reply, Script, Step},
         process::{Client, Message, ProcessError},
+        wait::until,
     };
     use rustix::process::Signal;
     use tokio::{sync::watch, task::JoinSet};
@@ -150,6 +153,39 @@ mod nats {
         let process = first.process().unwrap().to_string();
         cli(&scene, &["node", "drain", &process], 0).await?;
         assert_eq!(first.ended().await?.code(), Some(0));
+        fleet.stop().await
+    }
+
+    /// A run has ended, and its result cannot be stored: that is tried for ever, but not by a node that stops.
+    #[tokio::test]
+    async fn a_worker_stops_in_time_though_nothing_of_a_job_can_be_stored() -> Outcome {
+        let dir = tempfile::tempdir().unwrap();
+        let counter = EffectCounter::start(dir.path()).await.unwrap();
+        let mut scene = Scene::on(Under::Nats, Script::default()).await;
+        scene.configure("[agents.default]\ntools = [\"effect_safe\"]\n");
+        scene = scene.with_var("CLAWNODE_TEST_EFFECTS", &counter.url());
+        scene = scene.with_var("CLAWNODE_NODE__DRAIN", "1s");
+        let mut fleet = Fleet::new(&scene).await?;
+        fleet.add(&scene, "w1").await?;
+        counter.hold(true);
+        let message = Message::new("ada", "/tool effect_safe {}");
+        let turn = fleet.client.send(&message).await?;
+        until("the effect", async || Ok((counter.total().unwrap() == 1).then_some(()))).await?;
+        scene.nats.as_mut().unwrap().kill().unwrap();
+        counter.hold(false);
+        let mut leaving = fleet.take("w1");
+        leaving.signal(Signal::TERM)?;
+        assert_eq!(leaving.ended().await?.code(), Some(0), "it ends in order, and in time");
+        drop(turn);
+        // Nothing is lost by it: the next worker makes the call again, which its class allows.
+        scene.nats.as_mut().unwrap().restart().await.unwrap();
+        fleet.add(&scene, "w2").await?;
+        let history = fleet.client.finished(&message.session(), 1).await?;
+        assert!(
+            matches!(history.turns[0].outcome, Some(TurnOutcome::Completed { .. })),
+            "{history:?}"
+        );
+        assert_eq!(counter.total().unwrap(), 2);
         fleet.stop().await
     }
 

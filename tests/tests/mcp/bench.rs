@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
-use clawnode_cluster::{Storage, SystemClock, membership::Members};
+use clawnode_cluster::{Bucket, Storage, SystemClock, membership::Members};
 use clawnode_executors::mcp::{
     self, McpBug, McpContext, McpOptions, McpServer, McpTools, McpTransport, Pins, StdioOptions,
 };
@@ -76,7 +76,16 @@ impl Bench {
         Self::with_bug(options, McpBug::None)
     }
 
-    pub(crate) fn with_bug(mut options: McpOptions, planted: McpBug) -> Self {
+    /// One that keeps what is approved in this bucket.
+    pub(crate) fn on_bucket(options: McpOptions, bucket: Box<dyn Bucket>) -> Self {
+        Self::made(options, McpBug::None, Some(bucket.into()))
+    }
+
+    pub(crate) fn with_bug(options: McpOptions, planted: McpBug) -> Self {
+        Self::made(options, planted, None)
+    }
+
+    fn made(mut options: McpOptions, planted: McpBug, bucket: Option<Arc<dyn Bucket>>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mark = dir.path().display().to_string();
         if let McpTransport::Stdio(stdio) = &mut options.transport {
@@ -88,7 +97,7 @@ impl Bench {
         let (members, peers) = watch::channel(Members::default());
         let gate = SwitchGate::default();
         let context = McpContext {
-            bucket: Arc::clone(&storage.bucket),
+            bucket: bucket.unwrap_or_else(|| Arc::clone(&storage.bucket)),
             clock: Arc::new(SystemClock),
             node: "bench".parse().unwrap(),
             process: ProcessId::from_u128(1),

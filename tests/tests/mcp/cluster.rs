@@ -1,8 +1,10 @@
 //! One server for the whole cluster, on one of the hosts that have it, until that host is lost.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use clawnode_proto::mcp::McpServerView;
 use clawnode_tests::{
-    mcp::{marked, reference},
+    mcp::{marked, reference, unmarked},
     model::{ModelServer, Script, Setup},
     nats::{NatsServer, ServerOptions},
     process::{Home, Message, Node, ProcessError, Start, TestBackend},
@@ -12,7 +14,7 @@ use serde_json::json;
 
 use super::{
     Outcome,
-    product::{ALLOW, configure, runs, section},
+    product::{ALLOW, configure, has, runs, section},
 };
 
 /// A gateway, and workers that have the server configured.
@@ -20,6 +22,8 @@ struct Cluster {
     home: Home,
     gateway: Node,
     mark: String,
+    /// Messages sent so far: each has a key of its own, because a repeat under the same key is the same turn.
+    sent: AtomicUsize,
     _nats: NatsServer,
     _model: ModelServer,
 }
@@ -42,7 +46,8 @@ impl Cluster {
         );
         configure(&home, &text);
         let gateway = Node::start(&home, Start::role("gateway")).await?;
-        Ok(Self { home, gateway, mark, _nats: nats, _model: model })
+        let sent = AtomicUsize::new(0);
+        Ok(Self { home, gateway, mark, sent, _nats: nats, _model: model })
     }
 
     async fn worker(&self, name: &str) -> Result<Node, ProcessError> {
@@ -64,7 +69,8 @@ impl Cluster {
     /// A turn that calls a tool of the server; what it answered, once the agent has it.
     async fn echo(&self, peer: &str, text: &str) -> Result<String, ProcessError> {
         let content = format!("/tool everything__echo {}", json!({ "message": text }));
-        let message = Message::new(peer, &content);
+        let number = self.sent.fetch_add(1, Ordering::Relaxed);
+        let message = Message { key: format!("k-{number}"), ..Message::new(peer, &content) };
         let client = self.gateway.client()?;
         client.chat(&message).await?;
         let history = client.history(&message.session()).await?;
@@ -141,7 +147,7 @@ async fn turns_and_kills(turns: usize, kills: usize) -> Outcome {
         worker.stop().await?;
     }
     cluster.gateway.stop().await?;
-    until("nothing is left", async || Ok(marked(&cluster.mark).is_empty().then_some(()))).await
+    unmarked(&cluster.mark).await
 }
 
 #[tokio::test]
@@ -163,22 +169,31 @@ async fn turns_with_mcp_tools_and_kills_of_the_only_node_leave_no_process() -> O
     for kill in 0..8 {
         let node = Node::up(&home).await?;
         runs(&node, "everything").await?;
+        has(&node, "everything__echo").await?;
         for turn in 0..5 {
-            let text = format!("{kill}.{turn}");
-            let content = format!("/tool everything__echo {}", json!({ "message": text }));
-            let message = Message::new(&format!("peer-{turn}"), &content);
-            until("the agent has its tools", async || {
-                node.client()?.chat(&message).await?;
-                let history = node.client()?.history(&message.session()).await?;
-                let told = serde_json::to_string(&history.turns.last()).unwrap_or_default();
-                Ok(told.contains(&format!("Echo: {text}")).then_some(()))
-            })
-            .await?;
+            let name = format!("{kill}.{turn}");
+            let failed =
+                |error: ProcessError| ProcessError::Broken(format!("turn {name} fails: {error}"));
+            echoes(&node, &format!("peer-{turn}"), &name).await.map_err(failed)?;
         }
         node.kill().await?;
-        until("nothing is left", async || Ok(marked(&mark).is_empty().then_some(()))).await?;
+        unmarked(&mark).await?;
     }
     Ok(())
+}
+
+/// A turn that calls a tool of the server, and gets its answer.
+async fn echoes(node: &Node, peer: &str, text: &str) -> Outcome {
+    let content = format!("/tool everything__echo {}", json!({ "message": text }));
+    let (message, client) = (Message::new(peer, &content), node.client()?);
+    client.chat(&message).await?;
+    let history = client.history(&message.session()).await?;
+    let told = serde_json::to_string(&history.turns.last()).unwrap_or_default();
+    if told.contains(&format!("Echo: {text}")) {
+        Ok(())
+    } else {
+        Err(ProcessError::Broken(format!("it is {told}")))
+    }
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ mod hostile;
 mod http;
 mod pins;
 mod product;
+mod stop;
 
 use clawnode_tests::process::ProcessError;
 

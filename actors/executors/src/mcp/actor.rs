@@ -69,8 +69,9 @@ impl Inner {
                 self.enter(ServerPhase::StandsBy);
             }
             tokio::select! {
-                () = self.turn(true) => {}
+                biased;
                 () = self.stop.cancelled() => break,
+                () = self.turn(true) => {}
             }
             let began = Instant::now();
             match Box::pin(self.serve()).await {
@@ -145,8 +146,11 @@ impl Inner {
                 }
             }
             McpTransport::Http(http) => {
-                let service =
-                    HttpConnection::new(http, Arc::clone(&relist), Arc::clone(&ending)).await;
+                let service = HttpConnection::new(http, Arc::clone(&relist), Arc::clone(&ending));
+                let service = tokio::select! {
+                    service = service => service,
+                    () = self.stop.cancelled() => return ServerEnd::Stopped,
+                };
                 match service {
                     Ok(service) => self.serve_on(service, ending, &relist, None).await,
                     Err(why) => ServerEnd::Broken(why),
@@ -185,11 +189,17 @@ impl Inner {
         let mut end = tokio::select! {
             end = Box::pin(self.keep_up(&session, relist, &life)) => end,
             () = life.cut.cancelled() => ServerEnd::Cut,
+            // Whatever is waited for meanwhile: the server, or a store that does not answer.
+            () = self.stop.cancelled() => ServerEnd::Stopped,
         };
         let is_cut = tokio::select! {
             biased;
             () = life.cut.cancelled() => true,
             () = self.leave(&end) => false,
+            () = self.stop.cancelled() => {
+                end = ServerEnd::Stopped;
+                false
+            }
         };
         match process {
             Some(process) if is_cut => {
