@@ -67,6 +67,28 @@ fn a_store_that_is_opened_again_finds_the_same() {
 }
 
 #[test]
+fn a_short_list_is_the_beginning_of_a_long_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let scope = memory("a/all").unwrap();
+    let store = LocalStore::open(folder.path(), None).unwrap();
+    // Many have one score; the lower ids come at any time.
+    let documents = (0..150_u64).map(|number| {
+        let event = 1 + number * 61 % 150;
+        let importance = u8::try_from(event % 3).unwrap() + 5;
+        Document { importance, ..point(event, "a house") }
+    });
+    store.put_now(&scope, &batch(0, 150, documents.collect())).unwrap();
+    let search = |k| store.search_now(from_ref(&scope), &RecallQuery::new("house"), k).unwrap();
+    let all = search(200).found;
+    let order = |found: &FoundDocument| (9 - found.document.importance, found.document.id);
+    assert_eq!(all.len(), 150);
+    assert!(all.is_sorted_by_key(order), "of the same score, the lower id is first");
+    for k in 0..=all.len() {
+        assert_eq!(search(k).found, all[..k], "{k}");
+    }
+}
+
+#[test]
 fn what_is_masked_replaced_or_dropped_is_gone_from_the_disk() {
     let folder = tempfile::tempdir().unwrap();
     let has = |text: &str| {

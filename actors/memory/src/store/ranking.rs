@@ -31,7 +31,8 @@ struct Searched<'a> {
     /// How many are admitted, and the words that these have.
     documents: f64,
     length: f64,
-    /// What the length of a document counts, in BM25; so much that nothing else counts if it is not admitted.
+    /// The length of each document, and then what it counts in BM25: infinitely much if it is not admitted, so that its
+    /// words count nothing.
     norms: Vec<f64>,
     bm25: Vec<f64>,
     /// The score of the document itself.
@@ -124,14 +125,8 @@ fn compare(all: &mut [Searched<'_>], vector: &[i8]) -> bool {
 
 /// The best of all. Of the same score, the one with the lower id comes first.
 fn best(all: &[Searched<'_>], whole: Whole, k: usize) -> Vec<Hit> {
-    let mut totals: Vec<(f64, usize, u32)> = Vec::new();
-    for (index, searched) in all.iter().enumerate() {
-        for (number, entry) in (0_u32..).zip(searched.index.entries()) {
-            let total = searched.total(number, entry);
-            if total > 0.0 {
-                totals.push((total, index, number));
-            }
-        }
+    if k == 0 {
+        return Vec::new();
     }
     let id = |index: usize, number: u32| {
         let entry = all.get(index).and_then(|resident| resident.index.entries().get(at(number)));
@@ -142,14 +137,25 @@ fn best(all: &[Searched<'_>], whole: Whole, k: usize) -> Vec<Hit> {
         let by_id = || id(one.1, one.2).cmp(&id(other.1, other.2));
         by_score.then_with(by_id).then(one.1.cmp(&other.1))
     };
-    if k == 0 {
-        return Vec::new();
-    }
-    if totals.len() > k {
-        totals.select_nth_unstable_by(k - 1, order);
-        totals.truncate(k);
+    let mut totals: Vec<(f64, usize, u32)> = Vec::new();
+    // The score of the last of the best so far: a list of all documents would be megabytes.
+    let mut least = 0.0;
+    for (index, searched) in all.iter().enumerate() {
+        for (number, entry) in (0_u32..).zip(searched.index.entries()) {
+            let total = searched.total(number, entry);
+            if total <= 0.0 || total < least {
+                continue;
+            }
+            totals.push((total, index, number));
+            if totals.len() > 2 * k {
+                let (_, last, _) = totals.select_nth_unstable_by(k - 1, order);
+                least = last.0;
+                totals.truncate(k);
+            }
+        }
     }
     totals.sort_unstable_by(order);
+    totals.truncate(k);
     let hit = |(_, index, number): (f64, usize, u32)| {
         let searched = all.get(index)?;
         let entry = searched.index.entries().get(at(number))?;
@@ -179,6 +185,7 @@ impl<'a> Searched<'a> {
         // Whole numbers, so the sums are exact in any order.
         let (mut documents, mut length) = (0.0, 0.0);
         let mut admits_all = true;
+        let mut norms = Vec::with_capacity(index.entries().len());
         let admits = |entry: &IndexEntry| {
             let admits = entry.place.is_some() && query.admits(entry.kind, entry.trust);
             if admits {
@@ -186,11 +193,12 @@ impl<'a> Searched<'a> {
                 length += f64::from(entry.length);
             }
             admits_all &= admits;
+            norms.push(if admits { f64::from(entry.length) } else { f64::INFINITY });
             admits
         };
         let admitted: Vec<bool> = index.entries().iter().map(admits).collect();
         let bm25 = vec![0.0; admitted.len()];
-        let [norms, own, meaning, best] = [const { Vec::new() }; 4];
+        let [own, meaning, best] = [const { Vec::new() }; 3];
         Self { index, admitted, admits_all, documents, length, norms, bm25, own, meaning, best }
     }
 
@@ -204,11 +212,9 @@ impl<'a> Searched<'a> {
 
     /// Finds out what the lengths of documents count.
     fn measure(&mut self, whole: Whole) {
-        let norm = |(entry, admitted): (&IndexEntry, bool)| {
-            let norm = score::norm(f64::from(entry.length), whole.mean_length);
-            if admitted { norm } else { f64::INFINITY }
-        };
-        self.norms = self.entries().map(norm).collect();
+        for norm in &mut self.norms {
+            *norm = score::norm(*norm, whole.mean_length);
+        }
     }
 
     /// How many documents have a word.

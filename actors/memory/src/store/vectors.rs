@@ -2,6 +2,8 @@
 
 /// The greatest number of a vector, as a byte.
 const GREATEST: f32 = 127.0;
+/// Numbers of two vectors that are multiplied without a loop: that takes half as long as one by one.
+const CHUNK: usize = 32;
 
 /// Vectors in the order of the documents; a document may have none.
 #[derive(Debug, Default)]
@@ -66,8 +68,19 @@ impl Vectors {
 
 /// The products of two bytes fit into 16 bits, and those of 8,192 of them into 32.
 fn product(vector: &[i8], query: &[i16]) -> i32 {
-    let pairs = vector.iter().zip(query);
-    pairs.map(|(one, other)| i32::from(i16::from(*one)) * i32::from(*other)).sum()
+    let (chunks, rest) = vector.as_chunks::<CHUNK>();
+    let (query_chunks, query_rest) = query.as_chunks::<CHUNK>();
+    let products = chunks.iter().zip(query_chunks).map(|(one, other)| sum(one, other));
+    products.sum::<i32>() + sum(rest, query_rest)
+}
+
+/// Where the length is known when it is compiled, it becomes multiplications of eight numbers at once.
+fn sum<'a>(
+    vector: impl IntoIterator<Item = &'a i8>,
+    query: impl IntoIterator<Item = &'a i16>,
+) -> i32 {
+    let pairs = vector.into_iter().zip(query);
+    pairs.map(|(one, other)| i32::from(*one) * i32::from(*other)).sum()
 }
 
 fn inverse_length(vector: &[i8]) -> f64 {
@@ -95,6 +108,26 @@ mod tests {
         assert!((found[0].unwrap() - exact).abs() < 0.01, "{found:?}, exactly {exact}");
         assert_eq!(found[1], None);
         assert!((found[2].unwrap() - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn vectors_of_any_length_are_compared_whole() {
+        for dimensions in 1..=2 * CHUNK + 1 {
+            for place in 0..dimensions {
+                let with = |value| {
+                    let mut vector = vec![0; dimensions];
+                    vector[place] = value;
+                    vector
+                };
+                let mut vectors = Vectors::new(dimensions);
+                vectors.push(Some(&with(-127)));
+                let found: Vec<Option<f64>> = vectors.cosines(&with(127)).collect();
+                assert!((found[0].unwrap() + 1.0).abs() < 1e-9, "{place} of {dimensions}");
+            }
+        }
+        let greatest = [i8::MIN; 8_192];
+        let wide = greatest.map(i16::from);
+        assert_eq!(product(&greatest, &wide), 8_192 * 128 * 128);
     }
 
     #[test]
