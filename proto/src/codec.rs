@@ -3,13 +3,19 @@
 //! Named fields cost bytes and buy evolution: a reader skips fields it does not know and fills
 //! those that an older writer did not send from their defaults.
 
+use std::io;
+
 use serde::{
     Deserialize, Serialize,
     de::{DeserializeOwned, IgnoredAny},
 };
 
+use crate::id::Digest;
+
 /// Most values need no more bytes than these, so that what they are written to seldom grows.
 const COMMON_SIZE: usize = 256;
+/// Bytes that are hashed together: hashing many at a time takes less time for each.
+const HASHED_SIZE: usize = 32 << 10;
 
 /// Why bytes could not be turned into a value, or a value into bytes.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +56,51 @@ pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, CodecError> {
     match rmp_serde::encode::write_named(&mut bytes, value) {
         Ok(()) => Ok(bytes),
         Err(source) => Err(CodecError::Encode { what: std::any::type_name::<T>(), source }),
+    }
+}
+
+/// The digest of what [`encode`] gives, without all of that in memory at a time.
+pub fn digest<T: Serialize>(value: &T) -> Result<Digest, CodecError> {
+    let mut hashed = Hashed::default();
+    match rmp_serde::encode::write_named(&mut hashed, value) {
+        Ok(()) => Ok(hashed.digest()),
+        Err(source) => Err(CodecError::Encode { what: std::any::type_name::<T>(), source }),
+    }
+}
+
+/// Hashes what is written to it.
+#[derive(Default)]
+struct Hashed {
+    hasher: blake3::Hasher,
+    /// Fewer bytes than are hashed together.
+    waiting: Vec<u8>,
+}
+
+// === impl Hashed ===
+
+impl Hashed {
+    fn hash(&mut self) {
+        self.hasher.update(&self.waiting);
+        self.waiting.clear();
+    }
+
+    fn digest(mut self) -> Digest {
+        self.hash();
+        Digest::from_bytes(*self.hasher.finalize().as_bytes())
+    }
+}
+
+impl io::Write for Hashed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.waiting.extend_from_slice(bytes);
+        if self.waiting.len() >= HASHED_SIZE {
+            self.hash();
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -96,6 +147,18 @@ fn after_the_first(bytes: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_digest_is_that_of_the_encoded_value() {
+        for texts in [0, 1, 7, 500] {
+            let value: Vec<(String, u64)> =
+                (0..texts).map(|n| ("x".repeat(n * 37 % 1_000), n as u64)).collect();
+            let bytes = encode(&value).unwrap();
+            assert_eq!(digest(&value).unwrap(), Digest::of(&bytes), "of {} bytes", bytes.len());
+        }
+        let long = "x".repeat(3 * HASHED_SIZE);
+        assert_eq!(digest(&long).unwrap(), Digest::of(&encode(&long).unwrap()));
+    }
 
     /// Every kind of value may follow, whole or cut: none of it passes for the end.
     #[test]

@@ -113,6 +113,7 @@ impl EntityKind for Counter {
     type Effect = TimerId;
     type Want = Infallible;
     type Grant = ();
+    type Made = Infallible;
     type Job = Timer;
     type Outcome = Infallible;
 
@@ -187,11 +188,21 @@ impl EntityKind for Counter {
         EffectKind::Publish
     }
 
-    fn want(_: &CounterState, _: &TimerId, _: Option<&()>) -> Option<Infallible> {
+    fn want(
+        _: &CounterState,
+        _: &TimerId,
+        _: Option<&()>,
+        _: &mut Option<Infallible>,
+    ) -> Option<Infallible> {
         None
     }
 
-    fn begin(_: &CounterState, _: &TimerId, (): &()) -> Option<Begun<CounterEvent, Timer>> {
+    fn begin(
+        _: &CounterState,
+        _: &TimerId,
+        (): &(),
+        _: Option<Infallible>,
+    ) -> Option<Begun<CounterEvent, Timer>> {
         None
     }
 

@@ -53,6 +53,8 @@ pub trait EntityKind: Debug + Send + Sync + 'static {
     type Want: Debug + Send;
     /// What a grant brings along, for example the agent's configuration.
     type Grant: Clone + Debug + Send;
+    /// What is made to learn what a call needs, and what its beginning takes, too.
+    type Made: Debug + Send;
     /// All that running an effect takes.
     type Job: Debug + Send;
     /// How a call ended.
@@ -97,17 +99,21 @@ pub trait EntityKind: Debug + Send + Sync + 'static {
     fn class(effect: &Self::Effect) -> EffectKind;
     /// What a call needs before it may start, beside what it was granted: computed when its grant is
     /// asked for, and again when there is one. The answer to a second want replaces the first grant.
-    /// Nothing, if that is all, or if `decide` does not name it.
+    /// Nothing, if that is all, or if `decide` does not name it. What it leaves in `made` may be given to
+    /// [`begin`](Self::begin), or to the next `want`, as long as the state is the same.
     fn want(
         state: &Self::State,
         effect: &Self::Effect,
         granted: Option<&Self::Grant>,
+        made: &mut Option<Self::Made>,
     ) -> Option<Self::Want>;
-    /// How a call begins; nothing, unless `decide` named it.
+    /// How a call begins; nothing, unless `decide` named it. With and without what `want` left of this state, it
+    /// begins the same. The grant may be another one than `want` had.
     fn begin(
         state: &Self::State,
         effect: &Self::Effect,
         grant: &Self::Grant,
+        made: Option<Self::Made>,
     ) -> Option<Begun<Self::Event, Self::Job>>;
     /// What running an effect takes that needs no grant; nothing, unless `decide` named it. `again`:
     /// an earlier activation may have begun it.

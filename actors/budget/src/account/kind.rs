@@ -70,6 +70,7 @@ impl EntityKind for Budget {
     type Effect = BudgetEffect;
     type Want = Infallible;
     type Grant = ();
+    type Made = Infallible;
     type Job = BudgetJob;
     type Outcome = Infallible;
 
@@ -145,11 +146,21 @@ impl EntityKind for Budget {
         EffectKind::Publish
     }
 
-    fn want(_: &BudgetState, _: &BudgetEffect, _: Option<&()>) -> Option<Infallible> {
+    fn want(
+        _: &BudgetState,
+        _: &BudgetEffect,
+        _: Option<&()>,
+        _: &mut Option<Infallible>,
+    ) -> Option<Infallible> {
         None
     }
 
-    fn begin(_: &BudgetState, _: &BudgetEffect, (): &()) -> Option<Begun<BudgetEvent, BudgetJob>> {
+    fn begin(
+        _: &BudgetState,
+        _: &BudgetEffect,
+        (): &(),
+        _: Option<Infallible>,
+    ) -> Option<Begun<BudgetEvent, BudgetJob>> {
         None
     }
 

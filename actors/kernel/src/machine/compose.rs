@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use clawnode_proto::{
-    InputId, Timestamp,
+    InputId, Tail, Timestamp,
     kernel::{Accepted, Deleted, KernelEvent},
     limits::{APPEND_BYTES, APPEND_EVENTS},
 };
@@ -28,6 +28,15 @@ enum ComposedCalls {
     Recorded,
     /// A grant must be waited for.
     Wait,
+}
+
+/// What a call's want has left for its beginning.
+#[derive(Debug)]
+pub(super) struct MadeFor<K: EntityKind> {
+    effect: K::Effect,
+    /// The last event before it was made: the state is the same as long as no other follows.
+    tail: Tail,
+    made: K::Made,
 }
 
 impl<K: EntityKind> Machine<K> {
@@ -268,19 +277,24 @@ impl<K: EntityKind> Machine<K> {
         now: Timestamp,
         effect: K::Effect,
     ) -> Result<ComposedCalls, ActivationEnd> {
-        let Some(entity) = self.entity() else { return Ok(ComposedCalls::Run) };
-        let admission = self.admissions.get(&effect);
-        let granted = match admission {
+        let ActivationPhase::Whole(entity) = &self.body else { return Ok(ComposedCalls::Run) };
+        let granted = match self.admissions.get(&effect) {
             None => None,
             Some(CallGrant::Asked) => return Ok(ComposedCalls::Wait),
             Some(CallGrant::Deferred | CallGrant::Forgotten) => return Ok(ComposedCalls::Run),
             Some(CallGrant::Granted(grant)) => Some(grant),
         };
-        let want = K::want(&entity.state, &effect, granted);
+        let tail = entity.core.tail;
+        let mut made = self
+            .made
+            .take_if(|known| known.effect == effect && known.tail == tail)
+            .map(|known| known.made);
+        let want = K::want(&entity.state, &effect, granted, &mut made);
         #[cfg(feature = "test-util")]
         let want =
             want.filter(|_| granted.is_none() || !self.planted(KernelBug::BeginsWithFirstGrant));
         if let Some(want) = want {
+            self.made = made.map(|made| MadeFor { effect: effect.clone(), tail, made });
             self.admissions.insert(effect.clone(), CallGrant::Asked);
             self.out.push(MachineOutput::Acquire(effect, want));
             return Ok(ComposedCalls::Wait);
@@ -288,7 +302,7 @@ impl<K: EntityKind> Machine<K> {
         match granted {
             None => Ok(ComposedCalls::Run),
             Some(grant) => {
-                let begun = K::begin(&entity.state, &effect, grant);
+                let begun = K::begin(&entity.state, &effect, grant, made);
                 self.admissions.remove(&effect);
                 let Some((events, job)) = begun else { return Ok(ComposedCalls::Run) };
                 self.draft_all(now, events)?;

@@ -208,6 +208,8 @@ pub struct Machine<K: EntityKind> {
     ended: Vec<(K::Effect, K::Outcome)>,
     refused: Vec<(K::Effect, K::Outcome)>,
     admissions: BTreeMap<K::Effect, CallGrant<K::Grant>>,
+    /// Of the call that was asked for last. It is not kept while that waits.
+    made: Option<compose::MadeFor<K>>,
     running: BTreeMap<K::Effect, EffectKind>,
     aborting: BTreeSet<K::Effect>,
     confirmed: BTreeSet<K::Effect>,
@@ -260,6 +262,7 @@ impl<K: EntityKind> Machine<K> {
             ended: Vec::new(),
             refused: Vec::new(),
             admissions: BTreeMap::new(),
+            made: None,
             running: BTreeMap::new(),
             aborting: BTreeSet::new(),
             confirmed: BTreeSet::new(),
@@ -317,6 +320,7 @@ impl<K: EntityKind> Machine<K> {
         self.ended.slim();
         self.refused.slim();
         self.admissions.slim();
+        self.made = None;
         self.running.slim();
         self.aborting.slim();
         self.confirmed.slim();
@@ -370,6 +374,7 @@ impl<K: EntityKind> Machine<K> {
                 }
             }
             MachineInput::Deferred(effect) => {
+                self.made = None;
                 if let Some(admission) = self.admissions.get_mut(&effect) {
                     *admission = CallGrant::Deferred;
                 }
@@ -464,6 +469,7 @@ impl<K: EntityKind> Machine<K> {
         self.body = ActivationPhase::Stopped;
         self.busy = Busy::No;
         self.staged.clear();
+        self.made = None;
         self.out.push(MachineOutput::Stop(stop));
     }
 

@@ -64,29 +64,32 @@ impl Grammar for ErrandEvent {
 impl EntityKind for Errand {
     const KIND: Kind = Kind::of("errand");
     const MEMORY: InputMemory = InputMemory::DAYS;
-    /// Whether it is wanted.
-    type State = bool;
+    /// Whether it is wanted, and how many inputs have said so or not.
+    type State = (bool, u64);
     type Event = ErrandEvent;
     type Effect = u8;
     type Want = ErrandWant;
     type Grant = ErrandGrant;
-    /// Whether it runs with a reservation.
-    type Job = bool;
+    /// How many inputs the state had when its reservation was asked for.
+    type Made = u64;
+    /// Whether it runs with a reservation, and what was made for it.
+    type Job = (bool, Option<u64>);
     type Outcome = ();
 
-    fn born(_: &mut bool, _: &str) -> Result<(), Violation> {
+    fn born(_: &mut (bool, u64), _: &str) -> Result<(), Violation> {
         Ok(())
     }
-    fn fold(_: &mut bool, _: &Head, _: &ErrandEvent) -> Result<(), Violation> {
+    fn fold(_: &mut (bool, u64), _: &Head, _: &ErrandEvent) -> Result<(), Violation> {
         Ok(())
     }
-    fn accept(state: &mut bool, _: &Head, input: &Input) -> Result<(), Violation> {
-        *state = codec::decode(&input.body).map_err(|error| Violation(error.to_string()))?;
+    fn accept(state: &mut (bool, u64), _: &Head, input: &Input) -> Result<(), Violation> {
+        state.0 = codec::decode(&input.body).map_err(|error| Violation(error.to_string()))?;
+        state.1 += 1;
         Ok(())
     }
-    fn emitted(_: &mut bool, _: TurnId) {}
-    fn deleted(_: &mut bool) {}
-    fn doomed(_: &bool) -> bool {
+    fn emitted(_: &mut (bool, u64), _: TurnId) {}
+    fn deleted(_: &mut (bool, u64)) {}
+    fn doomed(_: &(bool, u64)) -> bool {
         false
     }
     fn understands(_: &Input) -> bool {
@@ -95,35 +98,48 @@ impl EntityKind for Errand {
     fn begins(_: &Input) -> bool {
         true
     }
-    fn admits(_: &bool, _: &Input) -> bool {
+    fn admits(_: &(bool, u64), _: &Input) -> bool {
         true
     }
-    fn advance(_: &bool) -> Vec<ErrandEvent> {
+    fn advance(_: &(bool, u64)) -> Vec<ErrandEvent> {
         Vec::new()
     }
-    fn decide(state: &bool) -> Vec<u8> {
-        state.then_some(1).into_iter().collect()
+    fn decide(state: &(bool, u64)) -> Vec<u8> {
+        state.0.then_some(1).into_iter().collect()
     }
     fn class(_: &u8) -> EffectKind {
         EffectKind::Call
     }
-    fn want(_: &bool, _: &u8, granted: Option<&ErrandGrant>) -> Option<ErrandWant> {
+    fn want(
+        state: &(bool, u64),
+        _: &u8,
+        granted: Option<&ErrandGrant>,
+        made: &mut Option<u64>,
+    ) -> Option<ErrandWant> {
         match granted {
             None => Some(ErrandWant::Place),
-            Some(ErrandGrant { reserved: false }) => Some(ErrandWant::Reservation),
+            Some(ErrandGrant { reserved: false }) => {
+                *made = Some(state.1);
+                Some(ErrandWant::Reservation)
+            }
             Some(ErrandGrant { reserved: true }) => None,
         }
     }
-    fn begin(state: &bool, _: &u8, grant: &ErrandGrant) -> Option<Begun<ErrandEvent, bool>> {
-        state.then(|| (vec![ErrandEvent::Begun], Some(grant.reserved)))
+    fn begin(
+        state: &(bool, u64),
+        _: &u8,
+        grant: &ErrandGrant,
+        made: Option<u64>,
+    ) -> Option<Begun<ErrandEvent, (bool, Option<u64>)>> {
+        state.0.then(|| (vec![ErrandEvent::Begun], Some((grant.reserved, made))))
     }
-    fn prepare(_: &bool, _: &u8, _: bool) -> Option<bool> {
+    fn prepare(_: &(bool, u64), _: &u8, _: bool) -> Option<(bool, Option<u64>)> {
         None
     }
-    fn refuse(_: &bool, _: &u8, (): ()) -> Vec<ErrandEvent> {
+    fn refuse(_: &(bool, u64), _: &u8, (): ()) -> Vec<ErrandEvent> {
         vec![ErrandEvent::Ended]
     }
-    fn conclude(_: &bool, _: &u8, (): ()) -> Vec<ErrandEvent> {
+    fn conclude(_: &(bool, u64), _: &u8, (): ()) -> Vec<ErrandEvent> {
         vec![ErrandEvent::Ended]
     }
 }
@@ -140,6 +156,8 @@ struct Desk {
     reserved: bool,
     runs: bool,
     started: usize,
+    /// How often with what its want had made.
+    with_made: usize,
     refused: usize,
     released: usize,
 }
@@ -174,6 +192,7 @@ impl Desk {
             reserved: false,
             runs: false,
             started: 0,
+            with_made: 0,
             refused: 0,
             released: 0,
         };
@@ -220,10 +239,14 @@ impl Desk {
                 (self.asked, self.place, self.reserved) = (None, false, false);
                 self.released += 1;
             }
-            MachineOutput::Start(_, with_reservation) => {
+            MachineOutput::Start(_, (with_reservation, made)) => {
                 if !with_reservation || !self.reserved {
                     return Err("BUD-1: it starts without its reservation".to_owned());
                 }
+                if made.is_some_and(|inputs| inputs != self.inputs) {
+                    return Err("it starts with what was made of another state".to_owned());
+                }
+                self.with_made += usize::from(made.is_some());
                 (self.asked, self.place, self.reserved) = (None, false, false);
                 self.runs = true;
                 self.started += 1;
@@ -336,6 +359,20 @@ fn a_second_want_is_granted_deferred_refused_or_forgotten() {
     for (steps, expected) in rows {
         let desk = Desk::all(KernelBug::None, steps).unwrap();
         assert_eq!((desk.started, desk.refused, desk.released), expected, "{steps:?}");
+    }
+}
+
+#[test]
+fn what_a_want_has_made_is_kept_while_the_state_is_the_same_and_the_call_need_not_wait() {
+    use Befalls::{Deferred, Granted};
+    let rows: [(&[Befalls], usize); 3] = [
+        (&[WANTED, Granted, Granted], 1),
+        (&[WANTED, Granted, WANTED, Granted], 0),
+        (&[WANTED, Granted, Deferred, Granted], 0),
+    ];
+    for (steps, with_made) in rows {
+        let desk = Desk::all(KernelBug::None, steps).unwrap();
+        assert_eq!((desk.started, desk.with_made), (1, with_made), "{steps:?}");
     }
 }
 

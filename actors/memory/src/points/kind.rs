@@ -59,6 +59,7 @@ impl EntityKind for Memory {
     type Effect = MemoryEffect;
     type Want = Infallible;
     type Grant = ();
+    type Made = Infallible;
     type Job = MemoryJob;
     type Outcome = Infallible;
 
@@ -138,11 +139,21 @@ impl EntityKind for Memory {
         EffectKind::Publish
     }
 
-    fn want(_: &MemoryState, _: &MemoryEffect, _: Option<&()>) -> Option<Infallible> {
+    fn want(
+        _: &MemoryState,
+        _: &MemoryEffect,
+        _: Option<&()>,
+        _: &mut Option<Infallible>,
+    ) -> Option<Infallible> {
         None
     }
 
-    fn begin(_: &MemoryState, _: &MemoryEffect, (): &()) -> Option<Begun<MemoryEvent, MemoryJob>> {
+    fn begin(
+        _: &MemoryState,
+        _: &MemoryEffect,
+        (): &(),
+        _: Option<Infallible>,
+    ) -> Option<Begun<MemoryEvent, MemoryJob>> {
         None
     }
 

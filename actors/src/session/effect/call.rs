@@ -10,7 +10,7 @@ use clawnode_proto::{
     frame::Notice,
     lane::Lane,
     limits::INLINE_BYTES,
-    llm::{FailureClass, ModelFailure, StopReason, Text},
+    llm::{FailureClass, Message, ModelFailure, StopReason, Text},
     provider::ProviderKind,
     tool::ToolUse,
 };
@@ -123,17 +123,18 @@ impl SessionRunner {
         self,
         entity: EntityId,
         trace: Option<Traceparent>,
-        job: CallJob,
+        mut job: CallJob,
         cancelled: CancellationToken,
     ) -> Option<Outcome> {
         if job.call == CallId::derive(job.turn, 0) {
             self.parts.feed.tell(EventBody::TurnStarted { session: entity, turn: job.turn });
         }
         let mut call = RunningCall::new(&self, entity, trace, &job);
+        let messages = std::mem::take(&mut job.request.messages);
         let mut end = tokio::select! {
             biased;
             () = cancelled.cancelled() => CallStreamEnd::Failed(ModelFailure::new(FailureClass::Cancelled, "cancelled".to_owned())),
-            end = self.unless_stopped(&mut call, &job) => end?,
+            end = self.unless_stopped(&mut call, &job, messages) => end?,
         };
         call.flush().await;
         if let CallStreamEnd::Failed(failure) = &mut end {
@@ -192,6 +193,7 @@ impl SessionRunner {
         &self,
         call: &mut RunningCall<'_>,
         job: &CallJob,
+        messages: Vec<Message>,
     ) -> Option<CallStreamEnd> {
         let work = StoppableWork::Call { agent: job.agent.clone() };
         let pass = match self.parts.agents.switch_gate().pass(work).await {
@@ -210,7 +212,7 @@ impl SessionRunner {
                 call.withdraw();
                 Some(CallStreamEnd::Failed(preempted()))
             }
-            end = call.run(job) => Some(end),
+            end = call.run(job, messages) => Some(end),
         }
     }
 }
@@ -261,7 +263,7 @@ impl<'a> RunningCall<'a> {
         }
     }
 
-    async fn run(&mut self, job: &CallJob) -> CallStreamEnd {
+    async fn run(&mut self, job: &CallJob, messages: Vec<Message>) -> CallStreamEnd {
         self.gathered.extend(job.notice.clone().map(FrameBody::Notice));
         if let Some(full) = job.request.full {
             let full = match full {
@@ -289,7 +291,7 @@ impl<'a> RunningCall<'a> {
             Ok(model) => model,
             Err(failure) => return CallStreamEnd::Failed(failure),
         };
-        let request = match self.runner.request(self.entity, job).await {
+        let request = match self.runner.request(self.entity, job, messages).await {
             Ok(request) => request,
             Err(failure) => return CallStreamEnd::Failed(failure),
         };

@@ -206,7 +206,7 @@ impl SessionRunner {
 
 impl Subject for ModelSubject<'_> {
     async fn document(&self) -> Result<Value, HookFault> {
-        let messages = self.runner.messages(&self.request.messages);
+        let messages = self.runner.messages(self.request.messages.clone());
         let messages = tokio::time::timeout(TEXTS_WAIT, messages).await;
         let Ok(Ok(messages)) = messages else { return Err(HookFault::TooLarge) };
         let messages = messages.iter().zip(&self.request.messages);

@@ -21,16 +21,19 @@ use crate::session::{
 };
 
 impl SessionRunner {
+    /// The request of a call, with these messages of it.
     pub(in crate::session) async fn request(
         &self,
         entity: EntityId,
         job: &CallJob,
+        mut assembled: Vec<Message>,
     ) -> Result<ModelRequest, ModelFailure> {
-        let mut messages = self.messages(&job.request.messages).await?;
-        for (plain, message) in messages.iter_mut().zip(&job.request.messages) {
-            plain.media = self.media(&message.attachments, &mut plain.text).await?;
-            for (plain, reply) in plain.tool_replies.iter_mut().zip(&message.tool_replies) {
-                plain.media = self.media(&reply.media, &mut plain.text).await?;
+        let attached: Vec<_> = assembled.iter_mut().map(attachments).collect();
+        let mut messages = self.messages(assembled).await?;
+        for (plain, (said, replied)) in messages.iter_mut().zip(attached) {
+            plain.media = self.media(said, &mut plain.text).await?;
+            for (plain, replied) in plain.tool_replies.iter_mut().zip(replied) {
+                plain.media = self.media(replied, &mut plain.text).await?;
             }
         }
         let schema = job.request.response_schema.as_ref();
@@ -52,18 +55,20 @@ impl SessionRunner {
     /// Messages with their texts in place, without their attachments.
     pub(in crate::session) async fn messages(
         &self,
-        assembled: &[Message],
+        assembled: Vec<Message>,
     ) -> Result<Vec<PlainMessage>, ModelFailure> {
-        let mut messages: Vec<PlainMessage> = Vec::new();
+        let mut messages: Vec<PlainMessage> = Vec::with_capacity(assembled.len());
         for message in assembled {
-            let mut plain = PlainMessage::text(message.role, self.text(&message.content).await?);
-            plain.tool_uses.clone_from(&message.tool_uses);
-            if let Some(blocks) = &message.blocks {
+            let Message { role, content, tool_uses, tool_replies, blocks, attachments: _ } =
+                message;
+            let mut plain = PlainMessage::text(role, self.owned_text(content).await?);
+            plain.tool_uses = tool_uses;
+            if let Some(blocks) = &blocks {
                 plain.blocks = self.blocks(blocks).await?;
             }
-            for reply in &message.tool_replies {
-                let text = shown_result(self.text(&reply.content).await?);
-                let (id, is_error) = (reply.id.clone(), reply.is_error);
+            for reply in tool_replies {
+                let text = shown_result(self.owned_text(reply.content).await?);
+                let (id, is_error) = (reply.id, reply.is_error);
                 plain.tool_replies.push(PlainReply { id, text, is_error, media: Vec::new() });
             }
             messages.push(plain);
@@ -98,6 +103,14 @@ impl SessionRunner {
         Ok(plain)
     }
 
+    /// A text that nothing else needs.
+    async fn owned_text(&self, text: Text) -> Result<String, ModelFailure> {
+        match text {
+            Text::Inline { text } => Ok(text),
+            Text::Blob { .. } => self.text(&text).await,
+        }
+    }
+
     pub(in crate::session) async fn text(&self, text: &Text) -> Result<String, ModelFailure> {
         match text {
             Text::Inline { text } => Ok(text.clone()),
@@ -109,14 +122,14 @@ impl SessionRunner {
     /// conversation goes on without a picture.
     async fn media(
         &self,
-        attachments: &[Media],
+        attachments: Vec<Media>,
         text: &mut String,
     ) -> Result<Vec<PlainMedia>, ModelFailure> {
         let mut media = Vec::with_capacity(attachments.len());
         for about in attachments {
             if let Some(blob) = self.stored(about.blob).await? {
                 let content = content_of(&blob, about.bytes);
-                media.push(PlainMedia { about: about.clone(), content });
+                media.push(PlainMedia { about, content });
             } else {
                 warn!(blob = %about.blob, "the content of an attachment is missing");
                 let said = format!("(attached: {about}, which is not stored any more)");
@@ -153,6 +166,13 @@ impl SessionRunner {
             }
         }
     }
+}
+
+/// Takes what is attached to a message, and to each result in it.
+fn attachments(message: &mut Message) -> (Vec<Media>, Vec<Vec<Media>>) {
+    let replies = message.tool_replies.iter_mut();
+    let replied = replies.map(|reply| std::mem::take(&mut reply.media)).collect();
+    (std::mem::take(&mut message.attachments), replied)
 }
 
 /// A tool as a model is offered it.

@@ -18,6 +18,12 @@ pub(super) enum AttachmentRule {
     Newest,
 }
 
+/// Whether one request may hold all attachments of these messages.
+pub(super) fn all_fit(messages: &[Message]) -> bool {
+    let bytes = messages.iter().flat_map(attached).map(|media| media.bytes);
+    bytes.fold(0, u64::saturating_add) <= ATTACHMENTS_SENT_BYTES
+}
+
 /// What messages become within the attachments that one request may hold; a sentence takes the place of each older one.
 /// How many go depends on how many there are alone, so those of the next request are the same until a whole block more
 /// has to go.
@@ -127,6 +133,7 @@ mod tests {
             expected,
             "the block is the first picture"
         );
+        assert!(!all_fit(&given) && all_fit(&given[1..]));
         for rule in [newest_that_fit, within_one_request] {
             assert_eq!(rule(given[1..].to_vec()).concat(), given[1..], "these fit");
         }

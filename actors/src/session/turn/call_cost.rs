@@ -57,6 +57,7 @@ const DOCUMENT_MOST: u64 = 4;
 const SOUND_BYTES: u64 = 16;
 
 /// The next attempt at a call, as it would be made now.
+#[derive(Debug, PartialEq)]
 pub(super) struct NextCall {
     pub(super) call: CallId,
     pub(super) attempt: Attempt,
@@ -379,7 +380,7 @@ fn added(
         let is_usual = |turn: &Turn| {
             turn.system.is_none() && turn.offer.is_none() && turn.response_schema.is_none()
         };
-        let at = state.closed.iter().position(|one| one.id == prefix.turn)?;
+        let at = state.closed.iter().rposition(|one| one.id == prefix.turn)?;
         let since = state.closed.get(at..)?;
         if !is_usual(turn) || !since.first().is_some_and(is_usual) {
             return None;

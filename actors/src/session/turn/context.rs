@@ -16,7 +16,7 @@ use clawnode_proto::{
 use serde::Serialize;
 
 use super::{
-    attachments::{AttachmentRule, newest_that_fit, within_one_request},
+    attachments::{AttachmentRule, all_fit, newest_that_fit, within_one_request},
     bounded::{Bounds, CutTurns, whole_history},
     dropping::{BLOCK_SHARE, Cut, Recorded},
     estimate::{BYTES_PER_TOKEN, fixed_tokens, tokens},
@@ -88,7 +88,7 @@ impl Assembled {
     /// What `ModelBegun` records of it.
     pub fn digest(&self) -> Digest {
         // Encoding plain data cannot fail; if it ever did, the digest would only fail to compare.
-        codec::encode(self).map_or(Digest::ZERO, |bytes| Digest::of(&bytes))
+        codec::digest(self).unwrap_or(Digest::ZERO)
     }
 }
 
@@ -272,12 +272,25 @@ fn cut(state: &SessionState, profile: &Profile, turn: &Turn, sizes: &RequestSize
 /// The messages of these parts as one conversation, and how many each part has of them.
 fn joined(parts: Vec<(PartOf, Vec<Message>)>, is_in_words: bool, rule: AttachmentRule) -> Joined {
     let counts: Vec<(PartOf, usize)> = parts.iter().map(|(part, all)| (*part, all.len())).collect();
-    let mut messages: Vec<Message> = parts.into_iter().flat_map(|(_, all)| all).collect();
+    let mut messages = Vec::with_capacity(counts.iter().map(|(_, count)| count).sum());
+    for (_, mut part) in parts {
+        messages.append(&mut part);
+    }
     if is_in_words {
         messages.iter_mut().for_each(in_words);
     }
     let from = messages.iter().position(|one| one.role == Role::User).unwrap_or(0);
     messages.drain(..from);
+    if all_fit(&messages) {
+        let mut cut = from;
+        let rest = |(part, count): (PartOf, usize)| {
+            let going = count.min(cut);
+            cut -= going;
+            (part, count - going)
+        };
+        let spans = counts.into_iter().map(rest).collect();
+        return Joined { messages, spans, left_out_attachments: false };
+    }
     let shown = messages.len();
     let groups = match rule {
         AttachmentRule::Newest => newest_that_fit(messages),
@@ -433,6 +446,9 @@ fn earlier_turns(
 
 /// Tells in words what was said in calls and replies of tools that are no more.
 pub(super) fn in_words(message: &mut Message) {
+    if message.tool_uses.is_empty() && message.tool_replies.is_empty() {
+        return;
+    }
     if !message.tool_uses.is_empty() {
         message.blocks = None;
     }

@@ -23,7 +23,7 @@ use super::{
     ending::{after, end},
     give_way::{AfterFailure, ProviderWait},
     hooks,
-    next_call::next_call,
+    next_call::{MadeCall, made_or_next, next_call},
     plan,
     prepare::{CallJob, EffectJob, SessionJob, judge_model_job},
     recall, recorded, reflecting,
@@ -45,6 +45,7 @@ impl EntityKind for Session {
     type Effect = Effect;
     type Want = Want;
     type Grant = Grant;
+    type Made = MadeCall;
     type Job = EffectJob;
     type Outcome = Outcome;
 
@@ -205,7 +206,12 @@ impl EntityKind for Session {
         effect.class()
     }
 
-    fn want(state: &SessionState, effect: &Effect, granted: Option<&Grant>) -> Option<Want> {
+    fn want(
+        state: &SessionState,
+        effect: &Effect,
+        granted: Option<&Grant>,
+        made: &mut Option<MadeCall>,
+    ) -> Option<Want> {
         let Effect::Call { turn, call } = *effect else {
             let summary = compacting::want(state, effect, granted);
             return summary.or_else(|| reflecting::want(state, effect, granted));
@@ -234,10 +240,13 @@ impl EntityKind for Session {
                 let (routed, profile) = call_cost::asked(state, turn, call, grant);
                 let next = next_call(state, turn, call, routed, profile);
                 // Hooks judge it first.
-                if next.waits_for_hooks {
-                    return None;
-                }
-                call_cost::want(state, turn, &next, grant)
+                let want = if next.waits_for_hooks {
+                    None
+                } else {
+                    call_cost::want(state, turn, &next, grant)
+                };
+                *made = Some(MadeCall::of(next, grant));
+                want
             }
         }
     }
@@ -246,6 +255,7 @@ impl EntityKind for Session {
         state: &SessionState,
         effect: &Effect,
         grant: &Grant,
+        made: Option<MadeCall>,
     ) -> Option<Begun<SessionEvent, EffectJob>> {
         let Effect::Call { turn, call } = *effect else {
             let summary = compacting::begin(state, effect, grant);
@@ -259,7 +269,7 @@ impl EntityKind for Session {
             events.push(plan::begin(turn, plan, call)?);
             return Some((events, None));
         }
-        let next = next_call(state, turn, call, routed, profile);
+        let next = made_or_next(state, turn, call, (routed, profile), grant, made);
         if next.waits_for_hooks {
             let by = hooks::of_model(&next.profile);
             let job = judge_model_job(state, turn, call, next.request, by, &grant.permit)?;

@@ -59,7 +59,7 @@ pub mod measure;
 pub(in crate::session) mod memory_tools;
 #[cfg(test)]
 mod model_tests;
-mod next_call;
+pub mod next_call;
 pub mod next_needs;
 pub(in crate::session) mod plan;
 pub mod prepare;

@@ -1,8 +1,11 @@
 //! The next attempt at a model call, before its money is asked for. Pure.
+//!
+//! A request is a copy of a conversation. What is made to ask for a call's money is kept until the call begins with it,
+//! if nothing has changed since.
 
 use std::sync::Arc;
 
-use clawnode_proto::{CallId, session::Profile};
+use clawnode_proto::{CallId, recall::Recalled, session::Profile};
 
 use super::{
     call_cost::{self, NextCall},
@@ -11,6 +14,15 @@ use super::{
     routing::Routed,
     state::{SessionState, Turn},
 };
+use crate::agent::{AgentOptions, Grant};
+
+/// An attempt as it was made to ask for its money, and from what beside the state.
+#[derive(Debug)]
+pub struct MadeCall {
+    next: NextCall,
+    options: Arc<AgentOptions>,
+    recalled: Option<Arc<Recalled>>,
+}
 
 /// The next attempt at a call, as it would be made now.
 pub(super) fn next_call(
@@ -32,4 +44,51 @@ pub(super) fn next_call(
     let attempt = call_cost::attempt(turn, call);
     let leaves = Vec::new();
     NextCall { call, attempt, routed, profile, request, waits_for_hooks, leaves }
+}
+
+/// The same. It is not made again if it was made of this state, and would be asked alike.
+pub(super) fn made_or_next(
+    state: &SessionState,
+    turn: &Turn,
+    call: CallId,
+    asked: (Routed, Arc<Profile>),
+    grant: &Grant,
+    made: Option<MadeCall>,
+) -> NextCall {
+    let known = made.and_then(|made| made.under(grant, call, &asked));
+    let (routed, profile) = asked;
+    match known {
+        Some(known) => {
+            debug_assert!(known == next_call(state, turn, call, routed, profile), "CTX-1");
+            known
+        }
+        None => next_call(state, turn, call, routed, profile),
+    }
+}
+
+// === impl MadeCall ===
+
+impl MadeCall {
+    /// Made under a grant.
+    pub(super) fn of(next: NextCall, grant: &Grant) -> Self {
+        let (options, recalled) = (Arc::clone(&grant.options), grant.recalled.clone());
+        Self { next, options, recalled }
+    }
+
+    /// The attempt, if the same follows from this grant. The profile is compared, too: a model's real window is learnt
+    /// from calls of other sessions.
+    fn under(
+        self,
+        grant: &Grant,
+        call: CallId,
+        asked: &(Routed, Arc<Profile>),
+    ) -> Option<NextCall> {
+        let Self { next, options, recalled } = self;
+        let is_alike = Arc::ptr_eq(&options, &grant.options)
+            && recalled.as_ref().map(Arc::as_ptr) == grant.recalled.as_ref().map(Arc::as_ptr)
+            && next.call == call
+            && next.routed == asked.0
+            && (Arc::ptr_eq(&next.profile, &asked.1) || next.profile == asked.1);
+        is_alike.then_some(next)
+    }
 }

@@ -45,7 +45,9 @@ impl Turn {
         has_stubs: bool,
     ) -> (Vec<Message>, Vec<usize>) {
         let blocks = if has_stubs { self.blocks() } else { Vec::new() };
-        let (mut messages, mut notes) = (Vec::new(), Vec::new());
+        // As many as a turn without tools has.
+        let mut messages = Vec::with_capacity(self.said.len().saturating_add(self.steps.len()));
+        let mut notes = Vec::new();
         for index in 0..self.steps.len().max(1) {
             let told = self.said.iter().enumerate();
             let told = told.filter(|(_, (step, _))| *step as usize == index);
@@ -81,15 +83,17 @@ impl Step {
     ) -> Vec<Message> {
         let content = self.text().cloned().unwrap_or_else(|| Text::from(""));
         let mut said = Message::text(Role::Assistant, content);
-        said.blocks = self.blocks();
+        let are_well_formed: Vec<bool> = self.tools.iter().map(ToolCall::is_well_formed).collect();
+        said.blocks = self.blocks(&are_well_formed);
         let mut answer = Message::text(Role::User, "");
         let mut complaints = Vec::new();
-        for tool in &self.tools {
+        for (tool, is_well_formed) in self.tools.iter().zip(are_well_formed) {
             let (content, is_error) = tool.told();
-            if tool.is_well_formed() {
+            if is_well_formed {
                 // Ids of our own: those of models are neither unique nor fit for every provider.
                 let id = tool.call.to_string();
-                said.tool_uses.push(ToolUse { id: id.clone(), ..tool.using.clone() });
+                let (name, arguments) = (tool.using.name.clone(), tool.using.arguments.clone());
+                said.tool_uses.push(ToolUse { id: id.clone(), name, arguments });
                 if is_told(tool) {
                     let media = tool.media();
                     answer.tool_replies.push(ToolReply { id, content, is_error, media });
@@ -111,14 +115,15 @@ impl Step {
         complaints.into_iter().map(|text| Message::text(Role::User, text)).collect()
     }
 
-    /// What the model said beside text and tool calls, without the calls that no model is shown.
-    fn blocks(&self) -> Option<Blocks> {
+    /// What the model said beside text and tool calls, without the calls that no model is shown: those of its tools
+    /// that are not well-formed.
+    fn blocks(&self, are_well_formed: &[bool]) -> Option<Blocks> {
         let Some(StepEnd::Done { blocks: Some(blocks), .. }) = &self.end else { return None };
-        let (mut blocks, mut tools) = (blocks.clone(), self.tools.iter());
+        let (mut blocks, mut are_shown) = (blocks.clone(), are_well_formed.iter());
         // An opaque item belongs to the call after it. Without that call, it would go to another.
-        let are_all_shown = self.tools.iter().all(ToolCall::is_well_formed);
+        let are_all_shown = are_well_formed.iter().all(|is_shown| *is_shown);
         blocks.list.retain(|block| match block {
-            Block::ToolUse {} => tools.next().is_some_and(ToolCall::is_well_formed),
+            Block::ToolUse {} => are_shown.next().is_some_and(|is_shown| *is_shown),
             Block::Opaque { .. } => are_all_shown,
             Block::Text { .. } | Block::Thinking { .. } | Block::RedactedThinking { .. } => true,
         });
