@@ -18,7 +18,7 @@ use super::{
 pub struct ToolFrames {
     pub turn: TurnId,
     /// What a further frame belongs to.
-    pub(super) call: CallId,
+    pub call: CallId,
     /// Whether it begins with the turn: no model call tells of a planned one.
     pub begins: bool,
     /// What clients see, in order.
