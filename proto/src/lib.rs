@@ -9,6 +9,7 @@
 #![warn(missing_docs)]
 #![warn(clippy::wildcard_enum_match_arm)]
 
+pub mod after_deletion;
 pub mod agent_profile;
 pub mod agent_work;
 pub mod agents;

@@ -28,6 +28,7 @@ pub use crate::{
 };
 
 pub use crate::{
+    after_deletion::BegunAgain,
     compaction::{Compacted, CompactionBegun, CompactionFailed},
     execute::{Plan, StepPlanned},
     hook::{ModelHooked, ToolHooked},
@@ -121,6 +122,9 @@ grammar! {
     #[expect(clippy::large_enum_variant, reason = "few are in memory at a time")]
     #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
     pub enum SessionEvent {
+        /// The session begins again after it was deleted. The ids of its calls and timers follow from that. A build that
+        /// does not know it would give them the ids of before the deletion.
+        BegunAgain(BegunAgain) = "begun_again", required;
         /// The agent's configuration, for the turns that follow.
         Configured(Profile) = "configured", required;
         /// The message of a turn has activated skills by their triggers.

@@ -44,6 +44,8 @@ const BUDGETED: u64 = 400;
 const BUDGETED_SOAK: u64 = 10_000;
 /// Seeds of the long run that once broke I8 and E1.
 const BROKEN_ONCE: [u64; 3] = [5_299, 6_638, 9_776];
+/// Seeds with two accounts in which a message comes again after its session was deleted: E1 and I4 were broken there.
+const BEGUN_AGAIN: [u64; 2] = [5_960, 6_944];
 /// Seeds whose models make summaries under budgets.
 const SUMMARIZED: u64 = 24;
 /// Seeds with memories, and up to those of a long run.
@@ -381,8 +383,16 @@ fn the_same_seed_twice_is_the_same_history() {
 /// Seeds beyond the swept ones that once found something.
 #[test]
 fn sim_known_seeds() {
-    for seed in [1_595, 6_912, 512_615, 513_857] {
+    for seed in [260, 1_595, 6_912, 512_615, 513_857] {
         replay(seed, KernelBug::None);
+    }
+}
+
+/// Messages that come again after their session was deleted (I3, I4, E1).
+#[test]
+fn sim_begun_again() {
+    for seed in BEGUN_AGAIN {
+        traced(&SimOptions { seed, budgets: 2, ..SimOptions::default() });
     }
 }
 
@@ -606,6 +616,7 @@ planted! {
     finds_ack_before_emit: AckBeforeEmit in 1000 by ["I4"];
     finds_ack_before_tombstone: AckBeforeTombstone in 1000 by ["I4"];
     finds_bury_forgets_waiting: BuryForgetsWaiting in 1000 by ["I4", "E1"];
+    finds_gives_ids_again: GivesIdsAgain in 8000 by ["I3", "E1"];
     finds_dedup_by_window_only: DedupByWindowOnly in 1000 by ["D1"];
     finds_act_before_append: ActBeforeAppend in 1000 by ["I8", "I5"];
     finds_fold_inconclusive: FoldInconclusive in 1000 by ["I1", "I4", "I8", "I5"];

@@ -133,6 +133,12 @@ impl Core {
         self.known.contains(&input)
     }
 
+    /// The event that ended its deletion, if it is deleted.
+    pub(super) fn deletion(&self) -> Option<Seq> {
+        let is_deleted = self.service == Service::Deleted;
+        is_deleted.then(|| self.deleted_at.unwrap_or(self.tail.n))
+    }
+
     /// The input that was journaled last: the anchor (I4).
     pub fn newest_input(&self) -> Option<InputId> {
         self.accepted.back().map(|last| last.input)

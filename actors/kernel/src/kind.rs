@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use clawnode_proto::{Digest, Grammar, Head, Input, Kind, TurnId};
+use clawnode_proto::{Digest, Grammar, Head, Input, Kind, Seq, TurnId};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -62,6 +62,11 @@ pub trait EntityKind: Debug + Send + Sync + 'static {
 
     /// Takes the readable key at birth.
     fn born(state: &mut Self::State, key: &str) -> Result<(), Violation>;
+    /// What it records with its birth if it was deleted before, by an event of this number: its ids may have to follow
+    /// from that.
+    fn begun_again(_deletion: Seq) -> Option<Self::Event> {
+        None
+    }
     /// Takes one of its own events.
     fn fold(state: &mut Self::State, head: &Head, event: &Self::Event) -> Result<(), Violation>;
     /// Takes an input that was journaled.

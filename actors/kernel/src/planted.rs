@@ -25,6 +25,8 @@ pub enum KernelBug {
     AckBeforeTombstone,
     /// A tombstone does not know what was deleted with it.
     BuryForgetsWaiting,
+    /// A session that begins again after its deletion gives the ids that it gave before.
+    GivesIdsAgain,
     /// Only the last accepted input is known again.
     DedupByWindowOnly,
     /// What follows from an append is done before the append is stored.

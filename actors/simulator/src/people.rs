@@ -77,7 +77,7 @@ impl Sim {
             let name = format!("continue-{}-{}", ask.turn, ask.limit);
             self.hears_of(&ask.session, &name, &SessionInput::Continue { turn: ask.turn });
         }
-        self.timer(&ask.session, TimerId::of_steps(ask.turn, ask.limit), SOON);
+        self.timer(&ask.session, ask.timer, SOON);
         self.confirms(at, key);
     }
 

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use clawnode_actors::session::{Effect, EffectJob, Session, SessionState, Want};
 use clawnode_proto::{
     Attempt, CallId, Head, Incarnation, Input, InputId, Timestamp, TurnId,
+    after_deletion::AfterDeletion,
     llm::FailureClass,
     session::{Profile, SessionEvent, SessionInput, TurnDone, TurnOutcome},
 };
@@ -29,6 +30,10 @@ use super::{
 pub(super) struct SessionHistory {
     pub(super) turns: BTreeMap<TurnId, KnownTurn>,
     pub(super) calls: BTreeMap<CallId, KnownCall>,
+    /// The deletion that it began after.
+    pub(super) after: AfterDeletion,
+    /// The calls that it had made when it was deleted.
+    deleted: BTreeSet<CallId>,
     /// Attempts of a journal that was damaged and deleted: begun and not yet made, each by its owner.
     pub(super) begun_before: BTreeSet<(CallId, Attempt, Incarnation)>,
     pub(super) tools: ToolBook,
@@ -88,7 +93,9 @@ impl Booked for Session {
 
     fn note(own: &mut SessionHistory, head: &Head, event: SessionEvent) -> Checked {
         match event {
+            SessionEvent::BegunAgain(again) => own.after = AfterDeletion::of(again.after),
             SessionEvent::ModelBegun(begun) => {
+                own.is_new(begun.call)?;
                 let turn = own.turns.entry(begun.turn).or_default();
                 turn.begun.get_or_insert(head.ts);
                 turn.last_call = Some(begun.call);
@@ -167,6 +174,10 @@ impl Booked for Session {
         own.tools = ToolBook::default();
     }
 
+    fn is_deleted(own: &mut SessionHistory) {
+        own.deleted.extend(own.calls.keys());
+    }
+
     fn told_by_deletion(own: &mut SessionHistory) {
         own.turns.values_mut().for_each(|turn| turn.emitted = true);
     }
@@ -230,6 +241,15 @@ impl Booked for Session {
 }
 
 impl SessionHistory {
+    /// A session that begins again gives no call the id of an earlier one (I3).
+    fn is_new(&self, call: CallId) -> Checked {
+        if !self.deleted.contains(&call) {
+            return Ok(());
+        }
+        let text = format!("`{call}` was made before its session was deleted, and is begun again");
+        Err(JudgeViolation::new("I3", text))
+    }
+
     /// Takes what the journal says of a summary or a reflection: its call is made as others are (C6, I8).
     fn notes_call_beside(&mut self, head: &Head, event: SessionEvent) -> Checked {
         let (id, begun) = match event {
@@ -244,6 +264,7 @@ impl SessionHistory {
             SessionEvent::ReflectionFailed(failed) => (failed.call, None),
             _ => return Ok(()),
         };
+        self.is_new(id)?;
         let call = self.calls.entry(id).or_default();
         let Some(attempt) = begun else {
             call.recorded = true;

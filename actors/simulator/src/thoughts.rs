@@ -7,7 +7,7 @@ use clawnode_proto::{
     llm::{ModelRef, Text},
 };
 
-use super::{JudgeViolation, book::Checked, ledger::Ledger};
+use super::{JudgeViolation, book::Checked, ledger::Ledger, sessions::SessionHistory};
 
 /// Calls of a turn that are looked for before one of it: far more than a turn may have.
 const CALLS: u32 = 1_000;
@@ -69,8 +69,8 @@ impl Ledger {
                 return wrong("with another signature");
             }
         }
-        let calls = &self.book(entity).own.calls;
-        let earlier = (0..CALLS).map(|step| CallId::derive(turn, step));
+        let SessionHistory { calls, after, .. } = &self.book(entity).own;
+        let earlier = (0..CALLS).map(|step| after.call(turn, step));
         let earlier = earlier.take_while(|one| *one != call).filter_map(|one| calls.get(&one));
         let own = |blocks: &&Blocks| blocks.model == *model;
         let said = earlier.flat_map(|message| &message.blocks).filter(own).flat_map(items);

@@ -26,6 +26,7 @@ use clawnode_actors::{
 use clawnode_bench::{Error, Row, Table, percentile};
 use clawnode_proto::{
     Attempt, CallId, TurnId,
+    after_deletion::AfterDeletion,
     context::{ContextMode, ContextRules, ContextSettings},
     llm::{Sampling, StopReason, Usage},
     session::{Profile, ToolEnd, TurnOutcome},
@@ -164,6 +165,7 @@ fn words(number: usize, bytes: usize) -> String {
 fn begun(number: usize) -> Turn {
     Turn {
         id: TurnId::from_u128(number as u128 + 1),
+        after: AfterDeletion::default(),
         said: vec![(0, words(number, 60 + number * 37 % 400).into())],
         attached: Vec::new(),
         steers: Vec::new(),

@@ -56,10 +56,10 @@ use clawnode_proto::{
     },
     response::ResponseSchema,
     session::{
-        ApprovalAsked, ApprovalDecided, ApprovalGiven, KeptChoice, ModelBegun, ModelDone,
-        ModelFailed, ModelGaveWay, ModelHooked, Plan, Profile, Reply, ReplyRefused, SessionEvent,
-        SessionInput, Settled, StepLimitReached, StepPlanned, ToolAsked, ToolDone, ToolEnd,
-        ToolHooked, ToolResult, ToolUncertain, TurnDone, TurnOutcome, UserMessage,
+        ApprovalAsked, ApprovalDecided, ApprovalGiven, BegunAgain, KeptChoice, ModelBegun,
+        ModelDone, ModelFailed, ModelGaveWay, ModelHooked, Plan, Profile, Reply, ReplyRefused,
+        SessionEvent, SessionInput, Settled, StepLimitReached, StepPlanned, ToolAsked, ToolDone,
+        ToolEnd, ToolHooked, ToolResult, ToolUncertain, TurnDone, TurnOutcome, UserMessage,
     },
     skill::{ActiveSkill, SkillsActivated},
     ssh::SshPin,
@@ -811,6 +811,7 @@ pub(crate) fn session_events() -> Vec<SessionEvent> {
     };
     let blob = Text::Blob { digest: Digest::of(b"long"), bytes: 300_000 };
     let mut events = profiles();
+    events.push(BegunAgain { after: Seq(7) }.into());
     events.extend(vec![
         ModelBegun {
             turn,

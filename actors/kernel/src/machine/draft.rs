@@ -198,11 +198,14 @@ impl<K: EntityKind> Machine<K> {
 
     /// The birth of an entity that has none, from the first input it gets.
     pub(super) fn birth(&mut self, now: Timestamp, input: &Input) -> Result<(), ActivationEnd> {
-        if self.core().is_some_and(|core| core.key.is_none()) && input.order.is_none() {
-            let born = Born { kind: input.kind, key: input.key.clone() };
-            self.seal(now, &KernelEvent::from(born))?;
-        }
-        Ok(())
+        let Some(core) = self.core().filter(|core| core.key.is_none() && input.order.is_none())
+        else {
+            return Ok(());
+        };
+        let again = core.deletion().and_then(K::begun_again);
+        let born = Born { kind: input.kind, key: input.key.clone() };
+        self.seal(now, &KernelEvent::from(born))?;
+        again.map_or(Ok(()), |again| self.seal(now, &again))
     }
 
     /// The draft may be cut here: events after it need not be stored together with those before it.

@@ -20,7 +20,6 @@ const FROZEN: u64 = 60 * 1_000;
 /// What is known of a call that a job makes.
 #[derive(Debug)]
 struct Deed {
-    turn: TurnId,
     /// When it was asked for, by the time of events.
     asked: Timestamp,
     class: EffectClass,
@@ -29,6 +28,8 @@ struct Deed {
     undone: bool,
     /// When its result was stored.
     result: Option<u64>,
+    /// When the end of its turn was published.
+    told: Option<u64>,
 }
 
 /// What all jobs did.
@@ -39,8 +40,8 @@ pub(super) struct Deeds {
     calls: BTreeMap<CallId, Deed>,
     /// What their results are called.
     results: BTreeMap<InputId, CallId>,
-    /// When the ends of turns were told.
-    told: BTreeMap<TurnId, u64>,
+    /// The calls of turns whose ends were not published. A turn comes again if its session was deleted.
+    open: BTreeMap<TurnId, Vec<CallId>>,
     /// Who was held dead, and was not.
     wronged: BTreeSet<ProcessId>,
 }
@@ -64,8 +65,8 @@ impl Deeds {
     pub(super) fn new(specs: &[ToolSpec]) -> Self {
         let jobs = specs.iter().filter(|spec| spec.capability.is_some());
         let tools = jobs.map(|spec| (spec.name.clone(), spec.class)).collect();
-        let (calls, results, told, wronged) = Default::default();
-        Self { tools, calls, results, told, wronged }
+        let (calls, results, open, wronged) = Default::default();
+        Self { tools, calls, results, open, wronged }
     }
 
     pub(super) fn wrongs(&mut self, process: ProcessId) {
@@ -75,9 +76,10 @@ impl Deeds {
     pub(super) fn asked(&mut self, entity: EntityId, asked: Timestamp, tool: &ToolAsked) {
         let ToolAsked { turn, call, tool, by_client: _ } = tool;
         if let Some(class) = self.tools.get(tool).copied() {
-            let (turn, did) = (*turn, Vec::new());
-            let deed = Deed { turn, asked, class, did, undone: false, result: None };
+            let did = Vec::new();
+            let deed = Deed { asked, class, did, undone: false, result: None, told: None };
             self.calls.insert(*call, deed);
+            self.open.entry(*turn).or_default().push(*call);
             let result = IdempotencyKey::of_job(JobId::from(*call));
             self.results.insert(InputId::derive(entity, &result), *call);
         }
@@ -104,7 +106,11 @@ impl Deeds {
 
     /// The end of a turn was published.
     pub(super) fn told(&mut self, now: u64, turn: TurnId) {
-        self.told.entry(turn).or_insert(now);
+        for call in self.open.remove(&turn).unwrap_or_default() {
+            if let Some(deed) = self.calls.get_mut(&call) {
+                deed.told.get_or_insert(now);
+            }
+        }
     }
 
     /// A job begins to run.
@@ -114,7 +120,7 @@ impl Deeds {
             let late = now - deed.asked.0;
             return wrong("JOB-5", format!("`{call}` is begun {late} ms after it was asked for"));
         }
-        match self.told.get(&deed.turn) {
+        match deed.told {
             Some(told) if told + FROZEN < now => {
                 let text = format!("`{call}` is begun {} ms after its turn ended", now - told);
                 wrong("JOB-7", text)
@@ -224,6 +230,12 @@ mod tests {
         let mut deeds = asked(EffectClass::Safe);
         deeds.told(1_000, TURN);
         assert!(deeds.begins(1_000 + FROZEN, CALL).is_ok());
+        assert!(is("JOB-7", &deeds.begins(1_001 + FROZEN, CALL)));
+        // The turn comes again after a deletion, with other calls.
+        let (call, tool) = (CallId::from_u128(2), "it".parse().unwrap());
+        let again = ToolAsked { turn: TURN, call, tool, by_client: false };
+        deeds.asked(SESSION, Timestamp(1_001 + FROZEN), &again);
+        assert!(deeds.begins(1_001 + FROZEN, call).is_ok());
         assert!(is("JOB-7", &deeds.begins(1_001 + FROZEN, CALL)));
     }
 

@@ -196,7 +196,7 @@ impl SessionTexts {
     /// A text is shown as new: its turn's own in its first call, or one that joins a later one.
     fn is_new(&mut self, one: TurnId, turn: TurnId, call: CallId) -> Checked {
         let Some(text) = self.texts.get_mut(&one) else { return Ok(()) };
-        let first = call == CallId::derive(turn, 0);
+        let first = call.is_at(turn, 0);
         if first != (one == turn) || (!first && !text.joins) {
             return once(format!("`{one}` is new in a call of `{turn}`, where it does not belong"));
         }

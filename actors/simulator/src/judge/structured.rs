@@ -57,7 +57,7 @@ impl StructuredReplies {
     }
 
     pub(super) fn begun(&mut self, turn: TurnId, call: CallId) {
-        if call == CallId::derive(turn, 0) {
+        if call.is_at(turn, 0) {
             // A message that is sent again after its session was deleted starts its turn again.
             self.turns.remove(&turn);
         }

@@ -187,11 +187,11 @@ impl Sessions {
     ) -> Result<TurnId, SendError> {
         let state = self.read(session).await?.state;
         let waiting = state.running().filter(|one| turn.is_none_or(|turn| one.id == turn));
-        let waiting = waiting.and_then(|one| one.limit_reached.map(|reached| (one.id, reached)));
-        let Some((turn, reached)) = waiting else {
+        let Some((one, reached)) = waiting.and_then(|one| Some((one, one.limit_reached?))) else {
             return Err(SendError::NoStepsWanted { session: session.to_string() });
         };
-        let key = named(&format!("continue:{turn}:{}", reached.limit))?;
+        let (turn, key) = (one.id, format!("continue:{}:{}", one.timers(), reached.limit));
+        let key = named(&key)?;
         self.tell(session, &SessionInput::Continue { turn }, key, None).await?;
         Ok(turn)
     }

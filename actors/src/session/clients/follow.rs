@@ -364,7 +364,8 @@ impl TurnFollower {
             if begun {
                 continue;
             }
-            for frame in tool_frames::frames(cursor.turn, step.call, &step.tools) {
+            // All of it belongs to the cursor here.
+            for frame in tool_frames::frames(cursor.turn, cursor.call, &step.tools) {
                 let asks = matches!(frame.body, FrameBody::ClientCalls(_));
                 if asks && waits == Some(step.call) {
                     break;

@@ -48,12 +48,12 @@ impl FollowFrom {
             .filter(|bytes| *bytes > 0)
             .collect();
         let seams = said.len().saturating_sub(1) * SEAM.len();
-        let calls = seen.iter().flat_map(|step| [step.call, CallId::derive_tools(step.call)]);
+        let calls = seen.iter().flat_map(|step| [step.call, turn.after.tools(step.call)]);
         let mut calls: Vec<CallId> = calls.collect();
         // More tools of this call may follow.
         calls.pop();
         Some(Self {
-            cursor: client_key(turn.id, step),
+            cursor: client_key(turn, step),
             seen: calls,
             steps: at + 1,
             text_bytes: said.iter().sum::<u64>() + seams as u64,

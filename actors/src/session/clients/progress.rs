@@ -112,8 +112,8 @@ impl Progress {
             // Counted from their beginning: what comes before the cursor was shown elsewhere.
             let mut counted = Self::new(self.turn, None);
             // What the reader was shown of calls before these frames may be void by now.
-            let first = CallId::derive(self.turn, 0);
-            counted.shown.misses(frames.first().is_some_and(|frame| frame.key.call != first));
+            let is_later = |frame: &Frame| !frame.key.call.is_at(self.turn, 0);
+            counted.shown.misses(frames.first().is_some_and(is_later));
             for frame in frames.drain(..=seen) {
                 drop(counted.take(frame));
             }

@@ -14,7 +14,7 @@ use std::{
 use clawnode_cluster::StoreError;
 use clawnode_kernel::{Core, Entity, EntityKind as _, Service};
 use clawnode_proto::{
-    Digest, EntityId, IdempotencyKey, SessionKey, TimerId, Timestamp, session::SessionInput,
+    Digest, EntityId, IdempotencyKey, SessionKey, Timestamp, session::SessionInput,
 };
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
@@ -150,13 +150,13 @@ impl Sessions {
                 return Ok(Found::Other);
             }
             let entity = Entity::<Session>::of(id, &loaded)?;
-            let Some(turn) = entity.state.rested() else { return Ok(Found::Stays) };
+            let Some(timer) = entity.state.rest_timer() else { return Ok(Found::Stays) };
             // What is out of service waits for an operator.
             if entity.core.service != Service::Active || !sweep.has_seen(id, last) {
                 return Ok(Found::Stays);
             }
             // Once for each state of its journal, on any worker.
-            let input = SessionInput::TimerFired { timer: TimerId::of_rest(turn) };
+            let input = SessionInput::TimerFired { timer };
             let stored = self.addressed(id, &input, key_of(last)?).await?;
             // While a turn is open its input waits.
             let told = self.storage().inbox.put_if_room(&stored, 1).await?;

@@ -22,7 +22,7 @@ impl SessionRunner {
         trace: Option<&Traceparent>,
         told: ToolFrames,
     ) {
-        let ToolFrames { turn, begins, frames } = told;
+        let ToolFrames { turn, call: _, begins, frames } = told;
         let first = frames.first().map(|frame| frame.key);
         let frames = self.parts.hub.keep_new(entity, frames);
         if frames.is_empty() {

@@ -331,7 +331,7 @@ impl AdmitPort for PlaceAgain {
 
     fn stopped(mut self: Box<Self>, switch: &KillSwitch) -> Option<Box<dyn AdmitPort>> {
         // A turn that has begun ends; another waits, and comes back.
-        if self.it.call == CallId::derive(self.it.turn, 0) {
+        if self.it.call.is_at(self.it.turn, 0) {
             return Some(self);
         }
         self.is_answered = true;

@@ -214,7 +214,7 @@ impl EffectRunner<Session> for SessionRunner {
         };
         let found = self.parts.agents.get(&agent);
         // A summary comes before the first call of its turn.
-        let begun = call != CallId::derive(turn, 0) && !is_new;
+        let begun = !call.is_at(turn, 0) && !is_new;
         let turns = TurnCount::new(self.parts.agents.switch_gate(), begun, is_new);
         if let Some(grant) = found.as_ref().ok().and_then(|agent| agent.place(lane))
             && turns.allows(&grant)

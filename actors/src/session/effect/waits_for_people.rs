@@ -81,8 +81,7 @@ impl SessionRunner {
 
     /// Sets the timer that ends the wait for more steps; repeats until it is stored.
     pub(in crate::session) async fn ask_steps(&self, entity: EntityId, ask: &AskStepsJob) {
-        let id = TimerId::of_steps(ask.turn, ask.limit);
-        let Some(timer) = timer(entity, &ask.session, id, ask.until) else { return };
+        let Some(timer) = timer(entity, &ask.session, ask.timer, ask.until) else { return };
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
         while let Err(failure) = self.parts.storage.timers.set(&timer).await {
             warn!(turn = %ask.turn, %failure, "a timer cannot be set now; trying again");

@@ -1,7 +1,9 @@
 //! How turns and their calls begin, and what a session keeps of the choices of its messages. Pure.
 
+use clawnode_kernel::Violation;
 use clawnode_proto::{
-    Traceparent, TurnId,
+    CallId, TimerId, Traceparent, TurnId,
+    after_deletion::{AfterDeletion, BegunAgain},
     llm::{ModelRef, Usage},
     reasoning::Reasoning,
     session::{KeptChoice, UserMessage},
@@ -48,6 +50,17 @@ impl KeptChoices {
 // === impl SessionState ===
 
 impl SessionState {
+    /// It was deleted before, and the ids of what follows are others than those of before.
+    pub(super) fn begun_again(&mut self, again: BegunAgain) -> Result<(), Violation> {
+        let after = AfterDeletion::of(again.after);
+        let is_new = self.after.is_none() && self.open.is_empty() && self.closed.is_empty();
+        if !is_new || after.is_none() {
+            return Err(Violation("a session begins again that has begun (SES-2)".to_owned()));
+        }
+        self.after = after;
+        Ok(())
+    }
+
     /// A message begins a turn, after those that are open.
     pub(in crate::session) fn begin_turn(
         &mut self,
@@ -64,6 +77,7 @@ impl SessionState {
         let is_kept = message.model.is_none() || message.keep.contains(&KeptChoice::Model);
         let mut turn = Turn {
             id,
+            after: self.after,
             said: Vec::new(),
             attached: Vec::new(),
             steers: Vec::new(),
@@ -105,6 +119,21 @@ impl SessionState {
 // === impl Turn ===
 
 impl Turn {
+    /// The model call at this place of it, from 0.
+    pub fn call_at(&self, step: usize) -> CallId {
+        self.after.call(self.id, u32::try_from(step).unwrap_or(u32::MAX))
+    }
+
+    /// What the ids of its timers follow from: its id, unless its session was deleted before.
+    pub(in crate::session) fn timers(&self) -> TurnId {
+        self.after.timers(self.id)
+    }
+
+    /// The timer that ends its wait for more than so many steps.
+    pub(super) fn steps_timer(&self, limit: u32) -> TimerId {
+        TimerId::of_steps(self.timers(), limit)
+    }
+
     /// Whether its next call is a new one, and not another attempt.
     pub(super) fn begins_call(&self) -> bool {
         self.steps.last().is_none_or(|step| step.end.is_some())

@@ -307,7 +307,7 @@ mod tests {
         let told =
             run.told.iter().position(|frame| matches!(frame.body, FrameBody::ClientCalls(_)));
         assert_eq!(told, Some(3), "after what was asked for");
-        let key = super::super::tool_frames::client_key(turn(&run).id, &turn(&run).steps[0]);
+        let key = super::super::tool_frames::client_key(turn(&run), &turn(&run).steps[0]);
         assert_eq!(run.told[3].key, key);
         // The agent's own runs as always.
         let job = run.started.iter().find_map(|(_, job)| match job {

@@ -129,7 +129,7 @@ impl Turn {
 
     /// A timer has come that is about its time, if it is this one.
     pub(in crate::session) fn fired(&mut self, timer: TimerId) {
-        if TimerId::of_time(self.id, self.clock.fired) == timer {
+        if self.time_timer(self.clock.fired) == timer {
             self.clock.fired = self.clock.fired.saturating_add(1);
         }
     }
@@ -172,9 +172,12 @@ impl Turn {
     /// The timer that may still be set for it.
     pub(in crate::session) fn last_timer(&self) -> Option<(TurnId, TimerId)> {
         let mut tools = self.steps.iter().flat_map(|step| &step.tools);
-        tools
-            .any(|tool| tool.job().is_some())
-            .then(|| (self.id, TimerId::of_time(self.id, self.clock.fired)))
+        tools.any(|tool| tool.job().is_some()).then(|| (self.id, self.time_timer(self.clock.fired)))
+    }
+
+    /// The timer of its time after so many have fired.
+    pub(super) fn time_timer(&self, fired: u32) -> TimerId {
+        TimerId::of_time(self.timers(), fired)
     }
 }
 

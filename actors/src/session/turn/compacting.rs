@@ -82,7 +82,7 @@ struct NextSummary {
 
 /// The call of a turn that makes a summary.
 fn call_of(turn: &Turn) -> CallId {
-    CallId::derive(turn.id, PLACE)
+    turn.after.call(turn.id, PLACE)
 }
 
 // === what is asked for ===
@@ -464,7 +464,7 @@ fn summary(content: &Text, stop: &StopReason, has_no_tools: bool) -> Result<Stri
 /// What people read with the first call of a turn that was compacted.
 pub(super) fn notice(turn: &Turn, call: CallId) -> Option<Notice> {
     let end = turn.compaction.as_ref().and_then(|compaction| compaction.end.as_ref());
-    let end = end.filter(|_| call == CallId::derive(turn.id, 0))?;
+    let end = end.filter(|_| call == turn.call_at(0))?;
     let (name, message) = match &end.why {
         None => ("history_compacted", "a summary is in the place of the oldest turns".to_owned()),
         Some(why) => {

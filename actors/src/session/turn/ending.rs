@@ -147,9 +147,9 @@ impl Turn {
         let turn = self.id;
         let (call, attempt) = match self.steps.last() {
             // Not attempt 0: an error with that key only rings (see `refusal_key`).
-            None => (CallId::derive(turn, 0), Attempt(1)),
+            None => (self.call_at(0), Attempt(1)),
             Some(step) if step.tools.is_empty() => (step.call, step.attempt),
-            Some(step) => (CallId::derive_tools(step.call), Attempt(1)),
+            Some(step) => (self.after.tools(step.call), Attempt(1)),
         };
         FrameKey { turn, call, attempt, index: FrameKey::DONE }
     }

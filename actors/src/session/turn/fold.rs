@@ -37,6 +37,7 @@ impl SessionState {
 
     fn fold_event(&mut self, head: &Head, event: &SessionEvent) -> Result<(), Violation> {
         match event {
+            SessionEvent::BegunAgain(again) => self.begun_again(*again),
             SessionEvent::Configured(profile) => {
                 self.configured(profile);
                 Ok(())

@@ -346,7 +346,7 @@ impl Turn {
         let bodies = [FrameBody::Reset { whole: false }, FrameBody::Notice(notice)];
         let key = |at| FrameKey { turn, call, attempt, index: WAIT_INDEX + at };
         let frames = (0..).zip(bodies).map(|(at, body)| Frame { key: key(at), body }).collect();
-        Some(ToolFrames { turn, begins: false, frames })
+        Some(ToolFrames { turn, call, begins: false, frames })
     }
 }
 

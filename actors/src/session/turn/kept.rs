@@ -13,7 +13,7 @@
 //! Turns leave in blocks, so that the requests between two blocks begin alike (CACHE-1).
 
 use clawnode_proto::{
-    CallId, TurnId,
+    CallId, TimerId, TurnId,
     block::Blocks,
     client_tool::ClientTool,
     context::{ContextMode, ContextRules, ContextSettings},
@@ -151,10 +151,10 @@ impl SessionState {
 
     /// The only turn of a session of a request that names no user, if it has ended. One that was gone
     /// on with is a conversation, and stays.
-    pub fn rested(&self) -> Option<TurnId> {
+    pub fn rest_timer(&self) -> Option<TimerId> {
         self.key.as_ref().filter(|key| key.is_stateless())?;
         let [only] = self.closed.as_slice() else { return None };
-        (self.open.is_empty() && self.earlier.is_none()).then_some(only.id)
+        (self.open.is_empty() && self.earlier.is_none()).then(|| TimerId::of_rest(only.timers()))
     }
 
     /// The first message of the session, or its beginning.

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use clawnode_kernel::{Begun, EffectKind, EntityKind, Violation};
 use clawnode_proto::{
-    CallId, Digest, Head, Input, Kind, TurnId, codec,
+    Digest, Head, Input, Kind, Seq, TurnId,
+    after_deletion::BegunAgain,
+    codec,
     limits::PENDING_INPUTS,
     llm::FailureClass,
     session::{
@@ -53,6 +55,14 @@ impl EntityKind for Session {
         let key = key.parse().map_err(|error| Violation(format!("not a session: {error}")))?;
         state.key = Some(key);
         Ok(())
+    }
+
+    fn begun_again(deletion: Seq) -> Option<SessionEvent> {
+        #[cfg(feature = "test-util")]
+        if clawnode_kernel::KernelBug::GivesIdsAgain.is_in_folds() {
+            return None;
+        }
+        Some(BegunAgain { after: deletion }.into())
     }
 
     fn fold(state: &mut SessionState, head: &Head, event: &SessionEvent) -> Result<(), Violation> {
@@ -157,8 +167,7 @@ impl EntityKind for Session {
             && !turn.cancelled
             && state.timed_out().is_none()
         {
-            let next =
-                || CallId::derive(turn.id, u32::try_from(turn.steps.len()).unwrap_or(u32::MAX));
+            let next = || turn.call_at(turn.steps.len());
             let model = |call| Effect::Call { turn: turn.id, call };
             match turn.steps.last() {
                 Some(step @ Step { call, end: None, .. }) => {
@@ -223,7 +232,8 @@ impl EntityKind for Session {
                 let has_none = |turn: &Turn| {
                     turn.steps.is_empty() && turn.judged.is_none() && turn.compaction.is_none()
                 };
-                let is_new = call == CallId::derive(turn, 0) && open.is_some_and(has_none);
+                let is_first = |turn: &Turn| call == turn.call_at(0) && has_none(turn);
+                let is_new = open.is_some_and(is_first);
                 let lane = open.and_then(|turn| turn.lane);
                 Some(Want::Place { agent, turn, call, is_new, lane })
             }

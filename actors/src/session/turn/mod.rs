@@ -17,6 +17,8 @@
 pub mod approval;
 mod attachments;
 mod begin;
+#[cfg(test)]
+mod begun_again_tests;
 mod blocks;
 #[cfg(test)]
 mod blocks_tests;

@@ -160,9 +160,7 @@ impl SessionState {
         let Some(step) = turn.plan.as_ref().and_then(|plan| plan.steps.get(done)).cloned() else {
             return wrong("is not in it");
         };
-        if done as u64 != u64::from(planned.step)
-            || planned.call != CallId::derive(planned.turn, planned.step)
-        {
+        if done as u64 != u64::from(planned.step) || planned.call != turn.call_at(done) {
             return wrong("is not the next one");
         }
         if turn.steps.last().is_some_and(|before| !before.is_over()) {

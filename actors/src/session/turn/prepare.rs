@@ -199,6 +199,8 @@ pub struct AskStepsJob {
     pub turn: TurnId,
     /// The steps that it has used up.
     pub limit: u32,
+    /// What ends the wait.
+    pub timer: TimerId,
     pub until: Timestamp,
 }
 
@@ -272,7 +274,7 @@ impl Effect {
             Self::AskClient { call } => ask_client_job(state, call),
             Self::AskSteps { .. } => ask_steps_job(state),
             Self::Time { turn, fired, due } => {
-                let (session, timer) = (state.key.clone()?, TimerId::of_time(turn, fired));
+                let (session, timer) = (state.key.clone()?, state.turn(turn)?.time_timer(fired));
                 let job = SessionJob::Time(TimeJob { session, timer, due });
                 Some(EffectJob { told: None, trace: None, job })
             }
@@ -443,11 +445,11 @@ fn ask_steps_job(state: &SessionState) -> Option<EffectJob> {
         reached.limit,
         wait.as_secs()
     );
-    let told = ToolFrames::of(turn, last).and_notice(last, "stepLimitReached", message);
+    let told = ToolFrames::of(turn, last).and_notice("stepLimitReached", message);
     let (session, until) = (session.clone(), reached.at.plus(wait));
-    let job = AskStepsJob { session, turn: turn.id, limit: reached.limit, until };
-    let trace = turn.trace.clone();
-    Some(EffectJob { told: Some(told), trace, job: SessionJob::AskSteps(job) })
+    let (limit, timer) = (reached.limit, turn.steps_timer(reached.limit));
+    let job = SessionJob::AskSteps(AskStepsJob { session, turn: turn.id, limit, timer, until });
+    Some(EffectJob { told: Some(told), trace: turn.trace.clone(), job })
 }
 
 /// All that telling the world of a turn's end takes.

@@ -78,7 +78,7 @@ pub(super) fn ask(
     grant: &Grant,
 ) -> Option<RecallAsk> {
     let memory = grant.options.memory.as_ref()?;
-    if grant.recalled.is_some() || !turn.may_recall() || call != CallId::derive(turn.id, 0) {
+    if grant.recalled.is_some() || !turn.may_recall() || call != turn.call_at(0) {
         return None;
     }
     let (_, text) = turn.said.first().filter(|(_, text)| text.bytes() > 0)?;

@@ -35,7 +35,8 @@ impl SessionState {
         ];
         if self.has_person() {
             for (aim, _) in wants.into_iter().filter(|(_, is_wanted)| *is_wanted) {
-                self.reflections.want(WantedReflection { id, turn: id, aim });
+                let after = self.after;
+                self.reflections.want(WantedReflection { id, turn: id, aim, after });
             }
         }
     }
@@ -48,7 +49,8 @@ impl SessionState {
             && self.has_person()
         {
             let (id, turn, aim) = (TurnId::from(input), turn.id, ReflectionAim::Rating);
-            self.reflections.want(WantedReflection { id, turn, aim });
+            let after = self.after;
+            self.reflections.want(WantedReflection { id, turn, aim, after });
         }
     }
 

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use clawnode_kernel::Violation;
 use clawnode_proto::{
     Attempt, CallId, Timestamp, TurnId,
+    after_deletion::AfterDeletion,
     budget::BudgetHeld,
     limits::REFLECTIONS_WAITING,
     llm::{ModelRef, Usage},
@@ -53,6 +54,9 @@ pub(super) struct WantedReflection {
     /// What it is asked for.
     #[serde(default, skip_serializing_if = "is_rating")]
     pub(super) aim: ReflectionAim,
+    /// The deletion that its session began after.
+    #[serde(default, skip_serializing_if = "AfterDeletion::is_none")]
+    pub(super) after: AfterDeletion,
 }
 
 /// A reflection that has ended.
@@ -87,8 +91,7 @@ pub struct EndedReflection {
 impl ReflectionAim {
     /// What the call is for that looks back at this turn. Facts are looked for once a turn, so their call follows from the turn.
     pub(in crate::session) fn of(turn: TurnId, call: CallId) -> Self {
-        let is_facts = CallId::derive(turn, Self::Facts.place()) == call;
-        if is_facts { Self::Facts } else { Self::Rating }
+        if call.is_at(turn, Self::Facts.place()) { Self::Facts } else { Self::Rating }
     }
 
     /// The place of its calls among those that are derived from the same id. No turn has so many steps, and a summary has another
@@ -111,7 +114,7 @@ fn is_rating(aim: &ReflectionAim) -> bool {
 impl WantedReflection {
     /// The call that makes it.
     pub(super) fn call(&self) -> CallId {
-        CallId::derive(self.id, self.aim.place())
+        self.after.call(self.id, self.aim.place())
     }
 }
 

@@ -42,7 +42,7 @@ impl Turn {
     pub(super) fn next_call(&self) -> CallId {
         match self.steps.last() {
             Some(Step { call, end: None, .. }) => *call,
-            _ => CallId::derive(self.id, u32::try_from(self.steps.len()).unwrap_or(u32::MAX)),
+            _ => self.call_at(self.steps.len()),
         }
     }
 }

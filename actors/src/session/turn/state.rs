@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use clawnode_kernel::{ShrinkToFit, Violation};
 use clawnode_proto::{
     Attempt, CallId, Head, Input, SessionKey, TimerId, Timestamp, Traceparent, TurnId,
+    after_deletion::AfterDeletion,
     block::Blocks,
     budget::BudgetHeld,
     codec,
@@ -46,6 +47,9 @@ pub(in crate::session) const SEAM: &str = "\n\n";
 pub struct SessionState {
     /// Its key, once it is born.
     pub key: Option<SessionKey>,
+    /// The deletion that it began after.
+    #[serde(default, skip_serializing_if = "AfterDeletion::is_none")]
+    pub after: AfterDeletion,
     /// The agent's configuration as the last turn saw it.
     pub profile: Option<Profile>,
     /// An earlier conversation that it began with.
@@ -100,6 +104,9 @@ pub struct SessionState {
 pub struct Turn {
     /// Its id: that of the input that began it.
     pub id: TurnId,
+    /// The deletion that its session began after. The ids of its calls and timers follow from it.
+    #[serde(default, skip_serializing_if = "AfterDeletion::is_none")]
+    pub after: AfterDeletion,
     /// What began it, and what joined it, as the model read it, by the step that showed it first.
     pub said: Vec<(u32, Text)>,
     /// What is attached to what was said, by its place in `said`.
@@ -354,7 +361,7 @@ impl SessionState {
     }
 
     fn fired(&mut self, timer: TimerId) {
-        if self.rested().is_some_and(|turn| TimerId::of_rest(turn) == timer) {
+        if self.rest_timer() == Some(timer) {
             self.doomed = true;
         } else if let Some(tool) = self.tools().find(|tool| TimerId::from(tool.call) == timer) {
             tool.overdue = tool.is_open();
@@ -370,9 +377,9 @@ impl SessionState {
             if turn.provider_is_asked_again(timer) {
                 return;
             }
-            match &mut turn.limit_reached {
-                Some(reached) if TimerId::of_steps(turn.id, reached.limit) == timer => {
-                    reached.overdue = true;
+            match turn.limit_reached {
+                Some(reached) if turn.steps_timer(reached.limit) == timer => {
+                    turn.limit_reached = Some(LimitReached { overdue: true, ..reached });
                 }
                 Some(_) | None => turn.fired(timer),
             }

@@ -17,6 +17,8 @@ use super::{
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolFrames {
     pub turn: TurnId,
+    /// What a further frame belongs to.
+    pub call: CallId,
     /// Whether it begins with the turn: no model call tells of a planned one.
     pub begins: bool,
     /// What clients see, in order.
@@ -32,8 +34,9 @@ impl ToolFrames {
         let begins = turn.plan.is_some();
         let before = turn.steps.iter().take_while(|earlier| begins && earlier.call != step.call);
         let steps = before.chain([step]);
-        let frames = steps.flat_map(|step| frames(turn.id, step.call, &step.tools)).collect();
-        Self { turn: turn.id, begins, frames }
+        let call = |step: &Step| turn.after.tools(step.call);
+        let frames = steps.flat_map(|step| frames(turn.id, call(step), &step.tools)).collect();
+        Self { turn: turn.id, call: call(step), begins, frames }
     }
 
     /// The same, unless that step has no tools.
@@ -42,17 +45,12 @@ impl ToolFrames {
         (!last.tools.is_empty()).then(|| Self::of(turn, last))
     }
 
-    /// The same, and a notice after the frames of this step.
+    /// The same, and a notice after the frames of its last step.
     #[must_use]
-    pub(in crate::session) fn and_notice(
-        mut self,
-        step: &Step,
-        name: &str,
-        message: String,
-    ) -> Self {
+    pub(in crate::session) fn and_notice(mut self, name: &str, message: String) -> Self {
         let key = FrameKey {
             turn: self.turn,
-            call: CallId::derive_tools(step.call),
+            call: self.call,
             attempt: Attempt(1),
             index: u32::try_from(self.frames.len()).unwrap_or(u32::MAX / 2),
         };
@@ -70,21 +68,16 @@ impl ToolFrames {
 }
 
 /// The key of the frame that asks a client to run tools of this reply.
-pub(in crate::session) fn client_key(turn: TurnId, step: &Step) -> FrameKey {
-    let call = CallId::derive_tools(step.call);
+pub(in crate::session) fn client_key(turn: &Turn, step: &Step) -> FrameKey {
+    let (turn, call) = (turn.id, turn.after.tools(step.call));
     let index = u32::try_from(step.tools.len()).unwrap_or(u32::MAX);
     FrameKey { turn, call, attempt: Attempt(1), index }
 }
 
 /// What clients see of a reply's tools: all that were asked for, and the results of those
-/// before the first that has none. Their keys follow from the reply alone, so that a process that sends
-/// them tells the same.
-pub(in crate::session) fn frames(
-    turn: TurnId,
-    model_call: CallId,
-    tools: &[ToolCall],
-) -> Vec<Frame> {
-    let call = CallId::derive_tools(model_call);
+/// before the first that has none. They belong to `call`, and their keys follow from the reply alone, so that a
+/// process that sends them again sends the same.
+pub(in crate::session) fn frames(turn: TurnId, call: CallId, tools: &[ToolCall]) -> Vec<Frame> {
     let uses = tools.iter().map(|tool| ToolStarted {
         id: tool.call,
         name: cut(&tool.using.name),

@@ -120,7 +120,10 @@ pub fn settling(
         None => Settling::Set(JobState::Revoked, not_begun(None)),
         Some(JobState::Done { outcome }) => Settling::Ended(ToolEnd::Known { outcome }),
         Some(JobState::Uncertain { detail }) => Settling::Ended(ToolEnd::Uncertain { detail }),
-        Some(JobState::Revoked | JobState::Closed) => Settling::Ended(not_begun(None)),
+        Some(JobState::Revoked) => Settling::Ended(not_begun(None)),
+        // The jobs of a turn are closed when it has ended, or with its session. So this one is of a turn before the
+        // deletion of the session: earlier builds gave the same ids again. What that turn did is not known here.
+        Some(JobState::Closed) => Settling::Ended(ToolEnd::Uncertain { detail: closed(job) }),
     }
 }
 
@@ -148,6 +151,11 @@ pub fn given_up(state: &JobState, is_dead: impl Fn(ProcessId) -> bool) -> Option
 
 fn died(process: ProcessId) -> String {
     format!("the process that ran it, `{process}`, died")
+}
+
+fn closed(job: &Job) -> String {
+    let tool = &job.tool;
+    format!("an earlier call of `{tool}` with the same id was closed when its session was deleted")
 }
 
 /// Why a call was not run whose wait for a node is over; `began` had it, and died.
@@ -240,6 +248,13 @@ mod tests {
                 }
                 other => panic!("{other:?}"),
             }
+            let closed = settled(class, None, Some(JobState::Closed));
+            assert!(matches!(closed, Settling::Ended(ToolEnd::Uncertain { .. })), "{closed:?}");
+            let revoked = settled(class, None, Some(JobState::Revoked));
+            let Settling::Ended(ToolEnd::Known { outcome }) = revoked else {
+                panic!("{revoked:?}")
+            };
+            assert_eq!(outcome.failure, Some(ToolFailure::Unavailable));
             let outcome = ToolOutcome::done("did");
             let done = settled(class, None, Some(JobState::Done { outcome: outcome.clone() }));
             assert_eq!(done, Settling::Ended(ToolEnd::Known { outcome }));

@@ -174,9 +174,8 @@ impl ResponseReply {
         let Some(cursor) = event.cursor.filter(|cursor| cursor.index < FrameKey::ERROR) else {
             return false;
         };
-        let first = CallId::derive(cursor.turn, 0);
-        let calls = [first, CallId::derive_tools(first)];
-        self.call.is_none() && self.label.id.after.is_none() && !calls.contains(&cursor.call)
+        let first = cursor.call.is_at(cursor.turn, 0) || cursor.call.is_of_tools_at(cursor.turn, 0);
+        self.call.is_none() && self.label.id.after.is_none() && !first
     }
 
     /// Notes which call the event belongs to.
