@@ -17,7 +17,7 @@ use hyper_util::{
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
-use super::{connections::ConnectionSlot, gateway::Gateway, stalled_readers::StallGuard};
+use super::{connections::ConnectionSlot, gateway::Gateway, write_timeout::StallGuard};
 
 /// Bytes of a request's head; browsers send a few KiB.
 pub(super) const HEAD_BYTES: usize = 64 << 10;

@@ -4,9 +4,9 @@
 //! REST, OpenAI's chat API and Anthropic's messages. Everything it shows comes through [`Backend`].
 //!
 //! A request's way: [`serve()`] accepts and limits connections; `guard` asks who it is for
-//! (`origin`), who sends it (`auth`) and counts it (`metrics`); then `ws`, `rest`, `events`,
+//! (`origin`), who sends it (`auth`) and counts it (`metrics`); then `ws`, `rest`, `session_events`,
 //! `openai` or `anthropic` read it, all by way of the one method table (`rpc`), and `params` judges what
-//! is asked for; `turn_stream` and `outbox` carry a turn's events to a client that may be slow; `error` is the one map from
+//! is asked for; `slow_client_stream` and `outbox` carry a turn's events to a client that may be slow; `error` is the one map from
 //! condition to code.
 //!
 //! - GATE-1: no request reaches a handler before its `Host`, `Origin` and credentials were judged.
@@ -24,7 +24,6 @@ mod connection;
 mod connections;
 mod docs;
 mod error;
-mod events;
 mod execute;
 mod file_api;
 mod files;
@@ -49,12 +48,13 @@ mod route;
 mod routes;
 mod rpc;
 mod serve;
+mod session_events;
 mod session_messages;
 mod session_ref;
-mod stalled_readers;
+mod slow_client_stream;
 #[cfg(feature = "tls")]
 mod tls;
-mod turn_stream;
+mod write_timeout;
 mod ws;
 
 pub use backend::{

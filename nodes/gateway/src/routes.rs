@@ -10,12 +10,12 @@ use axum::{
 use clawnode_proto::api::Method;
 
 use super::{
-    anthropic, docs, events, execute, file_api, files,
+    anthropic, docs, execute, file_api, files,
     gateway::Gateway,
     guard::guard,
     jobs, openai, openapi, page, rest,
     route::{QueryKind, Route, RouteBody, Serves, Verb, a, own},
-    session_messages, ws,
+    session_events, session_messages, ws,
 };
 
 use QueryKind::{Flag, Number, Text};
@@ -99,7 +99,7 @@ static OWN: &[Route] = &[
     own(Get, "/v1/docs", || get(docs::docs)),
     own(Post, "/v1/sessions/{session}/messages", || post(session_messages::send))
         .with(Object(session_messages::EXAMPLE)),
-    own(Get, "/v1/sessions/{session}/events", || get(events::events))
+    own(Get, "/v1/sessions/{session}/events", || get(session_events::events))
         .asked(&[("turn", Text), ("cursor", Text)]),
     own(Post, "/v1/sessions/{session}/files", || post(files::upload)).asked(&[("name", Text)]),
     own(Get, "/v1/sessions/{session}/files/{file}", || get(files::show)),

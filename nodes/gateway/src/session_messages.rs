@@ -23,7 +23,6 @@ use serde_json::Value;
 use super::{
     backend::{Following, SessionRef},
     error::{ErrorDialect, ended, json},
-    events::{self, Streamed},
     gateway::Gateway,
     guard::RequestTrace,
     lane,
@@ -31,7 +30,8 @@ use super::{
     rest,
     route::RouteBody,
     rpc,
-    turn_stream::count,
+    session_events::{self, Streamed},
+    slow_client_stream::count,
 };
 
 /// What a message looks like.
@@ -70,7 +70,7 @@ pub(super) async fn send(
     if !stream {
         return whole(&gateway, following, sent).await;
     }
-    events::respond(gateway, Streamed { session, following, after: None, sent: Some(sent) })
+    session_events::respond(gateway, Streamed { session, following, after: None, sent: Some(sent) })
 }
 
 /// The message as `chat.send` takes it: a session's key says all about where it goes.

@@ -11,7 +11,7 @@ use super::{
     output::{Output, Tone},
 };
 use crate::{
-    config::{Env, load, sections, show},
+    config::{Env, load, needs_restart, show},
     failure::{Exit, Failure},
     node::models,
 };
@@ -69,7 +69,7 @@ pub(super) fn check(
     }
     let loaded = load(&sources)?;
     let warnings = models::check(&loaded)?.warnings;
-    let sections = sections::of_file(&loaded);
+    let sections = needs_restart::of_file(&loaded);
     let document =
         json!({ "file": loaded.file, "ok": true, "warnings": warnings, "sections": sections });
     out.document(&document, |_| {

@@ -30,7 +30,9 @@ use super::{
     skills,
     status::NodeStatus,
 };
-use crate::config::{AgentSection, Config, LoadedConfig, schema_source::SchemaSource, sections};
+use crate::config::{
+    AgentSection, Config, LoadedConfig, needs_restart, schema_source::SchemaSource,
+};
 
 /// How often the configuration's files are looked at for changes.
 const RELOAD_EVERY: Duration = Duration::from_secs(2);
@@ -157,7 +159,7 @@ impl StartedWith {
 
     /// The sections whose changes wait for a restart, in order of their names.
     fn waiting(&self, again: &LoadedConfig, hooks: &Hooks) -> Vec<String> {
-        let mut waits = sections::waiting(&self.config, &again.config);
+        let mut waits = needs_restart::waiting(&self.config, &again.config);
         if hooks::differ(again, hooks) {
             waits.push(HOOKS.to_owned());
         }

@@ -12,7 +12,7 @@ const LAYERS: &[LayerList] = &[
         "actors/kernel/src",
         &[
             // What an entity is, and what every part may use.
-            "kind archive dead_letters input_memory missing_capability recent shrink supervise",
+            "kind archive dead_letters input_deduplication missing_capability recent shrink supervise",
             "core fold_error entity journal_reader",
             "entities",
             // Decide without I/O.
@@ -88,12 +88,12 @@ const LAYERS: &[LayerList] = &[
     (
         "nodes/gateway/src",
         &[
-            "auth connections docs error multipart options outbox session_ref stalled_readers",
+            "auth connections docs error multipart options outbox session_ref write_timeout",
             // What requests say, and what answers them.
             "frame given_params metrics origin tls params backend lane attachments",
             // The gateway, and what its routes share.
-            "connection gateway guard jobs openai rest route rpc turn_stream",
-            "anthropic events execute files local_socket openapi page ws file_api session_messages",
+            "connection gateway guard jobs openai rest route rpc slow_client_stream",
+            "anthropic session_events execute files local_socket openapi page ws file_api session_messages",
             "routes",
             "serve",
         ],

@@ -14,7 +14,7 @@
 //! `runaways` counts what agents with limits do ([`crate::runaway`]). An agent that exceeds a limit is stopped
 //! here at once, and everywhere once the pause that follows is stored.
 //!
-//! `actor` and `contact` have its two loops, which have no mailbox: what they hear goes into the state behind
+//! `actor` and `lost_contact` have its two loops, which have no mailbox: what they hear goes into the state behind
 //! the handle.
 //!
 //! Invariants
@@ -25,8 +25,8 @@
 //!   unknown, until an operator clears it; it keeps no process from starting.
 
 mod actor;
-mod contact;
 mod handle;
+mod lost_contact;
 #[cfg(feature = "test-util")]
 mod planted;
 mod runaways;
@@ -34,8 +34,8 @@ mod state;
 mod store;
 
 pub use actor::{follow, look, read};
-pub use contact::contact;
 pub use handle::{SwitchGate, WorkPermit};
+pub use lost_contact::contact;
 #[cfg(feature = "test-util")]
 pub use planted::SwitchBug;
 pub use state::{StoppableWork, SwitchView, WorkStopped};

@@ -6,9 +6,9 @@
 //! which input is complete. It admits an entity before it activates it: a living owner keeps the
 //! entity.
 
+mod cordon_and_drain;
 mod dispatch;
 mod forward;
-mod hand_over;
 mod io;
 mod owners;
 mod slot;

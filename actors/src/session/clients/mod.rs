@@ -29,7 +29,7 @@ pub(in crate::session) mod parts;
 mod past_tests;
 pub(in crate::session) mod progress;
 pub mod record;
-pub(in crate::session) mod repeated;
+pub(in crate::session) mod repeats_without_key;
 pub(in crate::session) mod reset;
 pub(in crate::session) mod send_error;
 pub mod sessions;

@@ -9,8 +9,8 @@ use clawnode_proto::{
 use super::{
     give_way::EndedAttempt,
     plan,
+    reply_schema::{JudgedReply, judge},
     reserved_cost::Spent,
-    response::{JudgedReply, judge},
     state::{SessionState, Step, StepEnd, Turn},
     tools::{self, NextCalls},
 };

@@ -4,7 +4,7 @@
 //! `approval`, `client_tools`, `hooks`, `clock`, `plan`, `give_way` and `ending` are parts of that decision. `context` makes what the
 //! model sees of turns as `turn_messages` tells them, `tool_frames` what clients see of tools, `prepare` what an effect needs, and `tool_jobs` what
 //! becomes of a tool call's job. `estimate` says how large a request seems, `measure` how large it is by what providers report, `dropping`, `bounded` and `attachments` how much of
-//! the conversation it shows, `response` whether a reply fits its schema, `routing` which model is asked, `call_cost` and `reserved_cost`
+//! the conversation it shows, `reply_schema` whether a reply fits its schema, `routing` which model is asked, `call_cost` and `reserved_cost`
 //! what a call may cost, and has cost, `next_call` makes the next one, and `next_needs` says what that would need. `begin` says how turns begin,
 //! `kept` which ones a state keeps, `skills` which skills they have, and `recall` what they are reminded of. `memory_tools` has what calls ask of memories, `skill_tools` which calls write skills, `learning` what memories learn
 //! from a turn, and `unlearned_messages` where that was said. `feedback` has what people think of turns, and `rating` takes it. `ledger` has what an agent wrote down of its work, and
@@ -76,10 +76,10 @@ mod reflecting;
 mod reflecting_tests;
 pub mod reflection;
 mod reflection_request;
-pub mod reserved_cost;
-pub(in crate::session) mod response;
+pub(in crate::session) mod reply_schema;
 #[cfg(test)]
-mod response_tests;
+mod reply_schema_tests;
+pub mod reserved_cost;
 mod room_beside;
 pub(in crate::session) mod routing;
 mod size_bound;

@@ -16,8 +16,8 @@
 //! Bounds: [`limits`](clawnode_proto::limits) has those of a run; [`recorder`] how many are
 //! recorded at a time.
 
+pub mod artifacts;
 mod clean;
-pub mod files;
 mod kept_output;
 mod recorder;
 mod sink;

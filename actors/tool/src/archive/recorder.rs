@@ -31,8 +31,8 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
 use super::{
+    artifacts::ArchivedFiles,
     clean::{self, remove},
-    files::ArchivedFiles,
     kept_output::RunLines,
     sink::{RunSink, SharedSink},
     store::{self, Put},

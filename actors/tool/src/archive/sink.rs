@@ -10,7 +10,7 @@ use clawnode_cluster::{Clock, Peek};
 use clawnode_proto::archive::{LogPart, LogStream};
 use tokio::sync::watch;
 
-use super::{files::ArchivedFiles, kept_output::RunLines};
+use super::{artifacts::ArchivedFiles, kept_output::RunLines};
 
 /// Takes the output of one run. It never waits and never fails; without a reader it drops the
 /// output. Cheap to clone.

@@ -22,7 +22,7 @@ use super::{
             stream,
         },
         rest,
-        turn_stream::lost,
+        slow_client_stream::lost,
     },
     reply::{MessageLabel, MessageWords},
     request::MessagesAsk,

@@ -22,7 +22,7 @@ use super::{
         guard::RequestTrace,
         lane, rest,
         rpc::fresh_key,
-        turn_stream::{count, lost},
+        slow_client_stream::{count, lost},
     },
     approval::{self, Heard, PersonWait},
     format::SCHEMA,

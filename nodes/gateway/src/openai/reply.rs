@@ -13,7 +13,7 @@ use clawnode_proto::{
 use serde::{Serialize, de::IgnoredAny};
 
 use super::{
-    super::{error::json, turn_stream::lost},
+    super::{error::json, slow_client_stream::lost},
     id::ResponseId,
     tools::HandedCall,
 };

@@ -14,7 +14,9 @@ use futures_util::StreamExt as _;
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    super::{backend::TurnState, error::OpenAiError, gateway::Gateway, rest, turn_stream::lost},
+    super::{
+        backend::TurnState, error::OpenAiError, gateway::Gateway, rest, slow_client_stream::lost,
+    },
     id::ResponseId,
     reply::{Label, OpenAiReply, ReplyStep},
     responses::{follow, record},

@@ -33,7 +33,7 @@ use super::{
         backend::Following,
         error::OpenAiError,
         gateway::Gateway,
-        turn_stream::{count, lost},
+        slow_client_stream::{count, lost},
     },
     approval::headers,
     reply::{FinishReason, Label, OpenAiReply, ReplyStep},

@@ -12,7 +12,7 @@ use super::super::{
     gateway::Gateway,
     outbox::Outbox,
     rpc::{Promise, Resume},
-    turn_stream::TurnStream,
+    slow_client_stream::TurnStream,
 };
 
 /// Orders the sends to one session; dropping it lets the next one go.

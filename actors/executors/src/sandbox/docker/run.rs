@@ -7,7 +7,7 @@ use bytes::Bytes;
 use clawnode_proto::{Digest, ErrorChain, limits::ARTIFACTS_BYTES};
 use clawnode_tool::archive::{
     Collecting,
-    files::{self, ArchivedFiles},
+    artifacts::{self, ArchivedFiles},
 };
 use futures_util::{Stream, StreamExt};
 use tokio::{
@@ -275,7 +275,7 @@ impl Inner {
         if tar.is_empty() {
             return Err("its image has no program `tar` that hands them out".to_owned());
         }
-        Ok(files::read(&tar.into(), is_cut))
+        Ok(artifacts::read(&tar.into(), is_cut))
     }
 
     /// Ends what runs, with all that it has started, and keeps its last words.

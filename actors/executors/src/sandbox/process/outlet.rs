@@ -14,7 +14,7 @@ use std::{
 };
 
 use clawnode_proto::limits::ARTIFACTS_BYTES;
-use clawnode_tool::archive::files::{self, ArchivedFiles};
+use clawnode_tool::archive::artifacts::{self, ArchivedFiles};
 use tracing::debug;
 
 use crate::sandbox::spec::User;
@@ -112,7 +112,7 @@ impl Outlet {
         }
         let is_cut = tar.len() > most;
         tar.truncate(most);
-        files::read(&tar.into(), is_cut)
+        artifacts::read(&tar.into(), is_cut)
     }
 }
 

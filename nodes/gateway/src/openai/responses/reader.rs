@@ -20,7 +20,7 @@ use super::{
         super::{
             backend::Following,
             gateway::Gateway,
-            turn_stream::{count, lost},
+            slow_client_stream::{count, lost},
         },
         id::ResponseId,
         reply::{FinishReason, OpenAiReply, ReplyStep},

@@ -32,7 +32,7 @@ use super::{
     outbox::Outbox,
     params::read,
     rpc::{self, Resume},
-    turn_stream::TurnStream,
+    slow_client_stream::TurnStream,
 };
 
 /// The header in which a client says what it saw last.
