@@ -100,6 +100,7 @@ fn finds_with(counters: usize, planted: KernelBug, seeds: u64, names: &[&str]) {
 
 fn sweep(seeds: std::ops::Range<u64>, counters: usize) {
     let mut total = (0, 0, 0, 0);
+    let (mut silent, mut templated) = (0, 0);
     for seed in seeds {
         let options = SimOptions { seed, counters, ..SimOptions::default() };
         match run(&options) {
@@ -108,6 +109,8 @@ fn sweep(seeds: std::ops::Range<u64>, counters: usize) {
                 total.1 += report.calls;
                 total.2 += report.quarantined;
                 total.3 += report.steps;
+                silent += report.silent_calls;
+                templated += report.templated;
             }
             Err(_) => {
                 traced(&options);
@@ -118,6 +121,8 @@ fn sweep(seeds: std::ops::Range<u64>, counters: usize) {
         "{} turns, {} provider calls, {} quarantined, {} steps",
         total.0, total.1, total.2, total.3
     );
+    println!("{silent} calls that no person sees, {templated} steps with outputs of others");
+    assert!(silent > 0 && templated > 0, "{silent} silent calls, {templated} steps");
 }
 
 /// Models give way to others, and turns wait for providers.
@@ -649,5 +654,6 @@ planted! {
     finds_gives_up_at_once: GivesUpAtOnce in 50 by ["GIVE-1"];
     finds_provider_wait_forgotten: ProviderWaitForgotten in 1000 by ["E1"];
     finds_folds_first: FoldsFirst in 1000 by ["E1"];
+    finds_fills_from_another: FillsFromAnother in 500 by ["PLAN-2"];
     finds_short_memory: ShortMemory in 1000 by ["D1"];
 }

@@ -137,6 +137,22 @@ pub enum KernelBug {
     ReflectionUnheld,
     /// Each owner sends the lessons of a reflection under names of its own.
     ReflectsByOwner,
+    /// The call of a reflection is sent beside the append that says so.
+    ReflectsBeforeAppend,
+    /// Each owner sends the facts that a model found under names of its own.
+    FactsByOwner,
+    /// The call of a reflection that is made again after its process died has no reservation of its own.
+    ReflectionHoldForgotten,
+    /// A message does not end the call of a reflection.
+    ReflectionOutstays,
+    /// A reflection is tried as often as crashes interrupt it.
+    ReflectsOnAndOn,
+    /// A reflection that has ended is made again.
+    ReflectsAgain,
+    /// A fact in the words of a model has the trust of the person.
+    FactsTrusted,
+    /// The memory of a person is sent what a session said that is to be deleted.
+    LearnsOfDeleted,
     /// A call begins with its first grant, whatever else it wants.
     BeginsWithFirstGrant,
     /// What a call that is not wanted any more has is released, and taken to be there when it is wanted again.
@@ -153,6 +169,8 @@ pub enum KernelBug {
     MisfitsCount,
     /// A model is not told what was wrong with its reply.
     CorrectsInSilence,
+    /// A step of a plan gets the outputs of an earlier plan.
+    FillsFromAnother,
     /// A compaction takes turns out of requests before its summary is stored.
     CompactsFirst,
     /// A turn leaves the state of its session before its end is published.

@@ -17,6 +17,7 @@ use super::{
     process::{PendingOp, PlannedNote},
     recall::told,
     schemas::wanted,
+    silent, templates,
     tools::specs,
 };
 
@@ -48,10 +49,13 @@ impl SimClient {
                         SessionInput::Cancel { turn: turn.copied().unwrap_or_else(no_turn) }
                     }
                     20..40 => SessionInput::Steer(plan.sizes.message(number, &mut sizes)),
+                    40..65 if plan.templates => SessionInput::Execute(templates::plan(number)),
                     40..50 => SessionInput::Execute(planned(number)),
                     _ => SessionInput::UserMessage(message(plan, number, &mut sizes)),
                 };
                 let body = if plan.recalls { told::says(session, number, body) } else { body };
+                let has_more = plan.silent.extracts();
+                let body = if has_more { silent::tells(session, number, body) } else { body };
                 let Some(input) = input(&key, number, &body) else { continue };
                 if !matches!(body, SessionInput::Cancel { .. } | SessionInput::Delete) {
                     turns.push(TurnId::from(input.id));

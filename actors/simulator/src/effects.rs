@@ -110,6 +110,7 @@ impl Sim {
             SessionJob::Judge(job) => self.judged(at, key, job),
             SessionJob::Tool(job) => {
                 self.is_as_judged(at, job.call, &job.arguments)?;
+                self.judge.is_filled(entity, job.call, &job.arguments)?;
                 self.judge.runs_here(job.call)?;
                 self.tool_starts(to, entity, counter, job.call)?;
                 self.judge.runs(job.call, &job.tool, || job.would.digest().ok())?;
@@ -117,6 +118,7 @@ impl Sim {
             SessionJob::Publish(job) => {
                 let Job { call, arguments, .. } = &job.job;
                 self.is_as_judged(at, *call, arguments)?;
+                self.judge.is_filled(entity, *call, arguments)?;
                 self.judge.runs_here(*call)?;
                 self.publish(at, key, job)?;
             }
@@ -165,9 +167,13 @@ impl Sim {
         self.session_call_starts(at, key, job)?;
         self.ledger.calling(entity, by, call, attempt)?;
         if job.is_silent {
+            if let Effect::Reflect { .. } = key {
+                self.silent_starts(at, job)?;
+            }
             self.summary_starts(at, key, attempt, job);
             return Ok(());
         }
+        self.is_alone(at, call)?;
         self.shows_stored_summary(entity, job)?;
         self.shows_recalled(at, job)?;
         self.ledger.shows(entity, by, call, job.request.digest())?;
@@ -304,6 +310,8 @@ impl Sim {
         let Some(key) = running.find_map(|(effect, _)| ends(effect).then_some(*effect)) else {
             return Ok(());
         };
+        let at = ActivationPlace { process: to, entity, counter };
+        self.silent_ends(at, key)?;
         let asked = self.asked.get(&(call, attempt)).cloned();
         let since_start = self.world.now().0.saturating_sub(self.started);
         let is_down =
@@ -314,7 +322,6 @@ impl Sim {
             (false, false) => None,
         };
         self.circuit_learns(to, call, attempt, failure.as_ref());
-        let at = ActivationPlace { process: to, entity, counter };
         let usage = self.session_call_ends(at, key, failure.as_ref())?;
         let usage =
             usage.unwrap_or(Usage { input_tokens: 7, output_tokens: 3, ..Usage::default() });
@@ -323,7 +330,7 @@ impl Sim {
         } else if matches!(key, Effect::Compact { .. }) {
             self.summary(call, attempt, usage)
         } else if matches!(key, Effect::Reflect { .. }) {
-            self.reflection(call, attempt, usage)
+            self.silent_reply(call, attempt, usage)
         } else {
             let content = if self.structured.contains(&call) && tool_uses.is_empty() {
                 Text::from(schemas::reply(call, attempt))
@@ -398,7 +405,8 @@ pub(super) fn grant(plan: &SeedPlan, since_start: u64) -> Option<Grant> {
         tokens: 5_000,
         recent_turns: 1,
     });
-    options.memory = plan.recalls.then(agent_memory);
+    let has_memory = plan.recalls || plan.silent.has_some();
+    options.memory = has_memory.then(|| plan.silent.configures(agent_memory(), since_start));
     if plan.summaries {
         summaries::configure(&mut options);
     }

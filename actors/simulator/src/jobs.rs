@@ -207,6 +207,7 @@ impl Sim {
     fn run_job(&mut self, to: ProcessId, job: Box<Job>) -> Result<(), JudgeViolation> {
         self.judge.runs(job.call, &job.tool, || action_of(&job).digest().ok())?;
         self.judge.begins(self.world.now().0, job.call)?;
+        self.judge.is_filled(job.session.entity(), job.call, &job.arguments)?;
         let due = job.class == EffectClass::Check && self.world.chance(0.5);
         if !due {
             self.happens(to, &job)?;
@@ -231,7 +232,7 @@ impl Sim {
         let probe = if self.world.chance(0.2) {
             Probe::Unclear("no answer".to_owned())
         } else if self.effects.0.contains_key(&job.id) {
-            Probe::Happened(ToolOutcome::done("did"))
+            Probe::Happened(self.tool_said(job.call, "did"))
         } else {
             Probe::Absent
         };
@@ -338,7 +339,8 @@ impl Sim {
         if job_run.due {
             self.happens(to, &job_run.job)?;
         }
-        self.job_step(to, JobIn::Ended(job, ToolOutcome::done("did")))
+        let said = self.tool_said(job_run.job.call, "did");
+        self.job_step(to, JobIn::Ended(job, said))
     }
 
     /// Reports progress on all jobs in hand.

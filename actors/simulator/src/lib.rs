@@ -19,6 +19,7 @@
 //! a lower lane while a higher one waits; FAIR-1 over any 1,000 slots of a lane, no agent that waits has less than half of
 //! its share; LLM-3 no model is shown the thoughts of another;
 //! C9 and JOB-4 a tool is not run after its outcome, and one that may run once runs once;
+//! REFL-1 and REFL-2 hold for model calls that no person sees (see [`silent`]); PLAN-2 for steps with outputs of others;
 //! G1 no call starts after a drain gave calls up; F1 a process that has read that another has the
 //! entity starts nothing; OUT-1 nothing is out of service but what kills its actor, is damaged, or was in
 //! hand at three deaths; R1 no acknowledgement handle is leaked; X1 no activation ends
@@ -71,15 +72,18 @@ mod purges;
 mod questions;
 mod recall;
 mod reflections;
+mod report;
 mod runaways;
 mod scale;
 mod schemas;
 mod sessions;
 mod settle;
+mod silent;
 mod sizes;
 mod slots;
 mod steps;
 mod summaries;
+mod templates;
 mod thoughts;
 mod tools;
 mod trace;
@@ -105,13 +109,16 @@ use self::{
     process::{PendingOp, PlannedNote, SimProcess},
     recall::{judge::RecallJudge, stores::RecallWorld},
     runaways::Runaways,
+    silent::SilentCalls,
     slots::SimSlots,
+    templates::TemplatedCalls,
     trace::RunTrace,
 };
 pub use self::{
     budgets::{CrashPoints, LimitChanges, RefusedCalls},
     failure::RunFailure,
     recall::{feedback_judge::FeedbackTally, judge::RecallTally},
+    report::RunReport,
     slots::SlotTally,
     violation::JudgeViolation,
 };
@@ -173,57 +180,6 @@ pub struct SimOptions {
     pub admissions: usize,
 }
 
-/// A run in which nothing was wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RunReport {
-    /// The hash of all that happened.
-    pub hash: u64,
-    /// Steps taken.
-    pub steps: u64,
-    /// Virtual time that passed, in milliseconds.
-    pub millis: u64,
-    /// Turns that ended.
-    pub turns: usize,
-    /// Model calls that the provider saw.
-    pub calls: usize,
-    /// Attempts that were begun.
-    pub attempts: usize,
-    /// Entities that are out of service.
-    pub quarantined: usize,
-    /// Jobs that ran.
-    pub jobs: usize,
-    /// Runs of them.
-    pub runs: u32,
-    /// Attempts at model calls that gave way.
-    pub gave_way: usize,
-    /// Summaries that took the place of turns.
-    pub summaries: usize,
-    /// What was recalled and learned.
-    pub recalls: RecallTally,
-    /// Turns whose reply never fitted its schema.
-    pub misfits: usize,
-    /// Calls that were made under budgets.
-    pub budget_calls: usize,
-    /// Calls that were ended for others.
-    pub preempted: usize,
-    /// What became of the slots of providers.
-    pub slots: SlotTally,
-    /// Calls that circuits did not let pass.
-    pub not_sent: usize,
-    /// Those of sessions among them.
-    pub session_holds: usize,
-    /// Calls under budgets that were not made.
-    pub refused: RefusedCalls,
-    /// The crash points of budgets that were come past.
-    pub crash_points: CrashPoints,
-    /// What people have changed of limits.
-    pub limit_changes: LimitChanges,
-    /// How often processes stopped an agent that exceeded a limit.
-    pub agent_stops: usize,
-    /// Turns that waited until it was resumed, and began.
-    pub waited_for_agent: usize,
-}
-
 /// A world with its processes and clients.
 #[derive(Debug)]
 struct Sim {
@@ -243,6 +199,8 @@ struct Sim {
     circuits: SimCircuits,
     session_holds: SessionHolds,
     runaways: Runaways,
+    silent: SilentCalls,
+    templates: TemplatedCalls,
     /// What is searched, if turns recall.
     recall: Option<RecallWorld>,
     budget_tally: BudgetTally,
@@ -313,6 +271,8 @@ pub fn run(options: &SimOptions) -> Result<RunReport, Box<RunFailure>> {
                 limit_changes: sim.bills.changes,
                 agent_stops: sim.runaways.stops,
                 waited_for_agent: sim.runaways.waited,
+                silent_calls: sim.silent.made(),
+                templated: sim.judge.templated(),
             })
         }
         Err(violation) => {
@@ -357,7 +317,10 @@ impl Sim {
         };
         let world = World::new(options.seed, plan.partitions, plan.local, bugs);
         let started = world.now().0;
-        let clients = KINDS.iter().flat_map(|row| (row.clients)(&plan, started)).collect();
+        let clients = KINDS.iter().flat_map(|row| (row.clients)(&plan, started));
+        let clients: Vec<SimClient> = clients.collect();
+        let has_templates = plan.templates;
+        let templates = has_templates.then(|| TemplatedCalls::of(&clients)).unwrap_or_default();
         Self {
             clients,
             planted: options.planted,
@@ -370,6 +333,8 @@ impl Sim {
             bills: Bills::new(&plan),
             session_holds: SessionHolds::default(),
             runaways: Runaways::default(),
+            silent: SilentCalls::default(),
+            templates,
             recall: Self::recall_world(&plan),
             budget_tally: BudgetTally::default(),
             lanes: SimLanes::new(plan.lanes),
@@ -452,6 +417,7 @@ impl Sim {
             let stored = || ops::stored(world, &change);
             self.ledger.change(&change, stored, |digest| ops::archived(world, digest))?;
             self.bills.change(&change)?;
+            self.silent_change(&change)?;
             if let StoreChange::Appended { entity, rollup: true, .. } = change
                 && self.ledger.is_deleted(entity)
             {

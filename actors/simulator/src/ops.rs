@@ -102,6 +102,7 @@ impl Sim {
             MachineOutput::Append { wait, expected, write } => {
                 let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
                 let wait = wait.max(self.rates_first(at, &write));
+                self.silent_hurries(at, &write)?;
                 let work = Do::Append { expected, write };
                 self.work_after(to, wait, entity, counter, work);
             }
@@ -267,6 +268,7 @@ impl Sim {
         work: Do,
         reply: StoreReply,
     ) -> Result<(), JudgeViolation> {
+        self.silent_hears(ActivationPlace { process: to, entity, counter }, &work, &reply);
         let input = match (work, reply) {
             (Do::Load { tries }, StoreReply::Records(records)) => match snapshot_blob(&records) {
                 Some(digest) => {

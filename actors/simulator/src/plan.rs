@@ -8,7 +8,10 @@ use clawnode_sim::Faults;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{SimOptions, models::ModelPlan, pause::Pause, scale::Scale, sizes::Sizes};
+use super::{
+    SimOptions, models::ModelPlan, pause::Pause, scale::Scale, silent::SilentPlan, sizes::Sizes,
+    templates,
+};
 
 /// How many turns the states of sessions keep that keep few.
 const KEPT_TURNS: usize = 2;
@@ -129,6 +132,10 @@ pub(super) struct SeedPlan {
     pub(super) recalls: bool,
     /// Whether people have models look back at turns.
     pub(super) reflections: bool,
+    /// Which model calls there are that no person sees.
+    pub(super) silent: SilentPlan,
+    /// Whether plans refer to the outputs of their steps.
+    pub(super) templates: bool,
     /// What is different with very many sessions, if there are.
     pub(super) scale: Option<Scale>,
 }
@@ -182,6 +189,8 @@ impl SeedPlan {
             plan.recalls();
         }
         plan.reflections = options.reflections;
+        plan.silent = SilentPlan::of(options);
+        plan.templates = templates::are_in(options);
         plan.lanes = options.lanes;
         if plan.memories > 0 {
             // Sessions take most of the time, and others have them.
@@ -270,6 +279,8 @@ impl SeedPlan {
             summaries: false,
             recalls: false,
             reflections: false,
+            silent: SilentPlan::default(),
+            templates: false,
             scale: None,
         };
         plan.unusual(&mut rng);

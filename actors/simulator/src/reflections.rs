@@ -1,45 +1,15 @@
 //! Models that look back at turns: people ask for it at any time, and the reply is of no use now and then. The memory of a
 //! peer has each lesson once (MEM-3, judged by [`recall`](super::recall)), and no call is sent without a hold (BUD-1).
 
-use clawnode_actors::session::{Effect, Outcome, turn::learning::LessonsJob};
+use clawnode_actors::session::{Effect, turn::learning::LessonsJob};
 use clawnode_kernel::KernelBug;
-use clawnode_proto::{
-    Attempt, CallId,
-    llm::{StopReason, Text, Usage},
-};
-use rand::Rng;
 
 use super::{
-    JudgeViolation, Sim,
-    any_machine::ActivationPlace,
-    book::Checked,
-    recall::{lessons::of_owner, told::LESSON},
+    JudgeViolation, Sim, any_machine::ActivationPlace, book::Checked, recall::lessons::of_owner,
     settle::PostTurnWork,
 };
 
 impl Sim {
-    /// How the call ends that does not fail.
-    pub(super) fn reflection(&mut self, call: CallId, attempt: Attempt, usage: Usage) -> Outcome {
-        let lesson = |part: u32| format!(r#""{LESSON}{part} of {call}.{attempt}""#);
-        let text = match self.world.rng.random_range(0..6) {
-            0 => "It went well.".to_owned(),
-            1 => r#"{"rating":9,"lessons":[]}"#.to_owned(),
-            2 => r#"{"rating":1,"lessons":[]}"#.to_owned(),
-            3 => format!(r#"{{"rating":5,"lessons":[{}]}}"#, lesson(0)),
-            _ => format!(r#"{{"rating":3,"lessons":[{},{}]}}"#, lesson(0), lesson(1)),
-        };
-        let stop = if self.world.chance(0.1) { StopReason::MaxTokens } else { StopReason::EndTurn };
-        Outcome::Done {
-            attempt,
-            content: Text::from(text),
-            stop,
-            usage,
-            model: "sim".to_owned(),
-            tool_uses: Vec::new(),
-            blocks: None,
-        }
-    }
-
     /// C23: the memory has the lessons before that is confirmed.
     pub(super) fn sends_lessons(
         &mut self,
@@ -49,7 +19,14 @@ impl Sim {
     ) -> Checked {
         let found = job.lessons(self.now(at.process).wall);
         let found = found.map_err(|error| JudgeViolation::new("X1", error.to_string()))?;
-        let by_owner = self.planted == KernelBug::ReflectsByOwner;
+        if found.is_some() {
+            self.silent_teaches(at, job.ended.call)?;
+        }
+        let by_owner = match self.planted {
+            KernelBug::ReflectsByOwner => true,
+            KernelBug::FactsByOwner => !job.ended.facts.is_empty(),
+            _ => false,
+        };
         let input = found.filter(|_| self.recall.is_some());
         let input = input.map(|input| if by_owner { of_owner(at.process, input) } else { input });
         let (jobs, for_memories) = (Vec::new(), input.into_iter().collect());

@@ -25,6 +25,9 @@ use super::{
     tools::ToolBook,
 };
 
+/// Attempts at a reflection: one more if a crash interrupts the first.
+const REFLECTED_MOST: usize = 2;
+
 /// What happened in a session.
 #[derive(Debug, Default)]
 pub(super) struct SessionHistory {
@@ -252,6 +255,7 @@ impl SessionHistory {
 
     /// Takes what the journal says of a summary or a reflection: its call is made as others are (C6, I8).
     fn notes_call_beside(&mut self, head: &Head, event: SessionEvent) -> Checked {
+        let is_reflection = matches!(event, SessionEvent::ReflectionBegun(_));
         let (id, begun) = match event {
             SessionEvent::CompactionBegun(begun) => (begun.call, Some(begun.attempt)),
             SessionEvent::ReflectionBegun(begun) => (begun.call, Some(begun.attempt)),
@@ -270,6 +274,10 @@ impl SessionHistory {
             call.recorded = true;
             return Ok(());
         };
+        if is_reflection && call.begun.len() == REFLECTED_MOST {
+            let text = format!("`{id}` is begun {} times", REFLECTED_MOST + 1);
+            return Err(JudgeViolation::new("C6", text));
+        }
         if call.recorded || call.begun.iter().any(|(_, _, epoch)| *epoch == head.epoch) {
             return Err(JudgeViolation::new("C6", format!("`{id}` is begun again")));
         }

@@ -9,7 +9,7 @@ use clawnode_proto::{
     hook::HookTrail,
     policy::Decision,
     session::{SessionEvent, ToolEnd},
-    tool::{EffectClass, Risk, ToolOutcome, ToolSpec, ToolUse},
+    tool::{EffectClass, Risk, ToolSpec, ToolUse},
 };
 use rand::Rng;
 
@@ -191,7 +191,7 @@ impl Sim {
         if !actor.running.contains_key(&key) {
             return Ok(());
         }
-        let outcome = ToolOutcome::done("seen");
+        let outcome = self.tool_said(call, "seen");
         let outcome = Outcome::Tool(ToolEnd::Known { outcome }, HookTrail::default());
         self.feed(to, entity, counter, MachineInput::Ended(key, outcome))
     }

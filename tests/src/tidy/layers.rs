@@ -45,8 +45,8 @@ const LAYERS: &[LayerList] = &[
             "book failure any_machine judge client_tools sizes",
             // The world, with what befalls it.
             "budgets chaos clients give jobs kinds pause plan process recall scale settle tools",
-            "circuits counters memories operator ops people probation questions reflections runaways slots steps \
-             summaries trace",
+            "circuits counters memories operator ops people probation questions reflections report runaways silent slots \
+             steps summaries templates trace",
             "effects journals known ledger thoughts purges hooks lanes sessions",
         ],
     ),

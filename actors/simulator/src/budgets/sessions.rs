@@ -163,6 +163,10 @@ impl Sim {
         let before = self.session_holds.before.get(&want.call).copied();
         let is_unheld = match self.planted {
             KernelBug::ForgetsHold => before.is_some_and(|one| one != process),
+            KernelBug::ReflectionHoldForgotten => {
+                let is_reflection = matches!(effect, Effect::Reflect { .. });
+                is_reflection && before.is_some_and(|one| one != process)
+            }
             KernelBug::SummaryUnheld => matches!(effect, Effect::Compact { .. }),
             KernelBug::ReflectionUnheld => matches!(effect, Effect::Reflect { .. }),
             _ => false,

@@ -25,6 +25,8 @@
 //! - **FIT-1** a turn whose reply has to fit a schema is completed only with a reply that does. One that
 //!   does not is corrected at most twice, and the model gets the errors each time; then the turn
 //!   fails.
+//! - **PLAN-2** a step of a plan runs with the outputs of earlier steps of that plan, as its journal has them, and a person
+//!   decides about the same.
 //! - **PRICE-1** what a call under a limit costs follows from the journal: the price that was held, and the
 //!   usage of its end, rounded up once. It is what its process settled, what its provider billed, and what
 //!   `settled` says of its turn.
@@ -36,6 +38,7 @@ mod consent;
 mod costs;
 mod deeds;
 mod effort;
+mod filled;
 mod heard;
 mod structured;
 mod verdicts;

@@ -19,6 +19,7 @@ use super::{
     costs::{CallMade, Costs},
     deeds::Deeds,
     effort::Effort,
+    filled::FilledSteps,
     heard::{SessionTexts, ShownCall},
     structured::StructuredReplies,
 };
@@ -42,6 +43,7 @@ pub(crate) struct OutsideJudge {
     costs: Costs,
     clients: ClientDeeds,
     replies: StructuredReplies,
+    filled: FilledSteps,
     /// What came for sessions that are out of service, in its order.
     parked: BTreeMap<EntityId, Vec<Input>>,
     /// Sessions whose journal was damaged: what they asked for before may be asked for again.
@@ -68,6 +70,7 @@ impl OutsideJudge {
             costs: Costs::default(),
             clients: ClientDeeds::default(),
             replies: StructuredReplies::default(),
+            filled: FilledSteps::default(),
             parked: BTreeMap::new(),
             damaged: BTreeSet::new(),
             misread: BTreeMap::new(),
@@ -90,6 +93,9 @@ impl OutsideJudge {
         let body = codec::decode(&input.body).ok().filter(|_| input.order.is_none());
         if let Some(SessionInput::UserMessage(message) | SessionInput::Steer(message)) = &body {
             self.replies.sent(TurnId::from(input.id), message);
+        }
+        if let Some(SessionInput::Execute(plan)) = &body {
+            self.filled.sent(TurnId::from(input.id), plan);
         }
         self.sent.insert(input.id, SentInput { order: input.order, body });
     }
@@ -161,6 +167,9 @@ impl OutsideJudge {
         }
         let Ok(Some(event)) = sealed.event::<SessionEvent>() else { return Ok(()) };
         self.costs_of(entity, &event)?;
+        if !self.damaged.contains(&entity) {
+            self.filled.says(&event)?;
+        }
         match event {
             SessionEvent::ApprovalAsked(approval) => {
                 self.consent.asks(head.ts, approval.call, approval.action);
@@ -213,7 +222,10 @@ impl OutsideJudge {
         let Ok(body) = codec::decode(&input.body) else { return Ok(()) };
         self.consent.takes(at, &body);
         match body {
-            SessionInput::ToolResult(result) => self.deeds.says(result.call, &result.end),
+            SessionInput::ToolResult(result) => {
+                self.filled.brought(result.call, &result.end);
+                self.deeds.says(result.call, &result.end)
+            }
             SessionInput::ClientResults(results) => {
                 self.clients.brings(&results);
                 Ok(())
@@ -347,6 +359,19 @@ impl OutsideJudge {
         } else {
             Ok(())
         }
+    }
+
+    /// PLAN-2: a tool call of this session runs with these arguments.
+    pub(crate) fn is_filled(&mut self, entity: EntityId, call: CallId, arguments: &str) -> Checked {
+        if self.damaged.contains(&entity) {
+            return Ok(());
+        }
+        self.filled.runs(call, arguments)
+    }
+
+    /// Steps of plans that ran with outputs of earlier steps.
+    pub(crate) fn templated(&self) -> usize {
+        self.filled.ran()
     }
 
     /// A tool call is run by the cluster.

@@ -7,9 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clawnode_memory::store::{
-    Document, DocumentId, DocumentKind, FoundDocument, StoreScope, score::ScoreParts,
-};
+use clawnode_memory::store::{Document, FoundDocument, StoreScope, score::ScoreParts};
 use clawnode_proto::{
     EntityId, Incarnation, MemoryPointId, Sealed, SessionKey, Timestamp, TurnId, codec,
     event::decode_record,
@@ -23,10 +21,11 @@ use clawnode_proto::{
 use clawnode_sim::StoreChange;
 
 use super::{
+    documents::{passage_document, point_document},
     feedback_judge::{FeedbackJudge, FeedbackTally, PointPlace},
-    lesson_judge::RecordedLessons,
+    lesson_judge::{RecordedLessons, may_supersede},
     shown::{all_points, journaled_lines, shown_lines},
-    told::{LESSON, READ, memories, of_peer, token_in},
+    told::{LESSON, READ, is_of_model, memories, of_peer, said_once, token_in},
 };
 use crate::{JudgeViolation, book::Checked};
 
@@ -67,6 +66,8 @@ pub struct RecallTally {
     pub feedback: FeedbackTally,
     /// Of these, lessons of models that looked back.
     pub lessons: usize,
+    /// Facts that models found.
+    pub facts: usize,
 }
 
 #[derive(Debug)]
@@ -182,7 +183,12 @@ impl RecallJudge {
 
     fn memory_says(&mut self, memory: EntityId, sealed: &Sealed) -> Checked {
         let (left, added) = match sealed.event::<MemoryEvent>() {
-            Ok(Some(MemoryEvent::Added(added))) => (added.supersedes, Some(added.point)),
+            Ok(Some(MemoryEvent::Added(added))) => {
+                let old = |id: &MemoryPointId| self.points.get(&(memory, *id));
+                let old = added.supersedes.iter().filter_map(old).map(|known| &known.point);
+                may_supersede(&added.point, old)?;
+                (added.supersedes, Some(added.point))
+            }
             Ok(Some(MemoryEvent::Masked(masked))) => (masked.points, None),
             Ok(Some(MemoryEvent::Consolidated(consolidated))) => {
                 let joined = consolidated.joined.iter().map(|joined| joined.point);
@@ -248,7 +254,7 @@ impl RecallJudge {
                 self.ended.insert(done.turn, end);
             }
             Ok(Some(SessionEvent::Reflected(done))) => {
-                self.lessons.add(session, sealed.head.n.0, done.lessons);
+                self.lessons.add(session, sealed.head.n.0, done);
             }
             _ => {}
         }
@@ -271,7 +277,8 @@ impl RecallJudge {
         });
         let passages = self.messages.values().filter_map(|message| {
             let scope = StoreScope::of_session(&self.sessions.get(&message.session)?.key);
-            let document = passage_document(message);
+            let JudgedMessage { session, event, at, text, .. } = message;
+            let document = passage_document(*session, *event, *at, text);
             Some(FoundDocument { scope, document, score: ScoreParts::default() })
         });
         points.chain(passages).collect()
@@ -280,7 +287,11 @@ impl RecallJudge {
     /// What was said in a conversation, as passages.
     pub(super) fn said_in(&self, session: EntityId) -> Vec<Document> {
         let said = self.messages.values().filter(|message| message.session == session);
-        said.map(passage_document).collect()
+        said.map(|message| {
+            let JudgedMessage { session, event, at, text, .. } = message;
+            passage_document(*session, *event, *at, text)
+        })
+        .collect()
     }
 
     // === what models are shown ===
@@ -386,7 +397,8 @@ impl RecallJudge {
         let feedback = self.feedback.tally();
         let lessons = self.points.values();
         let lessons = lessons.filter(|known| known.point.content.text.starts_with(LESSON)).count();
-        RecallTally { reminded, passages, taught, feedback, lessons }
+        let facts = self.lessons.facts();
+        RecallTally { reminded, passages, taught, feedback, lessons, facts }
     }
 
     // === the end ===
@@ -445,7 +457,7 @@ impl RecallJudge {
             let said =
                 |message: &&JudgedMessage| message.session == entity && message.event == event;
             let text = &known.point.content.text;
-            if text.starts_with(LESSON) {
+            if is_of_model(text) {
                 self.lessons.recorded(entity, event, text)?;
                 continue;
             }
@@ -461,40 +473,5 @@ impl RecallJudge {
             }
         }
         Ok(())
-    }
-}
-
-/// What is said once of a text: a fact, or a whole lesson.
-fn said_once(text: &str) -> Option<&str> {
-    if text.starts_with(LESSON) { Some(text) } else { token_in(text) }
-}
-
-fn point_document(point: &MemoryPoint) -> Document {
-    let MemoryPoint { content, source } = point;
-    let MemorySource { entity, event, part, at } = *source;
-    Document {
-        id: DocumentId { entity, event, part },
-        kind: DocumentKind::Point(content.layer),
-        text: content.text.clone(),
-        speaker: None,
-        position: None,
-        at,
-        importance: content.importance,
-        trust: content.trust,
-        embedding: None,
-    }
-}
-
-fn passage_document(message: &JudgedMessage) -> Document {
-    Document {
-        id: DocumentId { entity: message.session, event: message.event, part: 0 },
-        kind: DocumentKind::Passage,
-        text: message.text.clone(),
-        speaker: None,
-        position: Some(message.event),
-        at: message.at,
-        importance: 5,
-        trust: MemoryTrust::Person,
-        embedding: None,
     }
 }

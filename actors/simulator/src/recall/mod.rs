@@ -4,6 +4,7 @@
 //! its answer. Only the store behind it is scripted ([`stores`]). What holds is judged from journals and requests alone
 //! ([`judge`]): MEM-1 to MEM-4. People also say what they think of turns ([`feedback`], [`feedback_judge`]).
 
+mod documents;
 pub(super) mod feedback;
 pub(super) mod feedback_judge;
 pub(super) mod feeding;

@@ -13,6 +13,9 @@ const TOKEN_CHARS: usize = 5;
 
 /// How each lesson begins that a model writes which looks back at a turn.
 pub(crate) const LESSON: &str = "Lesson ";
+/// How each fact begins that a model writes in its own words, and each that it quotes.
+pub(crate) const FACT: &str = "Fact ";
+const QUOTED: &str = "We keep ";
 
 /// The memories that every session reads beside that of its peer.
 pub(super) const READ: [&str; 2] = ["default/all", "shared/team"];
@@ -40,6 +43,16 @@ pub(super) fn token(group: usize, number: usize) -> String {
 pub(super) fn token_in(text: &str) -> Option<&str> {
     let at = text.find(TOKEN)?;
     text.get(at..at + TOKEN_CHARS)
+}
+
+/// What is said once of a text: a fact that a pattern finds, or all that a model found or wrote.
+pub(super) fn said_once(text: &str) -> Option<&str> {
+    if is_of_model(text) { Some(text) } else { token_in(text) }
+}
+
+/// Whether a model has found or written this.
+pub(super) fn is_of_model(text: &str) -> bool {
+    [LESSON, FACT, QUOTED].iter().any(|begins| text.starts_with(begins))
 }
 
 /// The same message with a fact, or an instruction that holds from now on; some messages say nothing of the kind.

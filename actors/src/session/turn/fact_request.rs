@@ -128,6 +128,12 @@ fn point(texts: &[&str], written: WrittenFact) -> Option<PointContent> {
     } else {
         (fact.trim(), MemoryTrust::Agent, CONFIDENCE_WRITTEN)
     };
+    #[cfg(feature = "test-util")]
+    let trust = if clawnode_kernel::KernelBug::FactsTrusted.is_in_folds() {
+        MemoryTrust::Person
+    } else {
+        trust
+    };
     let content = PointContent {
         layer,
         text: text.to_owned(),

@@ -151,6 +151,8 @@ impl SessionState {
         planned: &StepPlanned,
         now: Timestamp,
     ) -> Result<(), Violation> {
+        #[cfg(feature = "test-util")]
+        let other = self.planned_before(planned.turn);
         let turn = self.planned_turn(planned.turn)?;
         let done = turn.steps.len();
         let wrong = |why: &str| {
@@ -170,7 +172,10 @@ impl SessionState {
             return wrong("follows a step after which the plan does not continue");
         }
         // It ends with what is missing (`unfilled`) if it cannot be filled in.
-        let arguments = filled(turn, &step).unwrap_or_else(|_missing| step.given().to_owned());
+        let arguments = filled(turn, &step);
+        #[cfg(feature = "test-util")]
+        let arguments = other.map_or(arguments, |other| filled(&other, &step));
+        let arguments = arguments.unwrap_or_else(|_missing| step.given().to_owned());
         turn.clock.begin(now);
         let begun_ms = turn.clock.spent_ms();
         let end = StepEnd::Done {
@@ -197,6 +202,14 @@ impl SessionState {
             refused: None,
         });
         Ok(())
+    }
+
+    /// A planted bug: the earlier turn whose outputs its steps get.
+    #[cfg(feature = "test-util")]
+    fn planned_before(&self, id: TurnId) -> Option<Turn> {
+        let is_planted = clawnode_kernel::KernelBug::FillsFromAnother.is_in_folds();
+        let mut before = self.closed.iter().rev().filter(|turn| turn.id != id && is_planted);
+        before.find(|turn| turn.plan.is_some() && turn.steps.len() > 1).cloned()
     }
 
     fn planned_turn(&mut self, id: TurnId) -> Result<&mut Turn, Violation> {

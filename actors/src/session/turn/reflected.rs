@@ -1,5 +1,7 @@
 //! What the journal says of reflections, taken into a session's state.
 
+#[cfg(feature = "test-util")]
+use clawnode_kernel::KernelBug;
 use clawnode_kernel::Violation;
 use clawnode_proto::{
     Attempt, CallId, Head, InputId, TurnId,
@@ -62,7 +64,10 @@ impl SessionState {
     /// An attempt to look back begins.
     pub(super) fn reflection_begun(&mut self, begun: &ReflectionBegun) -> Result<(), Violation> {
         let ReflectionBegun { turn, call, attempt, max_tokens, .. } = *begun;
-        if !self.open.is_empty() {
+        let is_alone = self.open.is_empty();
+        #[cfg(feature = "test-util")]
+        let is_alone = is_alone || KernelBug::ReflectionOutstays.is_in_folds();
+        if !is_alone {
             return Err(Violation(format!("`{call}` begins while a turn is open")));
         }
         let mut known = self.reflections.begun(turn, call)?;
@@ -111,8 +116,12 @@ impl SessionState {
         self.usage = self.usage.plus(usage);
         self.spent = self.spent.plus(known.spending());
         ended.model = known.asked.map(|asked| asked.model);
-        self.reflections.wanted.pop_front();
         self.reflections.held = None;
+        #[cfg(feature = "test-util")]
+        if KernelBug::ReflectsAgain.is_in_folds() {
+            return Ok(());
+        }
+        self.reflections.wanted.pop_front();
         self.reflections.unsent.push(ended);
         Ok(())
     }

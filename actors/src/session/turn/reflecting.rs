@@ -13,6 +13,8 @@
 
 use std::sync::Arc;
 
+#[cfg(feature = "test-util")]
+use clawnode_kernel::KernelBug;
 use clawnode_kernel::{Begun, Violation};
 use clawnode_proto::{
     Attempt, TurnId,
@@ -55,8 +57,16 @@ const MESSAGE_FIRST: &str = "a message came first";
 pub(super) fn effect(state: &SessionState) -> Option<Effect> {
     let reflections = &state.reflections;
     let may_begin = state.open.is_empty() && !state.doomed && !reflections.is_behind();
+    #[cfg(feature = "test-util")]
+    let may_begin = may_begin || outstays(state);
     let next = reflections.next().filter(|_| may_begin)?;
     Some(Effect::Reflect { turn: next.turn, call: next.call() })
+}
+
+/// A planted bug: a message does not end the call.
+#[cfg(feature = "test-util")]
+fn outstays(state: &SessionState) -> bool {
+    KernelBug::ReflectionOutstays.is_in_folds() && state.reflections.open.is_some()
 }
 
 /// Whether a call has to end before a turn goes on.
@@ -67,6 +77,10 @@ pub(super) fn is_in_the_way(state: &SessionState) -> bool {
 
 /// The end of a call that is in the way, if it has said nothing of its own end.
 pub(super) fn interrupted(state: &SessionState) -> Option<SessionEvent> {
+    #[cfg(feature = "test-util")]
+    if outstays(state) {
+        return None;
+    }
     let next = state.reflections.next().filter(|_| is_in_the_way(state))?;
     let failure = ModelFailure::new(FailureClass::Cancelled, MESSAGE_FIRST);
     Some(failed(next, Attempt(0), failure, Usage::default()))
@@ -92,7 +106,10 @@ fn next(state: &SessionState, alone: &Turn, grant: &Grant) -> Result<NextCall, S
         );
     }
     let begun = state.reflections.open.as_deref();
-    if begun.is_some_and(|begun| begun.attempt.0 >= ATTEMPTS_MOST) {
+    let is_over = begun.is_some_and(|begun| begun.attempt.0 >= ATTEMPTS_MOST);
+    #[cfg(feature = "test-util")]
+    let is_over = is_over && !KernelBug::ReflectsOnAndOn.is_in_folds();
+    if is_over {
         return Err(format!("{ATTEMPTS_MOST} attempts at it were interrupted"));
     }
     let model = options.compact_model.as_ref().unwrap_or(&options.model);
