@@ -25,7 +25,7 @@ use crate::{
 
 /// How long calls may take to end after `node.drain` (60 s): jobs are cancelled and given up, what there is to be
 /// stored of them is, and containers are removed, each for 20 s at most.
-const CALLS_END: Duration = Duration::from_secs(60);
+const CALLS_END: Duration = Duration::from_mins(1);
 /// How long MCP servers may take to end (30 s): each has 23 s, and then its keeper kills it.
 const SERVERS_END: Duration = Duration::from_secs(30);
 /// How long clients may take to go after `node.drain` (10 s).

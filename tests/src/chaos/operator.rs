@@ -127,8 +127,8 @@ impl Stage {
     /// Allows what the account asks a person for, up to its limit.
     async fn allow(&self) -> Result<(), ChaosError> {
         let params = BudgetAllowParams { account: AccountKey::Cluster, limits: Vec::new() };
-        let allowed = self.gateway().await?.call::<AccountView>("budget.allow", json!(params));
-        match allowed.await {
+        let gateway = self.gateway().await?;
+        match gateway.call::<AccountView>("budget.allow", json!(params)).await {
             Ok(_) => tracing::info!("the operator allows more"),
             // It asks no more, or cannot answer now: there is another look.
             Err(error) if error.refusal().is_some() => {
