@@ -36,7 +36,6 @@ impl AfterDeletion {
     }
 
     /// Whether ids follow from no deletion.
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
     pub const fn is_none(&self) -> bool {
         self.0.0 == 0
     }
