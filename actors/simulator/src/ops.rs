@@ -9,7 +9,8 @@ use clawnode_kernel::{
     partition::{self, Gone},
 };
 use clawnode_proto::{
-    Digest, EntityId, Incarnation, Position, ProcessId, event::decode_record, kernel::SnapshotState,
+    Digest, EntityId, EventId, Head, Incarnation, Position, ProcessId, event::decode_record,
+    kernel::SnapshotState,
 };
 use clawnode_sim::{StoreChange, StoreReply, StoreRequest, World};
 use rand::Rng;
@@ -383,7 +384,11 @@ impl Sim {
         let own = Incarnation { process: to, counter };
         let events =
             records.iter().flat_map(|record| decode_record(&record.bytes).unwrap_or_default());
-        let others = events.into_iter().any(|event| event.head.incarnation != own);
+        // A bit of a journal may be damaged, but no bit of an event of its own makes both of these another's.
+        let is_own = |head: &Head| {
+            head.incarnation == own || head.eid == EventId::derive(entity, own, head.n)
+        };
+        let others = events.into_iter().any(|event| !is_own(&event.head));
         let process = self.processes.get_mut(&to);
         if let Some(actor) = process.and_then(|process| process.actor(entity, counter)) {
             actor.fenced |= others;
