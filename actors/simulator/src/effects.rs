@@ -122,7 +122,10 @@ impl Sim {
                 self.judge.runs_here(*call)?;
                 self.publish(at, key, job)?;
             }
-            SessionJob::Ask(job) => self.asked(at, key, job)?,
+            SessionJob::Ask(job) => {
+                self.judge.is_asked_about(entity, &job.approval.action)?;
+                self.asked(at, key, job)?;
+            }
             SessionJob::AskClient(job) => {
                 self.asked_client(at, key, job);
             }

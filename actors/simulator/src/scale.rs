@@ -18,6 +18,7 @@ use super::{
     models::ModelPlan,
     plan::{BudgetPlan, SeedPlan, Weights},
     process::PlannedNote,
+    silent::SilentPlan,
     sizes::Sizes,
 };
 
@@ -66,6 +67,8 @@ impl SeedPlan {
             summaries: false,
             recalls: false,
             reflections: false,
+            silent: SilentPlan::default(),
+            templates: false,
             seed,
             local: false,
             partitions: 32,

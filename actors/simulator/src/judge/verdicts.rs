@@ -8,6 +8,7 @@ use clawnode_proto::{
     ToolName, TurnId, codec,
     event::decode_record,
     kernel::KernelEvent,
+    policy::Action,
     session::{SessionEvent, SessionInput, ToolEnd, TurnOutcome},
     tool::ToolSpec,
 };
@@ -168,7 +169,7 @@ impl OutsideJudge {
         let Ok(Some(event)) = sealed.event::<SessionEvent>() else { return Ok(()) };
         self.costs_of(entity, &event)?;
         if !self.damaged.contains(&entity) {
-            self.filled.says(&event)?;
+            self.filled.says(&event);
         }
         match event {
             SessionEvent::ApprovalAsked(approval) => {
@@ -367,6 +368,14 @@ impl OutsideJudge {
             return Ok(());
         }
         self.filled.runs(call, arguments)
+    }
+
+    /// PLAN-2: people are asked about a tool call of this session.
+    pub(crate) fn is_asked_about(&self, entity: EntityId, action: &Action) -> Checked {
+        if self.damaged.contains(&entity) {
+            return Ok(());
+        }
+        self.filled.has_outputs(action.call, &action.arguments)
     }
 
     /// Steps of plans that ran with outputs of earlier steps.
