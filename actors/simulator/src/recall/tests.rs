@@ -27,7 +27,7 @@ fn sim_recalls() {
     assert!(passages as u64 > SEEDS / 4, "{passages} passages were shown");
     assert!(taught as u64 > 3 * SEEDS, "{taught} points were learned");
     let (silent, facts) = (sum(|run| run.silent_calls), sum(|run| run.recalls.facts));
-    assert!(silent as u64 > SEEDS, "{silent} calls that no person sees");
+    assert!(silent as u64 > SEEDS / 2, "{silent} calls that no person sees");
     assert!(facts as u64 > SEEDS / 2, "{facts} facts of models");
     let recorded = sum(|run| run.recalls.feedback.recorded);
     assert!(recorded as u64 > SEEDS, "{recorded} times feedback was recorded");

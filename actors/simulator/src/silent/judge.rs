@@ -143,7 +143,7 @@ impl Sim {
 
     /// The stores changed.
     pub(crate) fn silent_change(&mut self, change: &StoreChange) -> Checked {
-        let StoreChange::Appended { entity, record, .. } = change else { return Ok(()) };
+        let StoreChange::Appended { entity, record, rollup } = change else { return Ok(()) };
         let is_judged = self.has_silent_calls()
             && self.damaged != Some(*entity)
             && self.ledger.kind_of(*entity) == Kind::SESSION;
@@ -151,7 +151,12 @@ impl Sim {
             return Ok(());
         }
         let events = decode_record(&record.bytes).unwrap_or_default();
-        events.iter().try_for_each(|sealed| self.silent.says(*entity, sealed))
+        events.iter().try_for_each(|sealed| self.silent.says(*entity, sealed))?;
+        // A tombstone may be known by what it replaces alone.
+        if *rollup && self.ledger.is_deleted(*entity) {
+            self.silent.doomed.remove(entity);
+        }
+        Ok(())
     }
 
     /// A store answers: an activation may know now that its journal has a message.
