@@ -59,7 +59,7 @@ pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, CodecError> {
     }
 }
 
-/// The digest of what [`encode`] gives, without all of that in memory at a time.
+/// The digest of the bytes that [`encode`] gives, without all of them in memory at a time.
 pub fn digest<T: Serialize>(value: &T) -> Result<Digest, CodecError> {
     let mut hashed = Hashed::default();
     match rmp_serde::encode::write_named(&mut hashed, value) {

@@ -124,22 +124,28 @@ async fn start(opened: Opened) -> Result<(RunningNode, Ready), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::{Instant, sleep};
+    use std::future::pending;
+
+    use tokio::time::Instant;
 
     use super::*;
+
+    /// Ends after so long, by the clock of the test.
+    async fn lasts(time: Duration) {
+        drop(timeout(time, pending::<()>()).await);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_start_that_waits_for_ever_does_not_outlive_a_stop() {
         let stop = CancellationToken::new();
-        assert_eq!(unless_stopped(&stop, sleep(START_ENDS * 2)).await, Some(()), "no one stops it");
+        assert_eq!(unless_stopped(&stop, lasts(START_ENDS * 2)).await, Some(()), "no one stops it");
         let begun = Instant::now();
-        let (ended, ()) =
-            tokio::join!(unless_stopped(&stop, std::future::pending::<()>()), async {
-                sleep(Duration::from_secs(1)).await;
-                stop.cancel();
-            });
+        let (ended, ()) = tokio::join!(unless_stopped(&stop, pending::<()>()), async {
+            lasts(Duration::from_secs(1)).await;
+            stop.cancel();
+        });
         assert_eq!((ended, begun.elapsed()), (None, Duration::from_secs(1) + START_ENDS));
         // What is about to end is waited for, so that it stops in order.
-        assert_eq!(unless_stopped(&stop, sleep(START_ENDS / 2)).await, Some(()));
+        assert_eq!(unless_stopped(&stop, lasts(START_ENDS / 2)).await, Some(()));
     }
 }

@@ -44,9 +44,9 @@ const LAYERS: &[LayerList] = &[
             // Judges that look from outside.
             "book failure any_machine judge client_tools sizes",
             // The world, with what befalls it.
-            "budgets chaos clients give jobs kinds pause plan process recall scale settle tools",
-            "circuits counters memories operator ops people probation questions reflections report runaways silent slots \
-             steps summaries templates trace",
+            "budgets chaos clients give jobs kinds pause plan process recall scale settle silent templates tools",
+            "circuits counters memories operator ops people probation questions reflections report runaways slots \
+             steps summaries trace",
             "effects journals known ledger thoughts purges hooks lanes sessions",
         ],
     ),

@@ -188,11 +188,11 @@ async fn echoes(node: &Node, peer: &str, text: &str) -> Outcome {
     let (message, client) = (Message::new(peer, &content), node.client()?);
     client.chat(&message).await?;
     let history = client.history(&message.session()).await?;
-    let told = serde_json::to_string(&history.turns.last()).unwrap_or_default();
-    if told.contains(&format!("Echo: {text}")) {
+    let turn = serde_json::to_string(&history.turns.last()).unwrap_or_default();
+    if turn.contains(&format!("Echo: {text}")) {
         Ok(())
     } else {
-        Err(ProcessError::Broken(format!("it is {told}")))
+        Err(ProcessError::Broken(format!("the turn is {turn}")))
     }
 }
 

@@ -16,7 +16,7 @@ const FACTS_MOST: usize = 5;
 /// A text that a memory is to have, and whose it is.
 pub(super) type LearnedText = (String, MemoryTrust);
 
-/// A reply.
+/// What a model says in a call that no person sees.
 #[derive(Debug)]
 pub(crate) struct SilentReply {
     pub(crate) text: String,

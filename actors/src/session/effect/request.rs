@@ -171,8 +171,8 @@ impl SessionRunner {
 /// Takes what is attached to a message, and to each result in it.
 fn attachments(message: &mut Message) -> (Vec<Media>, Vec<Vec<Media>>) {
     let replies = message.tool_replies.iter_mut();
-    let replied = replies.map(|reply| std::mem::take(&mut reply.media)).collect();
-    (std::mem::take(&mut message.attachments), replied)
+    let media_of_replies = replies.map(|reply| std::mem::take(&mut reply.media)).collect();
+    (std::mem::take(&mut message.attachments), media_of_replies)
 }
 
 /// A tool as a model is offered it.

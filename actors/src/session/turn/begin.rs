@@ -50,7 +50,7 @@ impl KeptChoices {
 // === impl SessionState ===
 
 impl SessionState {
-    /// It was deleted before, and the ids of what follows are others than those of before.
+    /// It was deleted before, and what follows has other ids.
     pub(super) fn begun_again(&mut self, again: BegunAgain) -> Result<(), Violation> {
         let after = AfterDeletion::of(again.after);
         let is_new = self.after.is_none() && self.open.is_empty() && self.closed.is_empty();

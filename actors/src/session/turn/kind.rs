@@ -279,7 +279,7 @@ impl EntityKind for Session {
             events.push(plan::begin(turn, plan, call)?);
             return Some((events, None));
         }
-        let next = made_or_next(state, turn, call, (routed, profile), grant, made);
+        let next = made_or_next(state, turn, call, routed, profile, grant, made);
         if next.waits_for_hooks {
             let by = hooks::of_model(&next.profile);
             let job = judge_model_job(state, turn, call, next.request, by, &grant.permit)?;

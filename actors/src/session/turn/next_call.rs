@@ -51,13 +51,12 @@ pub(super) fn made_or_next(
     state: &SessionState,
     turn: &Turn,
     call: CallId,
-    asked: (Routed, Arc<Profile>),
+    routed: Routed,
+    profile: Arc<Profile>,
     grant: &Grant,
     made: Option<MadeCall>,
 ) -> NextCall {
-    let known = made.and_then(|made| made.under(grant, call, &asked));
-    let (routed, profile) = asked;
-    match known {
+    match made.and_then(|made| made.under(grant, call, &routed, &profile)) {
         Some(known) => {
             debug_assert!(known == next_call(state, turn, call, routed, profile), "CTX-1");
             known
@@ -81,14 +80,15 @@ impl MadeCall {
         self,
         grant: &Grant,
         call: CallId,
-        asked: &(Routed, Arc<Profile>),
+        routed: &Routed,
+        profile: &Arc<Profile>,
     ) -> Option<NextCall> {
         let Self { next, options, recalled } = self;
         let is_alike = Arc::ptr_eq(&options, &grant.options)
             && recalled.as_ref().map(Arc::as_ptr) == grant.recalled.as_ref().map(Arc::as_ptr)
             && next.call == call
-            && next.routed == asked.0
-            && (Arc::ptr_eq(&next.profile, &asked.1) || next.profile == asked.1);
+            && next.routed == *routed
+            && (Arc::ptr_eq(&next.profile, profile) || next.profile == *profile);
         is_alike.then_some(next)
     }
 }

@@ -149,7 +149,7 @@ impl ToolCall {
     /// Its result as the model reads it, and whether that is an error.
     pub fn told(&self) -> (Text, bool) {
         let name: String = self.using.name.chars().take(80).collect();
-        // A copy only of what came late: results may be long.
+        // Only what came late is copied: results may be long.
         let late = self.late.as_ref().and_then(|_| self.ended());
         match late.as_ref().or(self.end.as_ref()) {
             Some(ToolEnd::Known { outcome: ToolOutcome { content, failure: None, .. } }) => {
