@@ -16,9 +16,13 @@ const FILE: &str = "cleaning";
 
 /// How long a deletion waits for acknowledgements that are still to come.
 const SCRUB_LINGER: Duration = Duration::from_secs(1);
-/// The shortest time between two cleanings for deletions; a second is added for each MiB that is
-/// copied. Deleted data leaves the disk within that time.
-const SCRUB_REST: Duration = Duration::from_mins(10);
+/// The shortest time between two cleanings for deletions, of a log with little in it: 10 s. A deletion, or a kill in the
+/// middle of one, asks for several cleanings in a row.
+const SCRUB_REST: Duration = Duration::from_secs(10);
+/// A second is added for so many bytes that are copied (100 KiB), so that cleanings write no more than that in a second,
+/// but 10 min at most; and a second for each MiB. Deleted data leaves the disk within that time.
+const SCRUB_RATE: u64 = 100 << 10;
+const SCRUB_REST_MOST: Duration = Duration::from_mins(10);
 /// When data that was deleted before this process began leaves the disk if there is no note of it: earlier builds left
 /// none, and a full disk takes none.
 const SCRUB_FIRST: Duration = Duration::from_hours(1);
@@ -70,15 +74,33 @@ impl Scrub {
 
     /// A cleaning begins that copies this many bytes.
     pub(super) fn begun(&mut self, now: Instant, alive: u64) {
-        let rest = SCRUB_REST + Duration::from_secs(alive >> 20);
-        let rested = if self.is_owed { now } else { now + rest };
+        let rested = if self.is_owed { now } else { now + rest_after(alive) };
         *self = Self { due: None, rested, is_owed: false };
     }
+}
+
+/// How long the log is left alone after so many bytes of it were copied.
+fn rest_after(alive: u64) -> Duration {
+    let paced = SCRUB_REST + Duration::from_secs(alive / SCRUB_RATE);
+    paced.min(SCRUB_REST_MOST) + Duration::from_secs(alive >> 20)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_log_is_left_alone_for_longer_if_more_of_it_is_copied() {
+        let seconds = |alive: u64| rest_after(alive).as_secs();
+        assert_eq!(seconds(0), 10);
+        assert_eq!(seconds(1 << 20), 10 + 10 + 1);
+        assert_eq!(
+            seconds(100 << 20),
+            600 + 100,
+            "no longer than ten minutes, and a second for each MiB"
+        );
+        assert!((0..10_000).all(|kib| seconds(kib << 10) <= seconds((kib + 1) << 10)));
+    }
 
     #[test]
     fn deletions_clean_the_log_soon_and_seldom() {
@@ -101,6 +123,6 @@ mod tests {
         scrub.begun(cleaned, 100 << 20);
         assert_eq!(scrub.due, None);
         scrub.ask(cleaned);
-        assert_eq!(scrub.due, Some(cleaned + SCRUB_REST + Duration::from_secs(100)));
+        assert_eq!(scrub.due, Some(cleaned + rest_after(100 << 20)));
     }
 }
