@@ -29,7 +29,8 @@ fn state(run: &PlayedActivation) -> SessionState {
 }
 
 fn turn(run: &PlayedActivation) -> Turn {
-    state(run).running().unwrap().clone()
+    let state = state(run);
+    state.running().cloned().unwrap_or_else(|| panic!("no turn runs: {:?}", state.closed))
 }
 
 fn resumed(run: PlayedActivation) -> PlayedActivation {
