@@ -319,8 +319,8 @@ impl Sim {
         let started = world.now().0;
         let clients = KINDS.iter().flat_map(|row| (row.clients)(&plan, started));
         let clients: Vec<SimClient> = clients.collect();
-        let has_templates = plan.templates;
-        let templates = has_templates.then(|| TemplatedCalls::of(&clients)).unwrap_or_default();
+        let templates =
+            if plan.templates { TemplatedCalls::of(&clients) } else { TemplatedCalls::default() };
         Self {
             clients,
             planted: options.planted,

@@ -258,11 +258,7 @@ impl SeedPlan {
             asks_tools: rng.random_range(0.0..0.6),
             emit_fails: rng.random_range(0.0..0.3),
             poison: rng.random_bool(0.04).then_some(Poison::Calls),
-            operator: match rng.random_range(0..4) {
-                0 => None,
-                1 => Some(Order::Bury),
-                _ => Some(Order::Restore),
-            },
+            operator: operator(&mut rng),
             damage: rng.random_bool(0.03),
             patient: false,
             hangs: 0.0,
@@ -363,6 +359,15 @@ impl SeedPlan {
             self.scarce = true;
             self.asks_tools = rng.random_range(0.3..0.6);
         }
+    }
+}
+
+/// What the operator does about sessions that are set aside.
+fn operator(rng: &mut ChaCha8Rng) -> Option<Order> {
+    match rng.random_range(0..4) {
+        0 => None,
+        1 => Some(Order::Bury),
+        _ => Some(Order::Restore),
     }
 }
 

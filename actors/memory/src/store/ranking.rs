@@ -148,8 +148,8 @@ fn best(all: &[Searched<'_>], whole: Whole, k: usize) -> Vec<Hit> {
             }
             totals.push((total, index, number));
             if totals.len() > 2 * k {
-                let (_, last, _) = totals.select_nth_unstable_by(k - 1, order);
-                least = last.0;
+                let (_, worst, _) = totals.select_nth_unstable_by(k - 1, order);
+                least = worst.0;
                 totals.truncate(k);
             }
         }

@@ -206,12 +206,11 @@ impl Sim {
 
     /// A silent call ends by itself: how, if it did not fail.
     pub(crate) fn silent_reply(&mut self, call: CallId, attempt: Attempt, usage: Usage) -> Outcome {
-        let reply = match self.silent.shown.remove(&(call, attempt)) {
-            Some(shown) => SilentReply::facts(call, attempt, &shown),
-            None => {
-                let kind = self.world.rng.random_range(0..6);
-                SilentReply::rating(call, attempt, kind, self.world.chance(0.1))
-            }
+        let reply = if let Some(shown) = self.silent.shown.remove(&(call, attempt)) {
+            SilentReply::facts(call, attempt, &shown)
+        } else {
+            let kind = self.world.rng.random_range(0..6);
+            SilentReply::rating(call, attempt, kind, self.world.chance(0.1))
         };
         let SilentReply { text, stop, expected } = reply;
         self.silent.replies.insert((call, attempt), expected);

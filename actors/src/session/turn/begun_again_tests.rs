@@ -1,7 +1,7 @@
 //! Sessions that begin again after they were deleted: a message that comes again gives other ids.
 
 #[cfg(feature = "test-util")]
-use clawnode_kernel::KernelBug;
+use clawnode_kernel::{Entity, KernelBug};
 use clawnode_kernel::{LoadedJournal, MachineOptions, core::SnapshotBody};
 use clawnode_proto::{
     CallId, IdempotencyKey, InputId, Seq, Timestamp, TurnId,
@@ -14,6 +14,8 @@ use clawnode_proto::{
     tool::ToolOutcome,
 };
 
+#[cfg(feature = "test-util")]
+use super::kind::Session;
 use super::{
     prepare::SessionJob,
     state::{SessionState, Turn},
@@ -168,9 +170,10 @@ fn what_an_earlier_build_began_goes_on_with_its_ids() {
     let (mut run, _) = deleted(MESSAGE);
     let job = asks(&mut run, "more");
     drop(bug);
-    let mut run = resumed(run);
-    run.now.wall = RESULT_AT;
     assert!(!events(&run).iter().any(|(kind, _)| kind == "begun_again"));
+    let loaded = LoadedJournal { records: run.journal.clone(), snapshot: None };
+    let read = Entity::<Session>::of(key().entity(), &loaded).unwrap();
+    assert_eq!(read.state, state(&run), "as this build reads it");
     let running = turn(&run);
     assert_eq!(running.steps[0].call, CallId::derive(running.id, 0));
     assert_eq!(job.call, CallId::derive_tool(running.steps[0].call, 0));
