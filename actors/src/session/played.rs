@@ -44,6 +44,8 @@ pub(crate) struct PlayedActivation {
     /// From which calls reserve, if anything is limited.
     pub(in crate::session) budgets: Option<PlayedBudgets>,
     pub(crate) journal: Vec<Record>,
+    /// From one record's position to the next one's.
+    pub(crate) stride: u64,
     /// The kinds of the session's own events, append by append.
     pub(crate) appends: Vec<Vec<&'static str>>,
     pub(crate) started: Vec<(Effect, SessionJob)>,
@@ -137,6 +139,7 @@ impl PlayedActivation {
             grant,
             budgets,
             journal,
+            stride: 1,
             appends: Vec::new(),
             started: Vec::new(),
             told: Vec::new(),
@@ -160,7 +163,8 @@ impl PlayedActivation {
             for out in self.machine.handle(self.now, input) {
                 match out {
                     MachineOutput::Append { write, .. } => {
-                        let position = Position(position_of(&self.journal).0 + 1);
+                        // The positions between are other journals'.
+                        let position = Position(position_of(&self.journal).0 + self.stride);
                         let events = decode_record(&write.bytes).unwrap();
                         let own =
                             events.iter().filter_map(|event| event.event::<SessionEvent>().ok()?);

@@ -59,12 +59,10 @@ fn round<'a>(
             Some(open) => books.insert(open),
             None => books.insert(Books::open(sessions.storage().clone()).await?),
         };
-        let mut saved = Instant::now();
         while open.count_page().await? {
             // A long way is saved on the way.
-            if saved.elapsed() >= SAVE {
+            if open.is_far() {
                 open.save(sessions.now()).await?;
-                saved = Instant::now();
             }
         }
         if !due || !open.is_changed() {

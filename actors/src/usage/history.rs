@@ -11,7 +11,7 @@ use clawnode_kernel::{
 use clawnode_proto::{
     Digest, EntityId, Position, Timestamp,
     event::decode_record,
-    kernel::{Snapshot, SnapshotState},
+    kernel::{SNAPSHOT, Snapshot, SnapshotState},
 };
 use tracing::warn;
 
@@ -228,6 +228,12 @@ async fn archived(
         record.position = known.copied().unwrap_or(unknown);
     }
     Ok(Some(records))
+}
+
+/// Whether a record begins with a snapshot.
+pub(super) fn is_snapshot(record: &Record) -> bool {
+    let events = decode_record(&record.bytes).unwrap_or_default();
+    events.first().is_some_and(|first| first.head.kind == SNAPSHOT)
 }
 
 /// The number of the last event of a record.

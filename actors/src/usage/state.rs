@@ -1,6 +1,6 @@
 //! What is counted so far, and how far.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clawnode_cluster::{Record, Storage};
 use clawnode_proto::{
@@ -22,17 +22,30 @@ use super::{
 
 /// Records that are read at once.
 const PAGE: usize = 256;
+/// Pages that are counted at most before they are saved: about a million records.
+const PAGES: usize = 4_096;
 /// Sessions whose meters are remembered, up to twice as many: about 10 MB.
 const METERS: usize = 10_000;
 
 /// The counts of this process. What goes wrong ends them: what is saved is opened again.
+///
+/// A page of the feed lacks what a snapshot has replaced before the page was read, and the snapshot may be many pages
+/// behind it. So between two saves, what a snapshot replaced is counted when the snapshot is met, back to what is saved;
+/// and before a save, snapshots are looked for up to the end of the feed. Each record up to the saved position is then
+/// counted, and none behind it.
 #[derive(Debug)]
 pub(super) struct Books {
     storage: Storage,
-    /// All records up to here are counted.
+    /// The feed was followed up to here.
     upto: Position,
-    /// Up to here they are saved, and where the bucket has that.
+    /// Records that are read at once.
+    page: usize,
+    /// Pages that were counted since the last save.
+    pages: usize,
+    /// Up to here all is counted and saved, and where the bucket has that.
     saved: (Position, Position),
+    /// The last record of each journal that is counted and not saved: one for each record of [`PAGES`] at most.
+    unsaved: BTreeMap<EntityId, Position>,
     /// What model calls used.
     usage: Days<UsageDay>,
     /// What agents did.
@@ -55,7 +68,29 @@ impl Books {
         }
         let meters = RecentEntities::new(METERS);
         let (usage, work) = (Days::default(), Days::default());
-        Ok(Self { storage, upto, saved: (upto, position), usage, work, meters, pruned: None })
+        Ok(Self {
+            storage,
+            upto,
+            page: PAGE,
+            pages: 0,
+            saved: (upto, position),
+            unsaved: BTreeMap::new(),
+            usage,
+            work,
+            meters,
+            pruned: None,
+        })
+    }
+
+    /// The same, with pages of another size.
+    #[cfg(test)]
+    pub(super) fn set_page(&mut self, records: usize) {
+        self.page = records;
+    }
+
+    /// Whether so much is counted that it has to be saved on the way.
+    pub(super) const fn is_far(&self) -> bool {
+        self.pages >= PAGES
     }
 
     pub(super) fn is_changed(&self) -> bool {
@@ -64,17 +99,19 @@ impl Books {
 
     /// Counts the next page of the feed; says whether there was one.
     pub(super) async fn count_page(&mut self) -> Result<bool, CountingStopped> {
-        let page = self.storage.journal.follow(self.upto, PAGE).await?;
+        let page = self.storage.journal.follow(self.upto, self.page).await?;
         let mut journals: BTreeMap<EntityId, Vec<Record>> = BTreeMap::new();
         for (entity, record) in page.records {
             journals.entry(entity).or_default().push(record);
         }
         for (entity, records) in journals {
-            for (position, counted) in self.counted(entity, &records, page.upto).await? {
-                self.add(position, counted).await?;
-            }
+            let counted = self.counted(entity, &records, page.upto).await?;
+            self.add_all(entity, counted).await?;
+            let last = records.last().map(|record| record.position);
+            self.unsaved.extend(last.map(|last| (entity, last)));
         }
         let is_more = page.upto > self.upto;
+        self.pages += usize::from(is_more);
         self.upto = page.upto;
         Ok(is_more)
     }
@@ -92,20 +129,80 @@ impl Books {
             return Ok(counted);
         }
         // It was not followed lately, or a snapshot has replaced records before they were followed.
-        let Some((meter, records)) = history::read(&self.storage, id, self.upto).await? else {
+        let Some(counted) = self.replaced(id, upto).await? else {
             let n = records.last().map_or(0, history::last_n);
             self.meters.put(id, Meter::other(n));
             return Ok(Vec::new());
         };
+        Ok(counted)
+    }
+
+    /// What is to be counted of one journal up to a position, also what snapshots have replaced. None, if it has no calls
+    /// or cannot be read.
+    async fn replaced(
+        &mut self,
+        id: EntityId,
+        upto: Position,
+    ) -> Result<Option<Vec<(Position, CountedEvent)>>, CountingStopped> {
+        let counted = self.unsaved.get(&id).copied().unwrap_or(self.saved.0);
+        let Some((meter, records)) = history::read(&self.storage, id, counted).await? else {
+            return Ok(None);
+        };
         let within: Vec<Record> =
             records.into_iter().take_while(|record| record.position <= upto).collect();
-        let Some((meter, counted)) = gone_on(meter, &within) else {
+        let Some((meter, events)) = gone_on(meter, &within) else {
             debug!(%id, "a damaged journal is not counted");
-            return Ok(Vec::new());
+            return Ok(Some(Vec::new()));
         };
         self.meters.put(id, meter);
-        let is_new = |position: &Position| *position > self.upto;
-        Ok(counted.into_iter().filter(|(position, _)| is_new(position)).collect())
+        Ok(Some(events.into_iter().filter(|(position, _)| *position > counted).collect()))
+    }
+
+    /// Counts what was missing in the pages so far, because a snapshot that is still to be followed has replaced it.
+    async fn count_replaced(&mut self) -> Result<(), CountingStopped> {
+        for id in self.snapshots_ahead().await? {
+            let counted = self.replaced(id, self.upto).await?;
+            self.add_all(id, counted.unwrap_or_default()).await?;
+        }
+        Ok(())
+    }
+
+    /// The journals with a snapshot behind what was followed.
+    ///
+    /// A record that was missing in a page has its snapshot in the store already. While this looks for it, a further
+    /// snapshot of the same journal may replace that one; so it looks until the way that is left is one page. A page is
+    /// read in milliseconds, and between two snapshots of a session are hundreds of events.
+    async fn snapshots_ahead(&self) -> Result<BTreeSet<EntityId>, CountingStopped> {
+        let (mut ahead, mut found) = (self.upto, BTreeSet::new());
+        loop {
+            let end = self.storage.journal.end().await?;
+            let mut pages = 0_usize;
+            while ahead < end {
+                let page = self.storage.journal.follow(ahead, self.page).await?;
+                if page.upto <= ahead {
+                    return Ok(found);
+                }
+                let begins = page.records.iter().filter(|(_, record)| history::is_snapshot(record));
+                found.extend(begins.map(|(entity, _)| *entity));
+                ahead = page.upto;
+                pages += 1;
+            }
+            if pages <= 1 {
+                return Ok(found);
+            }
+        }
+    }
+
+    async fn add_all(
+        &mut self,
+        id: EntityId,
+        counted: Vec<(Position, CountedEvent)>,
+    ) -> Result<(), CountingStopped> {
+        for (position, counted) in counted {
+            self.add(position, counted).await?;
+            self.unsaved.insert(id, position);
+        }
+        Ok(())
     }
 
     async fn add(
@@ -132,12 +229,15 @@ impl Books {
 
     /// Saves the days, and then how far they count.
     pub(super) async fn save(&mut self, now: Timestamp) -> Result<(), CountingStopped> {
+        self.count_replaced().await?;
         let upto = Followed(vec![self.upto]);
         self.usage.save(&self.storage, &upto).await?;
         self.work.save(&self.storage, &upto).await?;
         let position = self.saved.1;
         let position = self.storage.bucket.put(HEAD, position, encoded(&upto)?, None).await?;
         self.saved = (self.upto, position);
+        self.unsaved.clear();
+        self.pages = 0;
         self.usage.keep_newest();
         self.work.keep_newest();
         self.prune(Day::of(now)).await

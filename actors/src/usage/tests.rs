@@ -14,7 +14,7 @@ use clawnode_cluster::{
 use clawnode_kernel::{LoadedJournal, MachineOptions, archive};
 use clawnode_local as local;
 use clawnode_proto::{
-    EntityId, Position, Timestamp,
+    EntityId, Kind, Position, Timestamp,
     event::decode_record,
     kernel::SNAPSHOT,
     llm::Usage,
@@ -32,9 +32,15 @@ use super::{
 };
 use crate::session::played::{PlayedActivation, key};
 
-/// One journal, with the positions that its machine got.
+/// The journal of a session, with the positions that its machine got, and between its records those of another journal,
+/// which cannot be read.
 #[derive(Debug, Default)]
-pub(super) struct Tape(pub(super) Mutex<Vec<Record>>);
+pub(super) struct Tape(pub(super) Mutex<Vec<Record>>, Mutex<Vec<Record>>);
+
+/// Whose records are between those of the session.
+fn other() -> EntityId {
+    EntityId::derive(Kind::SESSION, "another")
+}
 
 #[async_trait]
 impl Journal for Tape {
@@ -42,8 +48,9 @@ impl Journal for Tape {
         AppendAnswer::Refused
     }
 
-    async fn read(&self, _: EntityId, after: Position) -> Result<Vec<Record>, StoreError> {
-        let mut records = self.0.lock().unwrap().clone();
+    async fn read(&self, id: EntityId, after: Position) -> Result<Vec<Record>, StoreError> {
+        let records = if id == other() { &self.1 } else { &self.0 };
+        let mut records = records.lock().unwrap().clone();
         records.retain(|record| record.position > after);
         Ok(records)
     }
@@ -53,15 +60,21 @@ impl Journal for Tape {
     }
 
     async fn end(&self) -> Result<Position, StoreError> {
-        Ok(self.0.lock().unwrap().last().map_or(Position(0), |last| last.position))
+        let last = |records: &Mutex<Vec<Record>>| {
+            records.lock().unwrap().last().map_or(Position(0), |last| last.position)
+        };
+        Ok(last(&self.0).max(last(&self.1)))
     }
 
     async fn follow(&self, after: Position, limit: usize) -> Result<FeedPage, StoreError> {
-        let mut records = self.read(key().entity(), after).await?;
+        let mut records = Vec::new();
+        for id in [key().entity(), other()] {
+            records.extend(self.read(id, after).await?.into_iter().map(|record| (id, record)));
+        }
+        records.sort_by_key(|(_, record)| record.position);
         records.truncate(limit);
-        let upto = records.last().map_or(after, |record| record.position);
-        let id = key().entity();
-        Ok(FeedPage { records: records.into_iter().map(|record| (id, record)).collect(), upto })
+        let upto = records.last().map_or(after, |(_, record)| record.position);
+        Ok(FeedPage { records, upto })
     }
 
     async fn entities(
@@ -135,7 +148,8 @@ impl World {
         storage.journal = Arc::clone(&tape) as Arc<dyn Journal>;
         storage.bucket = Arc::clone(&torn) as Arc<dyn Bucket>;
         let options = MachineOptions { snapshot_every, ..MachineOptions::default() };
-        let run = PlayedActivation::with(&[], LoadedJournal::default(), options, true);
+        let mut run = PlayedActivation::with(&[], LoadedJournal::default(), options, true);
+        run.stride = 2;
         Self { run, stored: 0, tape, torn, storage, books: None, _dir: dir }
     }
 
@@ -163,6 +177,12 @@ impl World {
             if events.first().is_some_and(|event| event.head.kind == SNAPSHOT) {
                 tape.clear();
             }
+            let position = Position(record.position.0 + 1);
+            self.tape
+                .1
+                .lock()
+                .unwrap()
+                .push(Record { position, bytes: Bytes::from_static(b"other") });
             tape.push(record);
         }
     }
@@ -184,6 +204,12 @@ impl World {
     pub(super) async fn count(&mut self) {
         let books = self.books().await.unwrap();
         while books.count_page().await.unwrap() {}
+    }
+
+    async fn count_page_of(&mut self, records: usize) {
+        let books = self.books().await.unwrap();
+        books.set_page(records);
+        books.count_page().await.unwrap();
     }
 
     pub(super) async fn save(&mut self) {
@@ -226,6 +252,7 @@ async fn an_attempt_whose_process_died_is_lost_and_the_next_is_counted() {
     world.store().await;
     let journal = world.run.journal.clone();
     world.run = PlayedActivation::new(&[], journal);
+    world.run.stride = 2;
     world.run.replies_for(Usage { input_tokens: 7, ..Usage::default() }, &[]);
     world.store().await;
     world.count().await;
@@ -305,12 +332,35 @@ async fn a_count_that_cannot_be_read_is_made_again() {
     }
 }
 
+/// What a snapshot replaced is missing in the pages before it. It is counted before that page is saved as counted.
+#[tokio::test]
+async fn what_was_missing_in_a_page_is_counted_before_that_page_is_saved() {
+    for restarts in [false, true] {
+        let mut world = World::new(20);
+        for turn in 0..12 {
+            world.turn(&format!("m{turn}"), 10).await;
+        }
+        assert!(!world.run.archives.is_empty());
+        // Two records of the other journal, and the session's snapshot is behind them.
+        world.count_page_of(2).await;
+        if restarts {
+            world.save().await;
+            world.books = None;
+        }
+        world.count().await;
+        world.save().await;
+        assert_eq!(tokens(&world.shown().await), (12, 120, 0), "restarts: {restarts}");
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Turn(u64),
     /// A turn calls a tool elsewhere, which goes on running; or its result comes, and the turn ends.
     Tool,
     Count,
+    /// One page of so many records is counted.
+    Page(usize),
     Save,
     /// The days are saved, and how far they count is not; then the process ends.
     TearSave,
@@ -323,6 +373,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (1_u64..100).prop_map(Step::Turn),
         3 => Just(Step::Tool),
         2 => Just(Step::Count),
+        3 => (1_usize..9).prop_map(Step::Page),
         2 => Just(Step::Save),
         1 => Just(Step::TearSave),
         1 => Just(Step::Restart),
@@ -388,6 +439,7 @@ impl World {
         match step {
             Step::Turn(_) | Step::Tool => {}
             Step::Count => self.count().await,
+            Step::Page(records) => self.count_page_of(records).await,
             Step::Save => self.save().await,
             Step::TearSave => {
                 self.count().await;
