@@ -94,10 +94,14 @@ impl ServerIndex {
         documents: String,
         dimensions: usize,
     ) -> Result<Self, MemoryStoreError> {
+        Ok(Self::over(QdrantConnection::new(options)?, documents, dimensions))
+    }
+
+    /// The same over a connection that is there.
+    pub(crate) fn over(connection: QdrantConnection, documents: String, dimensions: usize) -> Self {
         let state = layout::state(&documents);
-        let connection = QdrantConnection::new(options)?;
         let server = ServerPoints { connection, documents, state, dimensions };
-        Ok(Self { server, cache: Arc::default() })
+        Self { server, cache: Arc::default() }
     }
 
     fn raced(&self, scope: &StoreScope) -> MemoryStoreError {
@@ -224,7 +228,40 @@ impl ServerIndex {
         Ok(())
     }
 
-    // === Masking ===
+    // === Masking and dropping ===
+
+    /// As [`MemoryStore::mask`]. The collections are there: if they are not, this does not make them.
+    pub(crate) async fn mask_there(
+        &self,
+        scope: &StoreScope,
+        ids: &[DocumentId],
+    ) -> Result<(), MemoryStoreError> {
+        let ids: BTreeSet<DocumentId> = ids.iter().copied().collect();
+        let mut backoff = Backoff::new(RACE_WAIT.0, RACE_WAIT.1);
+        while backoff.tries() < RACES {
+            if let Changed::Done = self.mask_once(scope, &ids).await? {
+                return Ok(());
+            }
+            wait(&mut backoff).await;
+        }
+        Err(self.raced(scope))
+    }
+
+    /// As [`MemoryStore::drop`]. The collections are there: if they are not, this does not make them.
+    pub(crate) async fn drop_there(&self, scope: &StoreScope) -> Result<(), MemoryStoreError> {
+        let mut backoff = Backoff::new(RACE_WAIT.0, RACE_WAIT.1);
+        while backoff.tries() < RACES {
+            let old = self.server.state_of(scope).await?;
+            let dropped = old.dropped();
+            let now = self.server.change(scope, &old, &dropped).await?;
+            // Either this process dropped it, or another one has since.
+            if now.generation != old.generation {
+                return self.server.sweep(scope, &now.stale).await;
+            }
+            wait(&mut backoff).await;
+        }
+        Err(self.raced(scope))
+    }
 
     async fn mask_once(
         &self,
@@ -295,19 +332,11 @@ impl MemoryStore for ServerIndex {
     }
 
     async fn mask(&self, scope: &StoreScope, ids: &[DocumentId]) -> Result<(), MemoryStoreError> {
-        let ids: BTreeSet<DocumentId> = ids.iter().copied().collect();
         if ids.is_empty() {
             return Ok(());
         }
         self.server.ready().await?;
-        let mut backoff = Backoff::new(RACE_WAIT.0, RACE_WAIT.1);
-        while backoff.tries() < RACES {
-            if let Changed::Done = self.mask_once(scope, &ids).await? {
-                return Ok(());
-            }
-            wait(&mut backoff).await;
-        }
-        Err(self.raced(scope))
+        self.mask_there(scope, ids).await
     }
 
     async fn search(
@@ -348,18 +377,7 @@ impl MemoryStore for ServerIndex {
 
     async fn drop(&self, scope: &StoreScope) -> Result<(), MemoryStoreError> {
         self.server.ready().await?;
-        let mut backoff = Backoff::new(RACE_WAIT.0, RACE_WAIT.1);
-        while backoff.tries() < RACES {
-            let old = self.server.state_of(scope).await?;
-            let dropped = old.dropped();
-            let now = self.server.change(scope, &old, &dropped).await?;
-            // Either this process dropped it, or another one has since.
-            if now.generation != old.generation {
-                return self.server.sweep(scope, &now.stale).await;
-            }
-            wait(&mut backoff).await;
-        }
-        Err(self.raced(scope))
+        self.drop_there(scope).await
     }
 }
 
