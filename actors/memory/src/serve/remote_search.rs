@@ -58,6 +58,11 @@ impl ServedStore {
         ranks.zip(home(scope)).is_none_or(|(ranks, home)| ranks.holds(partition(home)))
     }
 
+    /// The other process that keeps the scope; none if this one does.
+    pub fn held_by(&self, scope: &StoreScope) -> Option<ProcessId> {
+        if self.holds(scope) { None } else { self.holder([scope]) }
+    }
+
     /// The other process that holds the first of these scopes that is a person's.
     fn holder<'a>(&self, scopes: impl IntoIterator<Item = &'a StoreScope>) -> Option<ProcessId> {
         let ranks = self.shared.ranks.get()?;
