@@ -62,6 +62,13 @@ async fn wait(backoff: &mut Backoff) {
     tokio::time::sleep(wait).await;
 }
 
+/// The documents of a batch that are put.
+struct NewPoints {
+    points: BTreeMap<DocumentId, PointStruct>,
+    /// The digests of those that the server has, and that they replace.
+    seen: Vec<u128>,
+}
+
 /// How a change ended.
 enum Changed {
     Done,
@@ -150,13 +157,17 @@ impl ServerIndex {
             // What a process left that died while it dropped the scope.
             server.sweep(scope, &old.stale).await?;
         }
-        let new = self.new_points(scope, &old, &batch.documents, choice).await?;
+        let NewPoints { points: new, seen } =
+            self.new_points(scope, &old, &batch.documents, choice).await?;
         if new.is_empty() && !*has_written && batch.upto <= old.upto {
             return Ok(Changed::Done);
         }
         let ids: Vec<DocumentId> = new.keys().copied().collect();
         *has_written |= !new.is_empty();
-        server.put(&server.documents, new.into_values().collect(), None).await?;
+        // A vector changes nothing else of its document: one that was put meanwhile, by whichever process, stays. It gets its
+        // vector from the process that put it.
+        let only = (choice == PutChoice::Vectors).then(|| layout::as_seen(&seen));
+        server.put(&server.documents, new.into_values().collect(), only).await?;
         // Those that were masked meanwhile go again.
         let masked = server.masked_of(scope, &old.generation, ids.into_iter()).await?;
         self.remove(scope, &old.generation, &masked).await?;
@@ -178,7 +189,7 @@ impl ServerIndex {
         state: &ScopeState,
         documents: &[Document],
         choice: PutChoice,
-    ) -> Result<BTreeMap<DocumentId, PointStruct>, MemoryStoreError> {
+    ) -> Result<NewPoints, MemoryStoreError> {
         let (server, generation) = (&self.server, state.generation.as_str());
         let mut new = BTreeMap::new();
         for document in documents {
@@ -198,15 +209,18 @@ impl ServerIndex {
             .iter()
             .filter_map(|point| Some((PointNumber::read(point)?, layout::digest(&point.payload)?)))
             .collect();
-        let mut further = 0;
+        let (mut further, mut seen) = (0, Vec::new());
         new.retain(|id, point| {
             let number = PointNumber::of_document(scope, generation, *id);
             let there = known.get(&number).copied();
             further += usize::from(there.is_none());
-            layout::digest(&point.payload).is_some_and(|own| choice.takes(there, own))
+            let own = layout::digest(&point.payload);
+            let is_taken = own.is_some_and(|own| choice.takes(there, own));
+            seen.extend(there.filter(|_| is_taken));
+            is_taken
         });
         self.check_room(scope, generation, further).await?;
-        Ok(new)
+        Ok(NewPoints { points: new, seen })
     }
 
     /// Refuses more documents, also masked ones, than a scope may have.
