@@ -9,7 +9,7 @@
 //! `kept` which ones a state keeps, `skills` which skills they have, and `recall` what they are reminded of. `memory_tools` has what calls ask of memories, `skill_tools` which calls write skills, `permission` whether a call runs or asks a person, `learning` what memories learn
 //! from a turn, and `unlearned_messages` where that was said. `feedback` has what people think of turns, and `rating` takes it. `ledger` has what an agent wrote down of its work, and
 //! `blocks` what a model is shown of that. `recorded` tells who looks at a journal from outside what it says, and `explain_context`
-//! what a model was shown, and why. `compacting` has summaries made of older turns, `compacted` takes
+//! what a model was shown, and why. `compacting` has summaries made of older turns, `due_summary` remembers whether one is due, `compacted` takes
 //! them into the state, and `compaction` is what that keeps of them. `reflecting` has a model look back at a turn, as
 //! `reflection_request` shows it to be rated, and `fact_request` what its person said; `reflected` takes what it writes into the state, and `reflection` is what that keeps of it. `room_beside` says what a summary leaves of limits for
 //! its own turn, and `size_bound` how large a request is at most, without making it.
@@ -38,6 +38,7 @@ pub mod compaction;
 pub mod context;
 pub mod count;
 pub mod dropping;
+mod due_summary;
 pub mod effect;
 pub(in crate::session) mod ending;
 mod estimate;
