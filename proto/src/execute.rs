@@ -259,7 +259,7 @@ pub struct ExecutionStep {
     pub step: u32,
     /// The tool.
     pub action: ToolName,
-    /// The arguments, as you gave them.
+    /// The arguments. A step that has begun has the outputs of earlier steps in them.
     pub params: Map<String, Value>,
     /// Whether the execution continues if this step fails.
     #[serde(default, skip_serializing_if = "is_false")]

@@ -285,7 +285,7 @@ pub struct PolicyView {
     pub risk_level: Risk,
     /// The decision of the policy.
     pub verdict: Verdict,
-    /// The reason, if a rule gives one.
+    /// The reason, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The agent whose policy decided.

@@ -62,6 +62,13 @@ async fn wait(backoff: &mut Backoff) {
     tokio::time::sleep(wait).await;
 }
 
+/// The documents of a batch that are put.
+struct NewPoints {
+    points: BTreeMap<DocumentId, PointStruct>,
+    /// The digests of those that the server has, and that they replace.
+    seen: Vec<u128>,
+}
+
 /// How a change ended.
 enum Changed {
     Done,
@@ -94,10 +101,14 @@ impl ServerIndex {
         documents: String,
         dimensions: usize,
     ) -> Result<Self, MemoryStoreError> {
+        Ok(Self::over(QdrantConnection::new(options)?, documents, dimensions))
+    }
+
+    /// The same over a connection that is there.
+    pub(crate) fn over(connection: QdrantConnection, documents: String, dimensions: usize) -> Self {
         let state = layout::state(&documents);
-        let connection = QdrantConnection::new(options)?;
         let server = ServerPoints { connection, documents, state, dimensions };
-        Ok(Self { server, cache: Arc::default() })
+        Self { server, cache: Arc::default() }
     }
 
     fn raced(&self, scope: &StoreScope) -> MemoryStoreError {
@@ -146,13 +157,17 @@ impl ServerIndex {
             // What a process left that died while it dropped the scope.
             server.sweep(scope, &old.stale).await?;
         }
-        let new = self.new_points(scope, &old, &batch.documents, choice).await?;
+        let NewPoints { points: new, seen } =
+            self.new_points(scope, &old, &batch.documents, choice).await?;
         if new.is_empty() && !*has_written && batch.upto <= old.upto {
             return Ok(Changed::Done);
         }
         let ids: Vec<DocumentId> = new.keys().copied().collect();
         *has_written |= !new.is_empty();
-        server.put(&server.documents, new.into_values().collect(), None).await?;
+        // A vector changes nothing else of its document: one that was put meanwhile, by whichever process, stays. It gets its
+        // vector from the process that put it.
+        let only = (choice == PutChoice::Vectors).then(|| layout::as_seen(&seen));
+        server.put(&server.documents, new.into_values().collect(), only).await?;
         // Those that were masked meanwhile go again.
         let masked = server.masked_of(scope, &old.generation, ids.into_iter()).await?;
         self.remove(scope, &old.generation, &masked).await?;
@@ -174,7 +189,7 @@ impl ServerIndex {
         state: &ScopeState,
         documents: &[Document],
         choice: PutChoice,
-    ) -> Result<BTreeMap<DocumentId, PointStruct>, MemoryStoreError> {
+    ) -> Result<NewPoints, MemoryStoreError> {
         let (server, generation) = (&self.server, state.generation.as_str());
         let mut new = BTreeMap::new();
         for document in documents {
@@ -194,15 +209,18 @@ impl ServerIndex {
             .iter()
             .filter_map(|point| Some((PointNumber::read(point)?, layout::digest(&point.payload)?)))
             .collect();
-        let mut further = 0;
+        let (mut further, mut seen) = (0, Vec::new());
         new.retain(|id, point| {
             let number = PointNumber::of_document(scope, generation, *id);
             let there = known.get(&number).copied();
             further += usize::from(there.is_none());
-            layout::digest(&point.payload).is_some_and(|own| choice.takes(there, own))
+            let own = layout::digest(&point.payload);
+            let is_taken = own.is_some_and(|own| choice.takes(there, own));
+            seen.extend(there.filter(|_| is_taken));
+            is_taken
         });
         self.check_room(scope, generation, further).await?;
-        Ok(new)
+        Ok(NewPoints { points: new, seen })
     }
 
     /// Refuses more documents, also masked ones, than a scope may have.
@@ -224,7 +242,40 @@ impl ServerIndex {
         Ok(())
     }
 
-    // === Masking ===
+    // === Masking and dropping ===
+
+    /// As [`MemoryStore::mask`]. The collections are there: if they are not, this does not make them.
+    pub(crate) async fn mask_there(
+        &self,
+        scope: &StoreScope,
+        ids: &[DocumentId],
+    ) -> Result<(), MemoryStoreError> {
+        let ids: BTreeSet<DocumentId> = ids.iter().copied().collect();
+        let mut backoff = Backoff::new(RACE_WAIT.0, RACE_WAIT.1);
+        while backoff.tries() < RACES {
+            if let Changed::Done = self.mask_once(scope, &ids).await? {
+                return Ok(());
+            }
+            wait(&mut backoff).await;
+        }
+        Err(self.raced(scope))
+    }
+
+    /// As [`MemoryStore::drop`]. The collections are there: if they are not, this does not make them.
+    pub(crate) async fn drop_there(&self, scope: &StoreScope) -> Result<(), MemoryStoreError> {
+        let mut backoff = Backoff::new(RACE_WAIT.0, RACE_WAIT.1);
+        while backoff.tries() < RACES {
+            let old = self.server.state_of(scope).await?;
+            let dropped = old.dropped();
+            let now = self.server.change(scope, &old, &dropped).await?;
+            // Either this process dropped it, or another one has since.
+            if now.generation != old.generation {
+                return self.server.sweep(scope, &now.stale).await;
+            }
+            wait(&mut backoff).await;
+        }
+        Err(self.raced(scope))
+    }
 
     async fn mask_once(
         &self,
@@ -295,19 +346,11 @@ impl MemoryStore for ServerIndex {
     }
 
     async fn mask(&self, scope: &StoreScope, ids: &[DocumentId]) -> Result<(), MemoryStoreError> {
-        let ids: BTreeSet<DocumentId> = ids.iter().copied().collect();
         if ids.is_empty() {
             return Ok(());
         }
         self.server.ready().await?;
-        let mut backoff = Backoff::new(RACE_WAIT.0, RACE_WAIT.1);
-        while backoff.tries() < RACES {
-            if let Changed::Done = self.mask_once(scope, &ids).await? {
-                return Ok(());
-            }
-            wait(&mut backoff).await;
-        }
-        Err(self.raced(scope))
+        self.mask_there(scope, ids).await
     }
 
     async fn search(
@@ -348,18 +391,7 @@ impl MemoryStore for ServerIndex {
 
     async fn drop(&self, scope: &StoreScope) -> Result<(), MemoryStoreError> {
         self.server.ready().await?;
-        let mut backoff = Backoff::new(RACE_WAIT.0, RACE_WAIT.1);
-        while backoff.tries() < RACES {
-            let old = self.server.state_of(scope).await?;
-            let dropped = old.dropped();
-            let now = self.server.change(scope, &old, &dropped).await?;
-            // Either this process dropped it, or another one has since.
-            if now.generation != old.generation {
-                return self.server.sweep(scope, &now.stale).await;
-            }
-            wait(&mut backoff).await;
-        }
-        Err(self.raced(scope))
+        self.drop_there(scope).await
     }
 }
 

@@ -172,6 +172,12 @@ pub(crate) fn digest(payload: &Payload) -> Option<u128> {
     u128::from_str_radix(text(payload, key::DIGEST)?, 16).ok()
 }
 
+/// Finds the documents that have these digests still.
+pub(crate) fn as_seen(digests: &[u128]) -> Filter {
+    let digests: Vec<String> = digests.iter().map(|digest| format!("{digest:032x}")).collect();
+    Filter::must([Condition::matches(key::DIGEST, digests)])
+}
+
 /// Whether two documents differ in nothing but their vectors.
 pub(crate) fn is_same_text(one: u128, other: u128) -> bool {
     one >> 64 == other >> 64
@@ -317,5 +323,7 @@ mod tests {
         assert!(is_same_text(bare, one) && is_same_text(one, other));
         assert!(!has_vector(bare) && has_vector(one) && one != other);
         assert!(!is_same_text(bare, read(&point(1, "milk"))));
+        let low = Payload::from([(key::DIGEST.to_owned(), Value::from(format!("{:032x}", 7)))]);
+        assert_eq!(digest(&low), Some(7), "with the zeros that it is found by");
     }
 }

@@ -22,7 +22,7 @@ use crate::{
 /// The first version with conditional writes; an older one would write without the condition.
 const LEAST_VERSION: Version = Version::new(1, 16, 0);
 /// What the points of each collection are found by.
-const DOCUMENT_KEYS: &[&str] = &[key::SCOPE, key::GENERATION, key::ENTITY];
+const DOCUMENT_KEYS: &[&str] = &[key::SCOPE, key::GENERATION, key::ENTITY, key::DIGEST];
 const STATE_KEYS: &[&str] =
     &[key::SCOPE, key::GENERATION, key::ENTITY, key::WHAT, key::TOKEN, key::IDENTITY];
 

@@ -173,11 +173,7 @@ impl QdrantStore {
     /// The index that answers first: that of the model, if it is whole or there is no other one. Without a model, one that is
     /// whole, or the one without vectors; then what is there only in part is left over.
     async fn chosen(&self) -> Result<ChosenIndex, MemoryStoreError> {
-        let mut collections = self.connection.collections();
-        let listed = self.connection.ask(collections.list(ListCollectionsRequest {})).await?;
-        self.connection.works();
-        let all: BTreeSet<String> =
-            listed.collections.into_iter().map(|collection| collection.name).collect();
+        let all = self.collections().await?;
         let mut found = Vec::new();
         for name in &all {
             let Some(dimensions) = layout::dimensions(&self.options.prefix, name) else { continue };
@@ -198,6 +194,28 @@ impl QdrantStore {
         let is_settled = own.is_some() || self.model.is_none();
         let left_over = found.into_iter().map(|(index, _)| index).filter(|_| is_settled).collect();
         Ok(ChosenIndex { index, is_whole, left_over })
+    }
+
+    /// The names of all collections of the server.
+    async fn collections(&self) -> Result<BTreeSet<String>, MemoryStoreError> {
+        let mut collections = self.connection.collections();
+        let listed = self.connection.ask(collections.list(ListCollectionsRequest {})).await?;
+        self.connection.works();
+        Ok(listed.collections.into_iter().map(|collection| collection.name).collect())
+    }
+
+    /// The indexes beside this one, which a process builds or built. The server is asked each time: another process may
+    /// have begun one, and a build that broke off goes on only when a node with its model starts.
+    async fn beside(&self, active: &ServerIndex) -> Result<Vec<ServerIndex>, MemoryStoreError> {
+        let all = self.collections().await?;
+        let index = |name: &String| {
+            let dimensions = layout::dimensions(&self.options.prefix, name)?;
+            Some(ServerIndex::over(self.connection.clone(), name.clone(), dimensions))
+        };
+        let is_there = |other: &ServerIndex| {
+            other.server.documents != active.server.documents && all.contains(&other.server.state)
+        };
+        Ok(all.iter().filter_map(index).filter(is_there).collect())
     }
 
     /// The index of a server that has none.
@@ -279,7 +297,16 @@ impl MemoryStore for QdrantStore {
     }
 
     async fn mask(&self, scope: &StoreScope, ids: &[DocumentId]) -> Result<(), MemoryStoreError> {
-        self.active().await?.mask(scope, ids).await
+        let active = self.active().await?;
+        active.mask(scope, ids).await?;
+        if ids.is_empty() {
+            return Ok(());
+        }
+        // MEM-4: the one that answers first. What is copied from it meanwhile is looked at again by its copier.
+        for other in self.beside(&active).await? {
+            other.mask_there(scope, ids).await?;
+        }
+        Ok(())
     }
 
     async fn search(
@@ -296,7 +323,13 @@ impl MemoryStore for QdrantStore {
     }
 
     async fn drop(&self, scope: &StoreScope) -> Result<(), MemoryStoreError> {
-        self.active().await?.drop(scope).await
+        let active = self.active().await?;
+        active.drop(scope).await?;
+        // MEM-4: in this order, as for what is masked.
+        for other in self.beside(&active).await? {
+            other.drop_there(scope).await?;
+        }
+        Ok(())
     }
 }
 

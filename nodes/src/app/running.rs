@@ -26,10 +26,14 @@ use crate::{
 /// How long calls may take to end after `node.drain` (60 s): jobs are cancelled and given up, what there is to be
 /// stored of them is, and containers are removed, each for 20 s at most.
 const CALLS_END: Duration = Duration::from_mins(1);
+/// How long it may take to give back what budgets have left (5 s): it gives up after 3 s by itself.
+const BUDGETS_LEAVE: Duration = Duration::from_secs(5);
 /// How long MCP servers may take to end (30 s): each has 23 s, and then its keeper kills it.
 const SERVERS_END: Duration = Duration::from_secs(30);
 /// How long clients may take to go after `node.drain` (10 s).
 const CLIENTS_GO: Duration = Duration::from_secs(10);
+/// How long the actors of the process may take to end (15 s): what has not after 10 s is killed.
+const ACTORS_END: Duration = Duration::from_secs(15);
 /// How long the last messages of the process may take (10 s).
 const GOODBYE: Duration = Duration::from_secs(10);
 /// How long the storage backend may take to close (30 s): a disk that does not sync any more must not keep the
@@ -97,7 +101,7 @@ impl RunningNode {
     /// Drains: nothing new, running calls end, every entity is handed over, everything is stored. No step waits for
     /// ever: parts have bounds of their own, and each step has one for what those do not foresee.
     pub(super) async fn stop(self) {
-        info!("draining");
+        info!(most = ?stop_most(self.drain), "draining");
         self.node_status.drains();
         self.shutdown.cancel();
         let runner = self.node_status.jobs().peek(Clone::clone);
@@ -117,7 +121,7 @@ impl RunningNode {
         };
         within("running calls", self.drain.saturating_add(CALLS_END), calls).await;
         // After the calls that spend it.
-        self.base.budgets.leave().await;
+        within("budgets", BUDGETS_LEAVE, self.base.budgets.leave()).await;
         // After those who call them.
         within("MCP servers", SERVERS_END, self.mcp.stop()).await;
         let mut announced = None;
@@ -129,7 +133,7 @@ impl RunningNode {
         let storage = &self.base.storage;
         let left = self.operations.feed.tell_now(storage, EventBody::NodeLeft);
         within("the event that it has left", GOODBYE, left).await;
-        self.base.supervisor.stop().await;
+        within("actors", ACTORS_END, self.base.supervisor.stop()).await;
         let farewell = version_check::farewell(storage, &self.heartbeat_source);
         within("its last heartbeat", GOODBYE, farewell).await;
         within("its storage", STORAGE_CLOSES, storage.health.close()).await;
@@ -140,9 +144,52 @@ impl RunningNode {
     }
 }
 
+/// How long a node takes at most to stop whose running calls may continue for `drain`: the bounds of all its steps. What
+/// kills a process that does not end has to wait longer, or a call may be cut off in the middle.
+const fn stop_most(drain: Duration) -> Duration {
+    let (calls, clients) = (drain.saturating_add(CALLS_END), drain.saturating_add(CLIENTS_GO));
+    let parts = BUDGETS_LEAVE.saturating_add(SERVERS_END).saturating_add(ACTORS_END);
+    let messages = GOODBYE.saturating_mul(2);
+    let last = messages.saturating_add(STORAGE_CLOSES);
+    calls.saturating_add(clients).saturating_add(parts).saturating_add(last)
+}
+
 /// Waits for a step of the end of a node, and goes on without it if it takes too long.
 async fn within(what: &str, most: Duration, step: impl Future<Output = ()>) {
     if timeout(most, step).await.is_err() {
         warn!(what, ?most, "the node ends and does not wait any longer");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::options::NodeOptions;
+
+    const UNIT: &str =
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../docker/clawnode.service"));
+    const COMPOSE: &str =
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../docker/compose.yaml"));
+
+    /// The seconds behind the only such name in a file.
+    fn seconds(file: &str, name: &str) -> u64 {
+        let mut found = file.lines().filter_map(|line| line.trim().strip_prefix(name));
+        let (first, second) = (found.next().unwrap(), found.next());
+        assert_eq!(second, None, "{name}");
+        first.trim().trim_end_matches('s').parse().unwrap()
+    }
+
+    /// What packages kill a node after is longer than its slowest stop with the settings that they have.
+    #[test]
+    fn packages_wait_for_a_node_that_stops_slowly() {
+        let most = stop_most(NodeOptions::default().drain).as_secs();
+        for (file, name) in [(UNIT, "TimeoutStopSec="), (COMPOSE, "stop_grace_period:")] {
+            let waits = seconds(file, name);
+            assert!(waits > most, "{name} is {waits} s, and a stop takes {most} s at most");
+            assert!(
+                waits < 2 * most,
+                "{name}: a node that hangs is not waited for longer than it helps"
+            );
+        }
     }
 }

@@ -32,6 +32,7 @@ use crate::{
         load::Gauges,
         mcp::McpServers,
         memories,
+        models::ConfiguredAgents,
         operate::Operations,
         panic,
         reload::Reloaded,
@@ -87,7 +88,7 @@ impl Opened {
         let Self { loaded, base, answering, node_status, cluster_clock, view, control: _ } = self;
         let config = &loaded.config;
         let mcp = McpServers::open(&loaded, &base).await?;
-        let agents = mcp.pins().peek(|pins| answering.agents(config, pins));
+        let agents = mcp.pins().peek(|pins| answering.agents.with_mcp(config, pins));
         let agents = panic::agents(agents, &base, config.cluster.lost_after).await?;
         let (skills, routes) = (answering.shelf(), Arc::new(RwLock::new(answering.routes)));
         let models = CurrentModels::new(answering.models, answering.embeddings);
@@ -125,7 +126,7 @@ impl Opened {
             reached: Arc::clone(&reached),
         });
         version_check::join(&base.storage, &heartbeat_source, &cluster_clock).await?;
-        let follows = reloaded(&agents, &routes, &models, parts, &base.budgets);
+        let follows = reloaded(&agents, &routes, &models, parts, &base.budgets, answering.agents);
         follow_load(&base, &agents, &gauges, &hub).await?;
         follow_files(&base, &loaded, &node_status, follows).await?;
         let (shutdown, heartbeat) = (CancellationToken::new(), Arc::clone(&heartbeat_source));
@@ -173,11 +174,13 @@ fn reloaded(
     models: &CurrentModels,
     ToolParts { plugins, hooks, mcp, skills }: ToolParts<'_>,
     budgets: &HolderHandle,
+    known: ConfiguredAgents,
 ) -> Reloaded {
     let (agents, routes, models) = (agents.clone(), Arc::clone(routes), models.clone());
     let pins = mcp.pins();
     let (plugins, hooks, skills) = (plugins.clone(), hooks.clone(), skills.clone());
-    Reloaded { agents, routes, models, pins, plugins, hooks, skills, budgets: budgets.clone() }
+    let budgets = budgets.clone();
+    Reloaded { agents, routes, models, pins, plugins, hooks, skills, budgets, known }
 }
 
 /// What all entities of the process share.

@@ -46,7 +46,7 @@ pub struct Answering {
     /// Patterns of those that clients may ask for embeddings.
     pub embeddings: Vec<String>,
     /// The agents, without the tools of MCP servers.
-    agents: Vec<AgentOptions>,
+    pub agents: ConfiguredAgents,
     /// Which agent answers where.
     pub routes: Routes,
     /// The default model, and why that one.
@@ -56,6 +56,10 @@ pub struct Answering {
     /// The hooks that judge their calls.
     pub hooks: Hooks,
 }
+
+/// The agents of a configuration, without the tools of MCP servers.
+#[derive(Clone, Debug)]
+pub struct ConfiguredAgents(Vec<AgentOptions>);
 
 /// What a node has read beside its settings, for its agents.
 #[derive(Clone, Debug)]
@@ -79,12 +83,14 @@ impl Answering {
     /// Replaces the skills on a shelf by those of all agents.
     pub fn shelve(&self, skills: &SkillShelf) {
         skills.replace(
-            self.agents.iter().map(|agent| (agent.name.clone(), Arc::clone(&agent.skills))),
+            self.agents.0.iter().map(|agent| (agent.name.clone(), Arc::clone(&agent.skills))),
         );
     }
+}
 
-    /// The agents with the tools of MCP servers too, as far as they are approved.
-    pub fn agents(&self, config: &Config, pins: &Pins) -> Vec<AgentOptions> {
+impl ConfiguredAgents {
+    /// With the tools of MCP servers too, as far as they are approved. `config` is the configuration that they are of.
+    pub fn with_mcp(&self, config: &Config, pins: &Pins) -> Vec<AgentOptions> {
         let with = |agent: &AgentOptions| {
             let choices = config.agents.get(&agent.name).map(|section| section.tools.as_slice());
             let choices = choices.unwrap_or_default();
@@ -95,7 +101,7 @@ impl Answering {
             let policy = Policy { read_only, ..agent.policy.clone() };
             AgentOptions { tools, missing, policy, ..agent.clone() }
         };
-        self.agents.iter().map(with).collect()
+        self.0.iter().map(with).collect()
     }
 }
 
@@ -139,13 +145,13 @@ pub fn check(loaded: &LoadedConfig) -> Result<CheckedConfig, StartError> {
     let parts = AnsweringParts { plugins, hooks, skills };
     let answering = resolved(config, env, &clock, choice, parts, &circuits)?;
     mcp::check(config, env)?;
-    let warnings = answering.agents.iter().flat_map(|agent| {
+    let warnings = answering.agents.0.iter().flat_map(|agent| {
         let choices = config.agents.get(&agent.name).map(|section| section.tools.as_slice());
         let tools = without_tools(agent, choices.unwrap_or_default());
         tools.into_iter().chain(count::warning(&agent.profile())).chain(unpriced_route(agent))
     });
     let warnings = warnings.chain(of_skills).collect();
-    let tools = answering.agents.into_iter().flat_map(|agent| agent.tools);
+    let tools = answering.agents.0.into_iter().flat_map(|agent| agent.tools);
     let needs = tools.filter_map(|tool| tool.capability).collect();
     Ok(CheckedConfig { needs, warnings })
 }
@@ -240,6 +246,7 @@ fn resolved(
     let routes = Routes::build(default, &bindings)
         .map_err(|error| StartError::config("config_invalid", ErrorChain(&error).to_string()))?;
     let embeddings = config.embeddings.models.clone();
+    let agents = ConfiguredAgents(agents);
     Ok(Answering { models, embeddings, agents, routes, choice, plugins, hooks })
 }
 
@@ -368,7 +375,7 @@ fn agent(
     options.policy = Policy {
         rules: section.rules.iter().cloned().map(Into::into).collect(),
         approval_wait_ms: u64::try_from(section.approval_wait.as_millis()).unwrap_or(u64::MAX),
-        // The same for all agents: see `Answering::agents`.
+        // The same for all agents: see `ConfiguredAgents::with_mcp`.
         read_only: Vec::new(),
     };
     options.step_wait = section.step_wait;

@@ -1,7 +1,7 @@
 //! Asks an agent's policy about a call, without making it.
 
-use clawnode_actors::agent::Agents;
-use clawnode_guard::policy::{judge, risk_of};
+use clawnode_actors::{agent::Agents, session::turn::permission::permission};
+use clawnode_guard::policy::risk_of;
 use clawnode_proto::{
     AgentName, ErrorBody, ErrorCode,
     api::{PolicyCheck, PolicyContext},
@@ -30,7 +30,7 @@ pub(super) fn check(agents: &Agents, check: PolicyCheck) -> Result<PolicyView, E
     if let Some(target) = target {
         arguments.entry("target").or_insert(Value::String(target));
     }
-    let judgement = judge(&profile.policy, spec, &arguments);
+    let judgement = permission(&profile.policy, spec, &arguments);
     Ok(PolicyView {
         allowed: judgement.verdict != Verdict::Deny,
         requires_approval: judgement.verdict == Verdict::Ask,

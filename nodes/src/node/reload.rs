@@ -7,7 +7,11 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use clawnode_actors::{agent::Agents, hook::Hooks, session::clients::bindings::Routes};
+use clawnode_actors::{
+    agent::{AgentOptions, Agents},
+    hook::Hooks,
+    session::clients::bindings::Routes,
+};
 use clawnode_budget::holder::HolderHandle;
 use clawnode_cluster::{Clock, PeekSeen, SystemClock};
 use clawnode_executors::mcp::Pins;
@@ -25,7 +29,7 @@ use super::{
     budgets,
     current_models::CurrentModels,
     hooks,
-    models::{AnsweringParts, answering},
+    models::{AnsweringParts, ConfiguredAgents, answering},
     plugins::{self, NodePlugins},
     skills,
     status::NodeStatus,
@@ -62,6 +66,8 @@ pub struct Reloaded {
     pub skills: SkillShelf,
     /// Which limits are configured.
     pub budgets: HolderHandle,
+    /// The agents as they were read last.
+    pub known: ConfiguredAgents,
 }
 
 /// What a node began with and does not read again.
@@ -72,17 +78,18 @@ struct StartedWith {
 }
 
 impl Reloaded {
-    /// Reads the configuration again when one of its files has changed, or something was approved.
-    /// If it cannot read a file, it reports that and keeps the old settings; `node_status` tells others the
-    /// state of the file.
+    /// Reads the configuration again when one of its files has changed. If it cannot read a file, it reports that and
+    /// keeps the old settings; `node_status` tells others the state of the file. What is approved of MCP servers reaches
+    /// the agents in either case.
     pub async fn follow(self, loaded: LoadedConfig, node_status: Arc<NodeStatus>) {
         follow(self, loaded, &node_status).await;
     }
 }
 
 async fn follow(reloaded: Reloaded, loaded: LoadedConfig, node_status: &NodeStatus) {
-    let Reloaded { agents, routes, models, mut pins, plugins, hooks, skills: shelf, budgets } =
+    let Reloaded { agents, routes, models, mut pins, plugins, hooks, skills, budgets, mut known } =
         reloaded;
+    let shelf = skills;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let started = StartedWith::now(&loaded);
     let mut current = loaded;
@@ -92,8 +99,11 @@ async fn follow(reloaded: Reloaded, loaded: LoadedConfig, node_status: &NodeStat
             Ok(()) = pins.changed() => true,
             () = tokio::time::sleep(RELOAD_EVERY) => false,
         };
+        if approved {
+            take(&agents, pins.peek_seen(|pins| known.with_mcp(&current.config, pins))).await;
+        }
         let now = changed_at(&current);
-        if now == seen && !approved {
+        if now == seen {
             continue;
         }
         seen = now;
@@ -116,16 +126,15 @@ async fn follow(reloaded: Reloaded, loaded: LoadedConfig, node_status: &NodeStat
             Ok(_) if shelf.written() != written => seen.clear(),
             Ok(answering) => {
                 // Before the agents that name them.
-                let agents_now = pins.peek_seen(|pins| answering.agents(&again.config, pins));
+                let agents_now =
+                    pins.peek_seen(|pins| answering.agents.with_mcp(&again.config, pins));
                 answering.shelve(&shelf);
                 shelf.keep_in(skills::places(&again));
                 models.replace(answering.models, answering.embeddings);
                 if again.config.budgets != current.config.budgets {
                     budgets::configure(&budgets, &again.config.budgets);
                 }
-                if let Err(error) = agents.reload(agents_now).await {
-                    warn!(%error, "an agent cannot be started");
-                }
+                take(&agents, agents_now).await;
                 *routes.write().unwrap_or_else(std::sync::PoisonError::into_inner) =
                     answering.routes;
                 if !waits.is_empty() && waits != node_status.file().waits {
@@ -133,7 +142,7 @@ async fn follow(reloaded: Reloaded, loaded: LoadedConfig, node_status: &NodeStat
                 }
                 node_status.spends_by(budgets::digest(&again.config));
                 node_status.read_again(FileState { waits, problem: None });
-                current = again;
+                (current, known) = (again, answering.agents);
                 info!("agents, providers and bindings were read again");
             }
             Err(failure) => {
@@ -142,6 +151,12 @@ async fn follow(reloaded: Reloaded, loaded: LoadedConfig, node_status: &NodeStat
                 node_status.read_again(FileState { problem, ..node_status.file() });
             }
         }
+    }
+}
+
+async fn take(agents: &Agents, now: Vec<AgentOptions>) {
+    if let Err(error) = agents.reload(now).await {
+        warn!(%error, "an agent cannot be started");
     }
 }
 

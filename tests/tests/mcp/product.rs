@@ -171,6 +171,41 @@ async fn what_a_person_approves_an_agent_gets_while_the_node_runs() -> Outcome {
     Ok(())
 }
 
+/// What a person approves has its effect while a broken file keeps everything else as it was.
+#[tokio::test]
+async fn what_is_approved_an_agent_gets_while_the_configuration_is_invalid() -> Outcome {
+    let ask = Act::tools([("bad__act", json!({}))]);
+    let (_server, home) = scene(vec![ask, Act::say("yes")]).await;
+    let mark = path(home.path());
+    let text = format!(
+        "[agents.default]\ntools = [\"calculate\", \"bad__*\"]\n{ALLOW}{}pin = \"ask\"\n",
+        section("bad", "python3", &[&path(&hostile()), "obeys"], &mark),
+    );
+    configure(&home, &text);
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    let known = |view: &McpServerView| !view.tools.is_empty();
+    let view: McpServerView =
+        client.call_when("mcp.show", json!({ "server": "bad" }), known).await?;
+    configure(&home, "[agents");
+    let refused = |status: &StatusView| {
+        status.warnings.iter().any(|warning| warning.name == "config.refused")
+    };
+    let _: StatusView = client.call_when("status", json!({}), refused).await?;
+
+    let digest = view.tools[0].listed.as_ref().unwrap().digest.to_string();
+    let params = json!({ "server": "bad", "tool": "act", "digest": digest });
+    let _: McpServerView = client.call("mcp.approve", params).await?;
+    runs(&node, "bad").await?;
+    let log = || std::fs::read_to_string(home.log()).unwrap_or_default();
+    until("the agent has it", async || Ok(log().contains("agent reloaded").then_some(()))).await?;
+    let seen = results(&node, &Message::new("bob", "go")).await?;
+    assert_eq!(seen[0], ("acted".to_owned(), Value::Null));
+    node.stop().await?;
+    assert_eq!(marked(&mark), Vec::<i32>::new(), "MCP-1");
+    Ok(())
+}
+
 /// KILL-2: a program may ignore a cancellation. When all is reported dead, it is.
 #[tokio::test]
 async fn kill_2_a_stop_ends_a_server_that_does_not_listen() -> Outcome {

@@ -106,6 +106,13 @@ async fn writes_searches_and_forgets(backend: TestBackend) -> Outcome {
 
     // What others are shown takes a person, whatever the rules say.
     let arguments = json!({ "text": OF_TEAM, "scope": "team" });
+    for (asked, verdict) in [(arguments.clone(), "ask"), (json!({ "text": OF_ADA }), "allow")] {
+        let params = json!({ "action": "remember", "context": { "arguments": asked } });
+        let view: Value = agent.client.call("policy.check", params).await?;
+        assert_eq!(view["verdict"], verdict, "{view}");
+        assert_eq!(view["requires_approval"], verdict == "ask", "{view}");
+        assert_eq!(view["reason"].is_string(), verdict == "ask", "{view}");
+    }
     let (told, approved) =
         tokio::join!(agent.calls("ada", "remember", arguments), agent.approves());
     approved?;

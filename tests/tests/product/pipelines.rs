@@ -55,6 +55,9 @@ async fn the_pipeline_of_a_skill_runs_with_its_inputs_and_no_model_is_asked() ->
     let first = ended.json()?;
     let outputs: Vec<_> = (0..3_usize).map(|at| first["steps"][at]["output"].clone()).collect();
     assert_eq!(outputs, [json!("42"), json!("{\"sum\": \"42 cents\"}"), json!("42 cents")]);
+    assert_eq!(first["steps"][0]["params"], json!({ "expression": "6*7" }));
+    let called = json!({ "input": "{\"sum\": \"42 cents\"}", "pointer": "/sum" });
+    assert_eq!(first["steps"][2]["params"], called, "what was called, not its template");
     // It is a plan: the same again is the same one.
     assert_eq!(home.run(&args).await?.json()?, first);
     let other = ["execute", "--skill", "sums", "--input", "amount=8", "--key", "sum", "--json"];
@@ -96,7 +99,7 @@ async fn a_reference_that_cannot_be_filled_in_fails_its_step_and_runs_nothing() 
     let steps = json!([
         { "action": "transform_text", "params": long },
         { "action": "transform_text", "params": later, "interpolate": true },
-        { "action": "calculate", "params": { "expression": "1" } },
+        { "action": "transform_text", "params": later, "interpolate": true },
     ]);
     let request = json!({ "execution_spec": { "steps": steps }, "request_id": "long" });
     let begun: ExecutionView = client.call("execute", request).await?;
@@ -108,6 +111,10 @@ async fn a_reference_that_cannot_be_filled_in_fails_its_step_and_runs_nothing() 
     assert_eq!(statuses, [StepStatus::Succeeded, StepStatus::Failed, StepStatus::Skipped]);
     let error = view.steps[1].error.as_ref().unwrap();
     assert!(error.message.contains("has 10000 bytes"), "{error:?}");
+    // What never was called is shown as the plan has it.
+    for never in &view.steps[1..] {
+        assert_eq!(never.params["input"], "{{steps.1.output}}", "{never:?}");
+    }
     // What does not name an earlier step is refused before it is accepted.
     let itself = json!([{ "action": "calculate", "params": { "expression": "{{steps.1.output}}" },
         "interpolate": true }]);

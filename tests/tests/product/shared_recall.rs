@@ -9,7 +9,7 @@ use clawnode_tests::{
     process::{Client, Home, Node, ProcessError, TestBackend},
     wait::until,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Outcome, recall::has};
 
@@ -72,6 +72,18 @@ async fn two_nodes_recall_the_same_whichever_dies_and_whatever_is_wiped_on_nats(
     wiped?;
     let found = finds(&first, 2 * POINTS).await?;
     assert_eq!(found, finds(&second, 2 * POINTS).await?, "in the same order, with the same scores");
+
+    // The memory of a person has one holder, and the other node says who that is.
+    let of_ada = json!({ "memory": "default/peer/test:a:ada" });
+    until("one node that cannot fill a memory again", async || {
+        let one = first.call::<Value>("memory.reindex", of_ada.clone()).await;
+        let other = second.call::<Value>("memory.reindex", of_ada.clone()).await;
+        let refused = [one, other].into_iter().filter_map(Result::err);
+        let refused: Vec<String> = refused.map(|error| error.to_string()).collect();
+        let is_one = refused.len() == 1 && refused[0].contains("holds the index of");
+        Ok(is_one.then_some(()))
+    })
+    .await?;
 
     // Either dies, and comes back without its store.
     one.kill().await?;

@@ -164,6 +164,9 @@ async fn a_skill_of_a_person_is_replaced_only_by_its_digest() -> Outcome {
         let told = server.calls().pop().unwrap().results[0].clone();
         assert!(told.contains("was not run") && told.contains(why), "{told}");
     }
+    let params = json!({ "action": "create_skill" });
+    let view: Value = client.call("policy.check", params).await?;
+    assert_eq!((&view["verdict"], view["reason"].is_string()), (&json!("ask"), true), "{view}");
     for (replaces, is_replaced) in [(None, false), (Some(digest.as_str()), true)] {
         server.push(creates("By an agent.", replaces));
         server.push(Act::say("tried"));

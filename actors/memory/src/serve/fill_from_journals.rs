@@ -284,7 +284,7 @@ impl StoreFiller {
             self.served.catch_up(&scope).await
         } else {
             self.changed.insert(id);
-            let _reading = self.served.shared.reading.lock().await;
+            let _reading = self.served.shared.reading.lock(id).await;
             self.served.fill_session(&scope, &mut next).await
         };
         let is_gone = match self.served.last_event(id).await? {

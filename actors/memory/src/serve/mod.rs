@@ -16,6 +16,7 @@
 
 mod error;
 pub mod fill_from_journals;
+mod fill_locks;
 mod meaning;
 #[cfg(test)]
 mod meaning_tests;

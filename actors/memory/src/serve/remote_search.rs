@@ -58,6 +58,11 @@ impl ServedStore {
         ranks.zip(home(scope)).is_none_or(|(ranks, home)| ranks.holds(partition(home)))
     }
 
+    /// The other process that keeps the scope; none if this one does.
+    pub fn held_by(&self, scope: &StoreScope) -> Option<ProcessId> {
+        if self.holds(scope) { None } else { self.holder([scope]) }
+    }
+
     /// The other process that holds the first of these scopes that is a person's.
     fn holder<'a>(&self, scopes: impl IntoIterator<Item = &'a StoreScope>) -> Option<ProcessId> {
         let ranks = self.shared.ranks.get()?;
@@ -69,7 +74,7 @@ impl ServedStore {
     pub(super) async fn lets_go(&self, scope: &StoreScope) -> Result<(), FillError> {
         let is_memory = scope.memory().is_some();
         let filling = if is_memory { &self.shared.filling } else { &self.shared.reading };
-        let _filling = filling.lock().await;
+        let _filling = filling.lock(scope.entity()).await;
         self.removes(scope.entity()).await
     }
 
@@ -77,8 +82,8 @@ impl ServedStore {
     /// read the journal before the deletion.
     pub(super) async fn drops_deleted(&self, entity: EntityId) -> Result<(), FillError> {
         // A deleted entity has no key that says which of the two it is. Nothing else has both.
-        let _filling = self.shared.filling.lock().await;
-        let _reading = self.shared.reading.lock().await;
+        let _filling = self.shared.filling.lock(entity).await;
+        let _reading = self.shared.reading.lock(entity).await;
         self.removes(entity).await
     }
 
@@ -153,7 +158,7 @@ impl ServedStore {
     }
 
     async fn fill_unfollowed(&self, session: &StoreScope) {
-        let _reading = self.shared.reading.lock().await;
+        let _reading = self.shared.reading.lock(session.entity()).await;
         if self.is_followed(session) {
             return;
         }

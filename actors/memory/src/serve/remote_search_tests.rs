@@ -17,6 +17,7 @@ use tokio::{sync::watch, task::JoinHandle};
 use super::{
     ServedStore,
     fill_from_journals::StoreFiller,
+    fill_locks::FILLED_AT_ONCE,
     scope_ranks::ScopeRanks,
     served::SESSIONS_AT_ONCE,
     served_tests::{Owner, memory, served_with, session, storage},
@@ -231,7 +232,20 @@ async fn a_session_is_looked_at_again_while_the_feed_is_behind() {
     assert!(first.is_followed(&session(TALK)));
 }
 
-/// While one session takes long to be filled, searches end in time, and few tasks wait.
+/// A session or a memory that takes long to be filled makes no search wait for another one.
+#[tokio::test]
+async fn what_is_filled_slowly_keeps_nothing_else_from_being_filled() {
+    let two = TwoWorkers::new().await;
+    let first = two.stores[0].clone();
+    let (talk, facts) = (session(&format!("{TALK}~1")), memory("default/peer/web:bot:eve"));
+    let _talk = first.shared.reading.lock(talk.entity()).await;
+    let _facts = first.shared.filling.lock(facts.entity()).await;
+    let answer = search(&first).await;
+    assert_eq!((answer.found.len(), answer.damaged), (3, Vec::new()));
+    assert!(first.is_followed(&session(TALK)));
+}
+
+/// While sessions take long to be filled, searches end in time, and few tasks wait.
 #[tokio::test]
 async fn few_sessions_wait_to_be_filled() {
     let two = TwoWorkers::new().await;
@@ -239,7 +253,8 @@ async fn few_sessions_wait_to_be_filled() {
     let talks = 0..SESSIONS_AT_ONCE + 8;
     let talks: Vec<StoreScope> = talks.map(|number| session(&format!("{TALK}~{number}"))).collect();
     let query = RecallQuery { meaning_within: Duration::from_millis(2), ..query() };
-    let reading = first.shared.reading.lock().await;
+    let most = u32::try_from(FILLED_AT_ONCE).unwrap();
+    let reading = first.shared.reading.places.acquire_many(most).await.unwrap();
     for _ in 0..2 {
         let answer = first.search(&talks, &query, 10).await.unwrap();
         assert_eq!(answer.damaged.len(), talks.len());
@@ -264,7 +279,7 @@ async fn what_is_filled_while_a_session_is_deleted_goes() {
     let found = first.search(std::slice::from_ref(&scope), &said, 1).await.unwrap();
     let found = found.found[0].document.clone();
     // A search that has read the journal, and has put nothing yet.
-    let reading = first.shared.reading.lock().await;
+    let reading = first.shared.reading.lock(scope.entity()).await;
     two.said.is_deleted().await;
     let mut filler = StoreFiller::open(first.clone()).await;
     tokio::time::timeout(Duration::from_millis(200), filler.round()).await.unwrap_err();

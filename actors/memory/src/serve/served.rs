@@ -13,10 +13,11 @@ use std::{
 use clawnode_cluster::{Clock, Record, Storage};
 use clawnode_kernel::{Entities, Entity, KnownKinds, recent::RecentEntities};
 use clawnode_proto::{AgentName, EntityId, Position, Sealed, SessionKey};
-use tokio::sync::{Mutex as AsyncMutex, Semaphore};
+use tokio::sync::Semaphore;
 
 use super::{
     error::FillError,
+    fill_locks::FillLocks,
     points::{self, DocumentMark, MissingPoints},
     progress::{FillProgress, ScopeFill},
     said::SaidTruths,
@@ -72,10 +73,10 @@ pub(super) struct Shared {
     pub(super) ranks: OnceLock<ScopeRanks>,
     /// Sessions that were filled, and lack nothing that the feed has shown since.
     followed: Mutex<RecentEntities<()>>,
-    /// One memory is filled at a time, by searches and by the feed.
-    pub(super) filling: AsyncMutex<()>,
-    /// One session is filled at a time.
-    pub(super) reading: AsyncMutex<()>,
+    /// Memories that are filled now, by searches and by the feed.
+    pub(super) filling: FillLocks,
+    /// Sessions that are filled now.
+    pub(super) reading: FillLocks,
     /// What bounds the sessions that wait for that in searches.
     pub(super) fills: Arc<Semaphore>,
     /// What bounds the sessions whose journals are read to the end, also for searches that gave up.
@@ -192,8 +193,8 @@ impl ServedStore {
                 said: Mutex::new(SaidTruths::new()),
                 ranks: OnceLock::new(),
                 followed: Mutex::new(RecentEntities::new(BEGINNINGS)),
-                filling: AsyncMutex::new(()),
-                reading: AsyncMutex::new(()),
+                filling: FillLocks::default(),
+                reading: FillLocks::default(),
                 fills: Arc::new(Semaphore::new(SESSIONS_AT_ONCE)),
                 reads: Arc::new(Semaphore::new(SESSIONS_AT_ONCE)),
                 progress: Mutex::new(FillProgress {
@@ -246,11 +247,11 @@ impl ServedStore {
         // Whatever ends this on the way, the scope is filled later, and searches say that they lack it.
         self.mark_damaged(std::slice::from_ref(scope));
         if scope.memory().is_some() {
-            let _filling = self.shared.filling.lock().await;
+            let _filling = self.shared.filling.lock(scope.entity()).await;
             self.store().drop(scope).await?;
             self.fill_memory(scope).await?;
         } else if let Some(session) = scope.session() {
-            let _reading = self.shared.reading.lock().await;
+            let _reading = self.shared.reading.lock(scope.entity()).await;
             self.store().drop(scope).await?;
             if self.keeps(&session) {
                 self.fill_session(scope, &mut None).await?;
@@ -266,7 +267,7 @@ impl ServedStore {
         if !self.holds(memory) {
             return self.lets_go(memory).await;
         }
-        let _filling = self.shared.filling.lock().await;
+        let _filling = self.shared.filling.lock(memory.entity()).await;
         self.fill_memory(memory).await.map(drop)
     }
 
@@ -360,7 +361,7 @@ impl ServedStore {
 
     // === Memories ===
 
-    /// Fills the scope of a memory, if it lacks something. The caller has `filling`.
+    /// Fills the scope of a memory, if it lacks something. The caller has its lock of `filling`.
     async fn fill_memory(&self, scope: &StoreScope) -> Result<Arc<MemoryTruth>, FillError> {
         let mut tries = 0;
         loop {
@@ -467,7 +468,7 @@ impl ServedStore {
         let (served, scope) = (self.clone(), scope.clone());
         // Detached: what a search has begun that gives up is there for the next one, and no write is cut off.
         let filled = tokio::spawn(async move {
-            let _filling = served.shared.filling.lock().await;
+            let _filling = served.shared.filling.lock(scope.entity()).await;
             match served.known(&scope, position).await? {
                 Some(known) => Ok(known),
                 None => served.fill_memory(&scope).await,

@@ -35,7 +35,7 @@ pub(super) struct NextMessage {
 
 impl ServedStore {
     /// Puts what the scope of a session lacks. `next` is the position of the next message where it is known; the whole
-    /// journal is read if it is not. The caller has `reading`.
+    /// journal is read if it is not. The caller has its lock of `reading`.
     pub(super) async fn fill_session(
         &self,
         scope: &StoreScope,

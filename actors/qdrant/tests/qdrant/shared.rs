@@ -3,7 +3,7 @@
 use std::{slice::from_ref, sync::Arc};
 
 use clawnode_memory::store::{
-    Document, FilledStore as _, MemoryStore as _, MemoryStoreError, RecallQuery,
+    Document, FilledStore as _, MemoryStore as _, MemoryStoreError, RecallQuery, VectorStore as _,
     conformance::{DIMENSIONS, point},
 };
 
@@ -93,6 +93,29 @@ async fn processes_that_race_leave_no_gap() {
     assert_eq!(found(&last, from_ref(&scope), "house").await, expected, "up to {upto}");
     last.drop(&scope).await.unwrap();
     assert!(!fixture.has_text("house"), "no process left anything of another generation");
+}
+
+/// One process changes how much a document matters while another one gives it the vector of its text.
+#[tokio::test]
+async fn a_vector_brings_no_older_document_back() {
+    let fixture = fixture().await;
+    let (one, other) = (store(&fixture), store(&fixture));
+    let scope = scope("a/all");
+    let weighs = |importance| Document { importance, ..point(1, "house") };
+    one.put(&scope, batch(0, 1, vec![weighs(1)])).await.unwrap();
+    assert_eq!(other.upto(&scope).await.unwrap(), 1);
+    for upto in 2..=40 {
+        let (before, now) = if upto % 2 == 0 { (1, 9) } else { (9, 1) };
+        let vector = vec![f32::from(before); DIMENSIONS];
+        let (put, given) = tokio::join!(
+            one.put(&scope, batch(upto - 1, upto, vec![weighs(now)])),
+            other.give_vectors(&scope, vec![(weighs(before), vector)]),
+        );
+        put.unwrap();
+        given.unwrap();
+        let answer = one.search(from_ref(&scope), &RecallQuery::new("house"), 1).await.unwrap();
+        assert_eq!(answer.found[0].document.importance, now, "up to {upto}");
+    }
 }
 
 #[tokio::test]

@@ -321,6 +321,8 @@ impl Sessions {
         times: &Times,
     ) -> Result<(), ExecuteError> {
         step.call = Some(tool.call);
+        // With the outputs of earlier steps, and as hooks left them.
+        step.params = serde_json::from_str(tool.arguments()).unwrap_or_default();
         step.job = tool.job();
         step.approval = tool.approval.as_ref().map(|approval| StepApproval {
             action: approval.action,

@@ -54,6 +54,7 @@ impl EntityKind for Session {
     fn born(state: &mut SessionState, key: &str) -> Result<(), Violation> {
         let key = key.parse().map_err(|error| Violation(format!("not a session: {error}")))?;
         state.key = Some(key);
+        state.due_summary.forget();
         Ok(())
     }
 
@@ -66,14 +67,17 @@ impl EntityKind for Session {
     }
 
     fn fold(state: &mut SessionState, head: &Head, event: &SessionEvent) -> Result<(), Violation> {
+        state.due_summary.forget();
         state.fold(head, event)
     }
 
     fn accept(state: &mut SessionState, head: &Head, input: &Input) -> Result<(), Violation> {
+        state.due_summary.forget();
         state.accept(head, input)
     }
 
     fn emitted(state: &mut SessionState, turn: TurnId) {
+        state.due_summary.forget();
         state.unemitted.retain(|one| *one != turn);
         state.feedback.is_sent(turn);
         state.reflections.is_sent(turn);

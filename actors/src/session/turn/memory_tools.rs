@@ -8,7 +8,6 @@ use clawnode_proto::{
     id::KeyPart,
     memory::{FORGET, MemoryKey, MemoryLayer, MemoryTrust, RECALL, REMEMBER, SCOPE_ALL},
     memory_point::{CONFIDENCE_MOST, IMPORTANCE_DEFAULT, PointContent},
-    policy::Verdict,
     tool::ToolSpec,
 };
 use serde::{Deserialize, de::DeserializeOwned};
@@ -60,12 +59,11 @@ pub(in crate::session) fn is_name(tool: &str) -> bool {
     matches!(tool, REMEMBER | RECALL | FORGET)
 }
 
-/// What follows for a call whose rules say this: a person is asked about each write that others are shown, whatever
-/// the rules allow.
-pub(super) fn verdict(spec: &ToolSpec, arguments: &Map<String, Value>, ruled: Verdict) -> Verdict {
+/// Why a person is asked about a call, whatever the rules allow: others are shown what it writes.
+pub(super) fn always_asks(spec: &ToolSpec, arguments: &Map<String, Value>) -> Option<&'static str> {
     let is_for_others =
         is_of_memory(spec) && arguments.get(SCOPE).is_some_and(|scope| !scope.is_null());
-    if is_for_others && ruled == Verdict::Allow { Verdict::Ask } else { ruled }
+    is_for_others.then_some("it changes a memory that other conversations are shown")
 }
 
 /// The memory that a call writes into; why there is none. `shared`: those of its agent.
@@ -132,7 +130,7 @@ mod tests {
     use clawnode_proto::{
         hook::HookPoint,
         memory::MemorySource,
-        policy::{Policy, Rule},
+        policy::{Policy, Rule, Verdict},
         tool::{EffectClass, Risk},
     };
     use serde_json::json;
@@ -219,12 +217,8 @@ mod tests {
             let asked = run.started.iter().any(|(_, job)| matches!(job, SessionJob::Ask(_)));
             assert_eq!((began, asked), (!asks, asks), "{tool} {arguments}");
         }
-        let none = Map::new();
-        assert_eq!(verdict(&spec(REMEMBER, None), &none, Verdict::Deny), Verdict::Deny);
         let shared = object(json!({ "scope": "team" }));
-        let other = spec(REMEMBER, Some("sim"));
-        assert_eq!(verdict(&other, &shared, Verdict::Allow), Verdict::Allow, "another tool");
-        assert_eq!(verdict(&spec(REMEMBER, None), &shared, Verdict::Deny), Verdict::Deny);
+        assert_eq!(always_asks(&spec(REMEMBER, Some("sim")), &shared), None, "another tool");
     }
 
     #[test]

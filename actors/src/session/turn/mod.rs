@@ -6,10 +6,10 @@
 //! becomes of a tool call's job. `estimate` says how large a request seems, `measure` how large it is by what providers report, `dropping`, `bounded` and `attachments` how much of
 //! the conversation it shows, `reply_schema` whether a reply fits its schema, `routing` which model is asked, `call_cost` and `reserved_cost`
 //! what a call may cost, and has cost, `next_call` makes the next one, and `next_needs` says what that would need. `begin` says how turns begin,
-//! `kept` which ones a state keeps, `skills` which skills they have, and `recall` what they are reminded of. `memory_tools` has what calls ask of memories, `skill_tools` which calls write skills, `learning` what memories learn
+//! `kept` which ones a state keeps, `skills` which skills they have, and `recall` what they are reminded of. `memory_tools` has what calls ask of memories, `skill_tools` which calls write skills, `permission` whether a call runs or asks a person, `learning` what memories learn
 //! from a turn, and `unlearned_messages` where that was said. `feedback` has what people think of turns, and `rating` takes it. `ledger` has what an agent wrote down of its work, and
 //! `blocks` what a model is shown of that. `recorded` tells who looks at a journal from outside what it says, and `explain_context`
-//! what a model was shown, and why. `compacting` has summaries made of older turns, `compacted` takes
+//! what a model was shown, and why. `compacting` has summaries made of older turns, `due_summary` remembers whether one is due, `compacted` takes
 //! them into the state, and `compaction` is what that keeps of them. `reflecting` has a model look back at a turn, as
 //! `reflection_request` shows it to be rated, and `fact_request` what its person said; `reflected` takes what it writes into the state, and `reflection` is what that keeps of it. `room_beside` says what a summary leaves of limits for
 //! its own turn, and `size_bound` how large a request is at most, without making it.
@@ -38,6 +38,7 @@ pub mod compaction;
 pub mod context;
 pub mod count;
 pub mod dropping;
+mod due_summary;
 pub mod effect;
 pub(in crate::session) mod ending;
 mod estimate;
@@ -63,6 +64,7 @@ pub(in crate::session) mod memory_tools;
 mod model_tests;
 pub mod next_call;
 pub mod next_needs;
+pub mod permission;
 pub(in crate::session) mod plan;
 pub mod prepare;
 mod rating;

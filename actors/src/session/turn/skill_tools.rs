@@ -3,7 +3,7 @@
 //! A skill instructs agents from then on, so a person is asked about each one, whatever rules allow. What could not be
 //! written anyway is refused first.
 
-use clawnode_proto::{policy::Verdict, skill::CREATE_SKILL, tool::ToolSpec};
+use clawnode_proto::{skill::CREATE_SKILL, tool::ToolSpec};
 use clawnode_tool::skill::{SkillDraft, SkillOrigin};
 use serde_json::{Map, Value};
 
@@ -14,9 +14,9 @@ fn writes_skills(spec: &ToolSpec) -> bool {
     spec.capability.is_none() && spec.name.as_str() == CREATE_SKILL
 }
 
-/// What follows for a call whose rules say this.
-pub(super) fn verdict(spec: &ToolSpec, ruled: Verdict) -> Verdict {
-    if writes_skills(spec) && ruled == Verdict::Allow { Verdict::Ask } else { ruled }
+/// Why a person is asked about a call, whatever the rules allow.
+pub(super) fn always_asks(spec: &ToolSpec) -> Option<&'static str> {
+    writes_skills(spec).then_some("agents follow the skill that it writes from then on")
 }
 
 /// Why a call can never run: it is no skill, or its session has written no such entry.
@@ -49,7 +49,7 @@ mod tests {
     use clawnode_proto::{
         hook::HookPoint,
         ledger::LEDGER_APPEND,
-        policy::{Policy, Rule},
+        policy::{Policy, Rule, Verdict},
         tool::{EffectClass, Risk},
     };
 
@@ -116,9 +116,8 @@ mod tests {
     #[test]
     fn only_the_built_in_tool_is_meant() {
         let (own, other) = (spec(CREATE_SKILL, None), spec(CREATE_SKILL, Some("sim")));
-        assert_eq!(verdict(&own, Verdict::Allow), Verdict::Ask);
-        assert_eq!(verdict(&own, Verdict::Deny), Verdict::Deny);
-        assert_eq!(verdict(&other, Verdict::Allow), Verdict::Allow);
+        assert!(always_asks(&own).is_some());
+        assert_eq!(always_asks(&other), None);
         let (nothing, ledger) = (Map::new(), SessionLedger::default());
         assert!(refusal(&own, &nothing, &ledger).unwrap().contains("name"));
         assert_eq!(refusal(&other, &nothing, &ledger), None);

@@ -26,6 +26,7 @@ use super::{
     clock::TurnClock,
     compaction::{Compaction, HistorySummary},
     dropping::LeftOut,
+    due_summary::DueSummary,
     feedback::{OpenFeedback, TurnFeedback},
     give_way::{GaveWay, RealWindow},
     hooks::ModelJudged,
@@ -97,6 +98,9 @@ pub struct SessionState {
     pub reflections: Reflections,
     /// A client asked for its deletion.
     pub doomed: bool,
+    /// Whether a summary is due, if that was found since the last change.
+    #[serde(skip)]
+    pub(super) due_summary: DueSummary,
 }
 
 /// One turn.

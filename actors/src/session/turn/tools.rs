@@ -3,7 +3,6 @@
 //! All of it is pure: a call's fate is decided from folded state and recorded, so it is the same
 //! after a crash.
 
-use clawnode_guard::policy;
 use clawnode_proto::{
     CallId, Capability, Digest, EntityId, EventId, JobId, SessionKey, Timestamp, TurnId,
     hook::HookTrail,
@@ -28,7 +27,8 @@ use super::{
     approval::ApprovalState,
     hooks::{self, HookFate, ToolJudged},
     ledger::{EntryMark, LedgerCall, SessionLedger, is_of_ledger},
-    memory_tools, skill_tools,
+    permission::permission,
+    skill_tools,
     state::{SessionState, Step, StepEnd, Turn},
 };
 
@@ -394,9 +394,8 @@ fn permitted(
     if let Some(why) = unfit.or_else(|| skill_tools::refusal(spec, &arguments, ledger)) {
         return Err(ToolOutcome::failed(ToolFailure::Invalid, why));
     }
-    let judgement = policy::judge(&profile.policy, spec, &arguments);
-    let verdict = memory_tools::verdict(spec, &arguments, judgement.verdict);
-    match skill_tools::verdict(spec, verdict) {
+    let judgement = permission(&profile.policy, spec, &arguments);
+    match judgement.verdict {
         Verdict::Allow => Ok(Permitted::Yes),
         Verdict::Deny => refused(match judgement.reason {
             Some(reason) => format!("the rules of this agent do not allow it: {reason}"),

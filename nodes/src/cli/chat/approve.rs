@@ -163,7 +163,7 @@ fn arguments(approval: &Approval) -> Option<Map<String, Value>> {
 /// Why a person is asked, and what the answers do.
 pub(super) fn why(approval: &Approval) -> String {
     let rule = match (&approval.reason, approval.risk) {
-        (Some(reason), _) => format!("A rule of the agent asks for a decision: {}.", exact(reason)),
+        (Some(reason), _) => format!("It takes a decision of a person: {}.", exact(reason)),
         (None, Risk::ReadOnly) => "A rule of the agent asks for a decision.".to_owned(),
         (None, _) => {
             "It changes something, and no rule allows it, or one asks for a decision.".to_owned()

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use clawnode_actors::{agent::Agents, session::Sessions};
-use clawnode_cluster::WaitingInput;
+use clawnode_cluster::{Peek as _, WaitingInput};
 use clawnode_gateway::HandlerResult;
 use clawnode_kernel::{Entity, EntityError, Service};
 use clawnode_memory::{
@@ -160,7 +160,15 @@ impl MemoryAnswers {
             self.served.refill_all();
         } else {
             for scope in search::to_refill(&params)? {
+                let holder = self.served.held_by(&scope);
+                // What this node has of it goes in any case.
                 self.served.refill(&scope).await?;
+                if let Some(holder) = holder {
+                    return Err(self.node.members.peek(|members| {
+                        let known = members.alive.iter().find(|alive| alive.process == holder);
+                        search::held_elsewhere(&scope, holder, known)
+                    }));
+                }
             }
         }
         let now = self.sessions.now();

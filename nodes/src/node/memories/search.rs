@@ -10,12 +10,13 @@ use clawnode_memory::{
     },
 };
 use clawnode_proto::{
-    ErrorBody, ErrorCode, SessionKey, Timestamp,
+    ErrorBody, ErrorCode, ProcessId, SessionKey, Timestamp,
     memory::{MemoryKey, MemorySource, MemoryTrust},
     memory_view::{
         FoundInMemory, MemoryReindexParams, MemorySearchParams, MemorySearchView, MemoryStoreView,
         RecallScore,
     },
+    node::Heartbeat,
     view::WarningView,
 };
 
@@ -42,6 +43,26 @@ pub(super) fn to_refill(params: &MemoryReindexParams) -> Result<Vec<StoreScope>,
     let memory = params.memory.as_ref().map(StoreScope::of_memory);
     let session = params.session.as_deref().map(session).transpose()?;
     Ok(memory.into_iter().chain(session.as_ref().map(StoreScope::of_session)).collect())
+}
+
+/// Why a scope is not filled again here: another process has its index.
+pub(super) fn held_elsewhere(
+    scope: &StoreScope,
+    holder: ProcessId,
+    heartbeat: Option<&Heartbeat>,
+) -> ErrorBody {
+    let key = key(scope);
+    let node = heartbeat.map_or_else(|| holder.to_string(), |heartbeat| heartbeat.node.to_string());
+    let url = heartbeat.and_then(|heartbeat| heartbeat.url.as_deref());
+    let hint = match url {
+        Some(url) => format!("ask that node: `clawnode memory reindex {key} --url {url}`"),
+        None => format!(
+            "`{node}` has no address for clients: stop it, remove `memory` in its data folder and start it, and it fills \
+             everything again"
+        ),
+    };
+    let what = format!("node `{node}` holds the index of `{key}`, and this node has none to fill");
+    ErrorBody::new(ErrorCode::Conflict, what).hint(hint)
 }
 
 /// What a person looks for: also what tools brought, because they see what each thing is.
@@ -144,6 +165,30 @@ mod tests {
         assert!(behind(filled(1_001, 0), now).is_none(), "it has just begun");
         let first = behind(filled(1_000, 0), now).unwrap();
         assert!(first.message.contains("before this node started 60 s ago"), "{first:?}");
+    }
+
+    #[test]
+    fn who_cannot_fill_an_index_says_who_can() {
+        let scope = StoreScope::of_memory(&"a/peer/web:bot:ada".parse().unwrap());
+        let process = ProcessId::from_u128(7);
+        let heartbeat = |url: Option<&str>| -> Heartbeat {
+            let heartbeat = serde_json::json!({
+                "process": process, "node": "b", "version": "0", "roles": ["worker"], "started": 0,
+                "draining": false, "entities": 0, "config": clawnode_proto::Digest::ZERO, "url": url,
+            });
+            serde_json::from_value(heartbeat).unwrap()
+        };
+        for (known, node, hint) in [
+            (Some(heartbeat(Some("http://b:7410"))), "`b`".to_owned(), "ada --url http://b:7410"),
+            (Some(heartbeat(None)), "`b`".to_owned(), "remove `memory`"),
+            (None, process.to_string(), "remove `memory`"),
+        ] {
+            let error = held_elsewhere(&scope, process, known.as_ref());
+            assert_eq!(error.code, ErrorCode::Conflict);
+            assert!(error.message.contains(&node), "{error:?}");
+            assert!(error.message.contains("a/peer/web:bot:ada"), "{error:?}");
+            assert!(error.hint.as_ref().unwrap().contains(hint), "{error:?}");
+        }
     }
 
     #[test]
