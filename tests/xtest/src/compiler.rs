@@ -6,7 +6,8 @@
 //! about its dependencies. A lint that is not kept or a broken link fails the build.
 //!
 //! The build of the tests compiles a library twice, once with its tests. Clippy reads it with its tests, which is all of it,
-//! and rustc says of the library alone what only rustc can: what is used by nothing but tests.
+//! and rustc says of the library alone what only rustc can: what is used by nothing but tests. Tests that are not optimised
+//! are compiled by clippy, which is a compiler that lints; all that others are compiled against is rustc's.
 
 use std::{
     env,
@@ -107,6 +108,8 @@ pub(crate) fn compile() -> Option<ExitCode> {
     compiles.args(&texts);
     let good = if env::var_os(TESTED).is_some() && is_library_alone(&texts) {
         is_good(compiles.args(LINTS))
+    } else if is_plain_test(&texts) {
+        is_good(Command::new(folder.join("clippy-driver")).arg(&rustc).args(&texts))
     } else {
         // Clippy says what there is to say of the crate.
         is_good(compiles.args(["--cap-lints", "allow"])) && is_linted(&folder, &rustc, &texts)
@@ -134,6 +137,13 @@ fn compiled(arguments: &[String]) -> Vec<String> {
         }
     }
     told
+}
+
+/// Whether these arguments compile tests that are not optimised. Clippy compiles them by itself, and they are read once:
+/// it leaves out what rustc does to optimise, and nothing else is compiled against them.
+fn is_plain_test(arguments: &[String]) -> bool {
+    arguments.iter().any(|one| one == "--test")
+        && !arguments.iter().any(|one| one.starts_with("opt-level="))
 }
 
 /// Whether these arguments compile a library without its tests.
@@ -229,7 +239,7 @@ fn is_source(argument: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{compiled, documented, is_crate, is_library_alone, linted};
+    use super::{compiled, documented, is_crate, is_library_alone, is_plain_test, linted};
 
     fn split(line: &str) -> Vec<String> {
         line.split(' ').map(str::to_owned).collect()
@@ -256,6 +266,7 @@ mod tests {
         let told = "--crate-name a a/src/lib.rs --emit=dep-info,link -C lto=off \
                     -C debug-assertions=on --test -C metadata=1";
         assert_eq!(compiled(&split(line)), split(told));
+        assert!(is_plain_test(&compiled(&split(line))));
         for same in [
             line.replace(" --test", " --crate-type lib"),
             line.replace("--crate-name a", "--crate-name clawnode_simulator"),
@@ -263,6 +274,15 @@ mod tests {
         ] {
             assert_eq!(compiled(&split(&same)), split(&same));
         }
+    }
+
+    #[test]
+    fn clippy_compiles_tests_and_nothing_that_others_use_or_that_computes() {
+        let line = "--crate-name a a/src/lib.rs --emit=dep-info,link -C metadata=1 --test";
+        assert!(is_plain_test(&split(line)));
+        assert!(!is_plain_test(&split(&line.replace("--test", "--crate-type lib"))));
+        assert!(!is_plain_test(&split(&line.replace("--test", "--crate-type bin"))));
+        assert!(!is_plain_test(&split(&format!("{line} -C opt-level=2"))));
     }
 
     #[test]
