@@ -6,7 +6,8 @@
 //! about its dependencies. A lint that is not kept or a broken link fails the build.
 //!
 //! The build of the tests compiles a library twice, once with its tests. Clippy reads it with its tests, which is all of it,
-//! and rustc says of the library alone what only rustc can: what is used by nothing but tests.
+//! and rustc says of the library alone what only rustc can: what is used by nothing but tests. Tests that are not optimised
+//! are compiled by clippy, which is a compiler that lints; all that others are compiled against is rustc's.
 
 use std::{
     env,
@@ -24,9 +25,10 @@ pub(crate) const LINTS: [&str; 2] = ["-D", "warnings"];
 /// What is passed to rustdoc. Links to private items stay: the documents are for those who change the code.
 pub(crate) const DOC_LINTS: [&str; 4] =
     ["-D", "warnings", "-A", "rustdoc::private_intra_doc_links"];
-/// The folder of clippy and rustdoc, and where documents go.
+/// Has rustdoc look at a crate and write no pages: they are not read in CI. It has no stable option for that.
+const CHECK_ALONE: [&str; 3] = ["-Z", "unstable-options", "--check"];
+/// The folder of clippy and rustdoc.
 const COMPILERS: &str = "CLAWNODE_XTEST_COMPILERS";
-const DOCUMENTS: &str = "CLAWNODE_XTEST_DOCUMENTS";
 /// Whether each library is compiled with its tests too.
 const TESTED: &str = "CLAWNODE_XTEST_TESTED";
 /// Where clippy may write what is not needed.
@@ -51,14 +53,14 @@ pub(crate) fn clippy_arguments() -> String {
     LINTS.map(|one| format!("{one}__CLIPPY_HACKERY__")).concat()
 }
 
-/// Has this command of cargo, which also compiles each library with its tests, lint and document what it compiles.
+/// Has this command of cargo, which also compiles each library with its tests, lint what it compiles and its documents.
 pub(crate) fn called_with_tests(cargo: Command, workspace: &Workspace) -> Result<Command, String> {
     let mut cargo = called_by(cargo, workspace)?;
     cargo.env(TESTED, "1");
     Ok(cargo)
 }
 
-/// Has this command of cargo lint and document what it compiles.
+/// Has this command of cargo lint what it compiles, and its documents.
 pub(crate) fn called_by(mut cargo: Command, workspace: &Workspace) -> Result<Command, String> {
     let clippy = tools::clippy().ok_or("there is no clippy; `rustup component add clippy`")?;
     let folder = clippy.parent().unwrap_or(Path::new("")).to_owned();
@@ -68,7 +70,6 @@ pub(crate) fn called_by(mut cargo: Command, workspace: &Workspace) -> Result<Com
         .env("RUSTC_WORKSPACE_WRAPPER", compiler)
         .env("CLIPPY_ARGS", clippy_arguments())
         .env(COMPILERS, folder)
-        .env(DOCUMENTS, workspace.root.join("target/doc"))
         .env(SCRATCH, &workspace.temp);
     Ok(cargo)
 }
@@ -102,15 +103,47 @@ pub(crate) fn compile() -> Option<ExitCode> {
         // A question about the compiler.
         return Some(ended(is_good(Command::new(&rustc).args(&arguments))));
     };
+    let texts = compiled(&texts);
     let mut compiles = Command::new(&rustc);
-    compiles.args(&arguments);
+    compiles.args(&texts);
     let good = if env::var_os(TESTED).is_some() && is_library_alone(&texts) {
         is_good(compiles.args(LINTS))
+    } else if is_plain_test(&texts) {
+        is_good(Command::new(folder.join("clippy-driver")).arg(&rustc).args(&texts))
     } else {
         // Clippy says what there is to say of the crate.
         is_good(compiles.args(["--cap-lints", "allow"])) && is_linted(&folder, &rustc, &texts)
     };
     Some(ended(good && is_documented(&folder, &texts)))
+}
+
+/// The crate whose own tests compute for long.
+const COMPUTING: &str = "clawnode_simulator";
+
+/// The arguments for rustc: the same, but that tests are not optimised with the crate that they are of. Cargo has one
+/// level for both, and to optimise the tests takes longer than they do.
+fn compiled(arguments: &[String]) -> Vec<String> {
+    let has = |name: &str| arguments.iter().any(|one| one == name);
+    if !has("--test") || has(COMPUTING) {
+        return arguments.to_vec();
+    }
+    let is_level = |one: &str| one.starts_with("opt-level=") || one.starts_with("codegen-units=");
+    let mut told: Vec<String> = Vec::new();
+    for one in arguments {
+        if is_level(one) && told.last().is_some_and(|flag| flag == "-C") {
+            told.pop();
+        } else {
+            told.push(one.clone());
+        }
+    }
+    told
+}
+
+/// Whether these arguments compile tests that are not optimised. Clippy compiles them by itself, and they are read once:
+/// it leaves out what rustc does to optimise, and nothing else is compiled against them.
+fn is_plain_test(arguments: &[String]) -> bool {
+    arguments.iter().any(|one| one == "--test")
+        && !arguments.iter().any(|one| one.starts_with("opt-level="))
 }
 
 /// Whether these arguments compile a library without its tests.
@@ -162,11 +195,10 @@ fn linted(arguments: &[String]) -> Vec<String> {
 }
 
 fn is_documented(folder: &Path, arguments: &[String]) -> bool {
-    let (Some(documents), Some(told)) = (env::var_os(DOCUMENTS), documented(arguments)) else {
-        return true;
-    };
+    let Some(told) = documented(arguments) else { return true };
     let mut rustdoc = Command::new(folder.join("rustdoc"));
-    is_good(rustdoc.args(told).args(DOC_LINTS).arg("-o").arg(documents))
+    rustdoc.env("RUSTC_BOOTSTRAP", "1").args(CHECK_ALONE);
+    is_good(rustdoc.args(told).args(DOC_LINTS))
 }
 
 /// Features that the first build leaves out. What has one of them is documented with it, in the last build: its documents
@@ -207,7 +239,7 @@ fn is_source(argument: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{documented, is_crate, is_library_alone, linted};
+    use super::{compiled, documented, is_crate, is_library_alone, is_plain_test, linted};
 
     fn split(line: &str) -> Vec<String> {
         line.split(' ').map(str::to_owned).collect()
@@ -225,6 +257,32 @@ mod tests {
         assert_eq!(linted(&split(line)), split(told));
         assert!(!is_crate(&split("-vV")));
         assert!(!is_crate(&split("- --crate-name ___ --print=file-names --emit=link")));
+    }
+
+    #[test]
+    fn tests_that_hardly_compute_are_not_optimised() {
+        let line = "--crate-name a a/src/lib.rs --emit=dep-info,link -C opt-level=2 -C lto=off \
+                    -C codegen-units=1 -C debug-assertions=on --test -C metadata=1";
+        let told = "--crate-name a a/src/lib.rs --emit=dep-info,link -C lto=off \
+                    -C debug-assertions=on --test -C metadata=1";
+        assert_eq!(compiled(&split(line)), split(told));
+        assert!(is_plain_test(&compiled(&split(line))));
+        for same in [
+            line.replace(" --test", " --crate-type lib"),
+            line.replace("--crate-name a", "--crate-name clawnode_simulator"),
+            told.to_owned(),
+        ] {
+            assert_eq!(compiled(&split(&same)), split(&same));
+        }
+    }
+
+    #[test]
+    fn clippy_compiles_tests_and_nothing_that_others_use_or_that_computes() {
+        let line = "--crate-name a a/src/lib.rs --emit=dep-info,link -C metadata=1 --test";
+        assert!(is_plain_test(&split(line)));
+        assert!(!is_plain_test(&split(&line.replace("--test", "--crate-type lib"))));
+        assert!(!is_plain_test(&split(&line.replace("--test", "--crate-type bin"))));
+        assert!(!is_plain_test(&split(&format!("{line} -C opt-level=2"))));
     }
 
     #[test]

@@ -181,6 +181,8 @@ pub(crate) fn with_wasm_compiler(command: &mut Command) {
         .env("RUSTC", RUSTC_WEB)
         .env("RUSTC_BOOTSTRAP", "1")
         .env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS", linker)
+        // Else each crate of the standard library is optimised a second time, all its units together.
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
         .args(["-Zbuild-std=std,panic_abort", "build", "--quiet", "--locked", "--release"])
         .args(["--target", "wasm32-unknown-unknown"]);
 }

@@ -130,8 +130,8 @@ async fn the_socket_file_answers_while_no_connection_is_left() {
     })
     .await;
     // All that the network may have: one with the token, and any others, which never show it.
-    let _client = gateway.connect().await;
-    let _half = half_open("127.0.0.1", gateway.serving.addr).await;
+    let client = gateway.connect().await;
+    let half = half_open("127.0.0.1", gateway.serving.addr).await;
     let port = gateway.serving.addr.port();
     let ask = |token: &str| {
         let (token, path) = (token.to_owned(), path.clone());
@@ -154,6 +154,8 @@ async fn the_socket_file_answers_while_no_connection_is_left() {
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     let refused = patiently("an answer", ask("wrong")).await.unwrap();
     assert!(refused.starts_with("HTTP/1.1 401"), "the socket file asks for the token: {refused}");
+    // A gateway that stops waits ten seconds for the rest of the request.
+    drop((client, half));
     gateway.stop().await;
 }
 
