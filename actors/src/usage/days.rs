@@ -124,11 +124,10 @@ impl<T: StoredDay> Days<T> {
         for (name, entry) in &stored {
             decoded::<T>(name, &entry.value)?;
         }
-        // Names are in the order of days.
-        let newest = stored.last().map(|(name, _)| name.clone()).unwrap_or_default();
-        let is_newest = |ago: &u64| key::<T>(Day(today.0.saturating_sub(*ago))) <= newest;
-        let ago = (0..=today.0).find(is_newest).unwrap_or_default();
-        let oldest = Day(today.0.saturating_sub(ago).saturating_sub(USAGE_DAYS - 1));
+        let day = |name: &str| -> Option<Day> { name.strip_prefix(T::PREFIX)?.parse().ok() };
+        let newest = stored.iter().filter_map(|(name, _)| day(name)).max();
+        let Some(newest) = newest.map(|newest| newest.min(today)) else { return Ok(()) };
+        let oldest = Day(newest.0.saturating_sub(USAGE_DAYS - 1));
         for (name, entry) in stored {
             if name < key::<T>(oldest) {
                 storage.bucket.delete(&name, entry.position).await?;
