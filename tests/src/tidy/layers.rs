@@ -28,7 +28,7 @@ const LAYERS: &[LayerList] = &[
         "actors/tool/src",
         &[
             // What a tool is, and what is known of it.
-            "append archive arguments egress executor filter hide providers shown_media skill spec \
+            "append archive arguments egress executor hide providers seccomp shown_media skill spec \
              template workspace_path",
             "schema keeper",
             "executors toolbox",

@@ -23,8 +23,8 @@
 //! quota of an agent's files, of which each has a greatest size.
 
 mod argv;
+mod cgroups;
 mod enter;
-mod groups;
 mod isolation;
 mod landlock_rules;
 mod options;
@@ -34,8 +34,8 @@ mod second_layer;
 mod streams;
 mod tree;
 
+pub use cgroups::GroupLimits;
 pub use enter::{Steps, step};
-pub use groups::GroupLimits;
 pub use landlock_rules::Strength;
 pub use options::{Isolation, Landlock, ProcessOptions};
 pub use run::Processes;

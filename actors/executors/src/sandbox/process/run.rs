@@ -21,8 +21,8 @@ use tracing::{debug, info, warn};
 use super::{
     Isolation, ProcessOptions,
     argv::{self, Inside, PATH, PRLIMIT, VisiblePath, WORKSPACE},
+    cgroups::{self, CommandGroup, GroupLimits, Groups},
     enter::{GO, Steps, Walls},
-    groups::{self, CommandGroup, GroupLimits, Groups},
     landlock_rules::{LandlockRules, Strength},
     outlet::{self, Outlet},
     second_layer::{Around, SecondLayer},
@@ -126,8 +126,8 @@ impl Processes {
 
     /// What control groups hold for the commands of process `pid`, or why they hold nothing.
     pub fn limits_of(&self, pid: u32) -> Result<GroupLimits, String> {
-        let group = groups::delegated(self.options.cgroup.as_deref(), pid)?;
-        groups::look(&group)
+        let group = cgroups::delegated(self.options.cgroup.as_deref(), pid)?;
+        cgroups::look(&group)
     }
 
     /// What the second wall keeps, or why there is none, for people.
