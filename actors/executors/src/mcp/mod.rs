@@ -30,7 +30,6 @@
 //! asks for something is refused.
 
 mod actor;
-mod child;
 mod executor;
 mod handle;
 mod http;
@@ -45,6 +44,7 @@ mod restarts;
 mod secrets;
 mod session;
 mod state;
+mod stdio;
 mod wire;
 
 pub use executor::McpTools;

@@ -22,13 +22,13 @@
 //! have a size, and the kernel ends commands before the node when the host's memory ends. Not here: a
 //! quota of an agent's files, of which each has a greatest size.
 
-mod argv;
+mod bubblewrap_args;
 mod cgroups;
 mod enter;
 mod isolation;
 mod landlock_rules;
 mod options;
-mod outlet;
+mod output_files;
 mod run;
 mod second_layer;
 mod streams;
