@@ -20,7 +20,7 @@ mod patterns;
 #[cfg(test)]
 mod properties;
 mod quotation;
-mod standing;
+mod standing_instructions;
 #[cfg(test)]
 mod tests;
 mod value;

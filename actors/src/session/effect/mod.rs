@@ -4,17 +4,17 @@
 //! what clients see. A crash loses what is under way and not recorded, and the next owner decides again.
 
 pub(in crate::session) mod admission;
-pub(in crate::session) mod awaited;
 pub(in crate::session) mod awaited_jobs;
 pub(in crate::session) mod call;
 #[cfg(test)]
 mod call_tests;
+pub(in crate::session) mod dead_runners;
 mod deleted_sources;
 pub(in crate::session) mod erase;
 mod feedback_points;
 pub(in crate::session) mod frames;
-pub(in crate::session) mod hub;
 pub(in crate::session) mod judge;
+pub(in crate::session) mod kept_frames;
 mod learned_facts;
 mod lessons;
 mod memory_tools;
