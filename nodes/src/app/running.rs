@@ -15,8 +15,8 @@ use crate::{
     node::{
         base::NodeBase,
         embedder::Embedder,
+        feed_and_tree::Operations,
         mcp::McpServers,
-        operate::Operations,
         status::NodeStatus,
         tools::NodeTools,
         version_check::{self, HeartbeatSource},

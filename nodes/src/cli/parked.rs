@@ -7,7 +7,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    context::{CliContext, DataSource},
+    command_context::{CliContext, DataSource},
     kind,
     output::{Output, Tone, size, time},
 };

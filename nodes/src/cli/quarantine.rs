@@ -8,7 +8,7 @@ use clawnode_proto::{
 use serde::Serialize;
 
 use super::{
-    context::{CliContext, DataSource},
+    command_context::{CliContext, DataSource},
     kind,
     output::{Output, Tone, count, cut, size, time},
     parked,
