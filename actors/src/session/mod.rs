@@ -20,7 +20,7 @@ pub(crate) mod played;
 #[cfg(test)]
 mod played_budgets;
 #[cfg(test)]
-mod snapshots;
+mod snapshot_tests;
 mod texts;
 pub mod turn;
 

@@ -12,7 +12,7 @@ const LAYERS: &[LayerList] = &[
         "actors/kernel/src",
         &[
             // What an entity is, and what every part may use.
-            "kind archive dead_letters input_deduplication missing_capability recent shrink supervise",
+            "kind archive dead_letters idempotency missing_capability recent shrink supervise",
             "core fold_error entity journal_reader",
             "entities",
             // Decide without I/O.
