@@ -88,6 +88,7 @@ mod skills;
 #[cfg(test)]
 mod standing_tests;
 pub mod state;
+mod steer;
 pub mod tool_frames;
 pub mod tool_jobs;
 pub mod tools;

@@ -305,17 +305,8 @@ impl SessionState {
                     turn.plan = Some(plan);
                 }
             }
-            // Nothing joins a plan.
             SessionInput::Steer(message) => {
-                match self.open.front_mut() {
-                    Some(turn)
-                        if turn.plan.is_none() && !turn.steps.is_empty() && !turn.cancelled =>
-                    {
-                        turn.joined.push(id);
-                        turn.steers.push((id, message));
-                    }
-                    _ => self.begin_turn(id, message, trace),
-                }
+                self.steer(id, message, trace);
                 self.heard(id, head);
             }
             SessionInput::Cancel { turn } => {
