@@ -11,7 +11,7 @@ use super::{
     approval::ApprovalState,
     call_cost::{asks_hooks, begins_alike},
     dropping::LeftOut,
-    measure::Measured,
+    measured_tokens::Measured,
     memory_tools::is_of_memory,
     reserved_cost::{AttemptBill, HeldAttempt, MeasuredPrefix, Spent},
     state::{LimitReached, SessionState, Step, StepEnd},
