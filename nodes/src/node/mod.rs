@@ -14,7 +14,7 @@
 //! | `accounts` | accounts for people: what is spent, by whom, and changes of limits |
 //! | `memories` | performs effects of memories; shows and changes memories for people |
 //! | `count_tokens`, `delete`, `executions`, `job_archive`, `policy`, `scheduler`, `session_filter` | longer answers |
-//! | `version_check`, `status`, `load` | heartbeats: what this process is, does, and how busy it is |
+//! | `version_check`, `process_state`, `load` | heartbeats: what this process is, does, and how busy it is |
 //! | `partition_follower` | places the worker, and looks after the inputs of processes that died |
 //! | `reload` | follows the configuration's files |
 //! | `expiry`, `usage` | remove sessions of single requests and unused files; count model calls |
@@ -74,6 +74,7 @@ pub mod partition_follower;
 pub mod plugins;
 mod policy;
 pub mod probes;
+pub mod process_state;
 pub mod reload;
 pub mod remote_files;
 pub mod runaways;
@@ -81,7 +82,6 @@ mod scheduler;
 mod session_answers;
 mod session_filter;
 pub mod skills;
-pub mod status;
 pub mod storage;
 pub mod tools;
 pub mod tree;

@@ -27,8 +27,8 @@ use super::{
     hooks,
     models::{AnsweringParts, answering},
     plugins::{self, NodePlugins},
+    process_state::NodeStatus,
     skills,
-    status::NodeStatus,
 };
 use crate::config::{
     AgentSection, Config, LoadedConfig, needs_restart, schema_source::SchemaSource,

@@ -126,7 +126,7 @@ const LAYERS: &[LayerList] = &[
              node_requests out_of_service plugins remote_files runaways session_filter skills storage tree unknown_action usage views",
             "base cluster_spend count_tokens drain_orders feed_and_tree partition_follower policy probes scheduler",
             "embedder model_answers",
-            "budgets embeddings health panic status",
+            "budgets embeddings health panic process_state",
             "job_archive executions hooks mcp overview tools version_check",
             // Answers of methods, and what they share.
             "accounts models backend delete memories reload",

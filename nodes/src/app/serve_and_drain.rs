@@ -17,7 +17,7 @@ use crate::{
         embedder::Embedder,
         feed_and_tree::Operations,
         mcp::McpServers,
-        status::NodeStatus,
+        process_state::NodeStatus,
         tools::NodeTools,
         version_check::{self, HeartbeatSource},
     },
