@@ -16,7 +16,7 @@
 //! nothing is done between fork and exec. Landlock alone does not count as isolation: it does not
 //! cover networks, which the policy restricts, nor the list of processes, nor memory use.
 //!
-//! Bounds: where the node may divide a control group (`groups`), memory, processes and processor time of
+//! Bounds: where the node may divide a control group (`cgroups`), memory, processes and processor time of
 //! all that a command starts, together. Elsewhere those of single processes (`setrlimit`): memory that is
 //! shared, or that of many processes, is not limited there, and `doctor` says so. File systems in memory
 //! have a size, and the kernel ends commands before the node when the host's memory ends. Not here: a
