@@ -18,7 +18,7 @@
 mod actor;
 mod fair_queue;
 mod handle;
-mod memory;
+mod memory_options;
 mod options;
 pub mod pool;
 #[cfg(test)]
@@ -31,7 +31,7 @@ mod terms;
 
 pub use fair_queue::WEIGHT_MAX;
 pub use handle::{AdmitPort, AgentHandle, Grant, Permit};
-pub use memory::{AgentMemory, FactExtraction, ReflectionMode};
+pub use memory_options::{AgentMemory, FactExtraction, ReflectionMode};
 pub use options::AgentOptions;
 pub use registry::{Agents, UnknownAgent};
 pub use terms::{CallBill, CallTerms};
