@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use clawnode_actors::session::{Session, Sessions, clients::listing::SessionQuery};
+use clawnode_actors::session::{Session, Sessions, clients::session_list::SessionQuery};
 use clawnode_budget::Budget;
 use clawnode_cluster::{AppendAnswer, Record, Storage, SystemClock, Write};
 use clawnode_kernel::{Entities, KnownKinds, archive, core::snapshot_blob};

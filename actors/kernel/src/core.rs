@@ -19,7 +19,7 @@ use clawnode_proto::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{FoldError, archive, input_deduplication::InputMemory, kind::Violation};
+use super::{FoldError, archive, idempotency::InputMemory, kind::Violation};
 #[cfg(feature = "test-util")]
 use crate::KernelBug;
 

@@ -6,7 +6,7 @@ use clawnode_proto::{Digest, Grammar, Head, Input, Kind, Seq, TurnId};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::input_deduplication::InputMemory;
+use super::idempotency::InputMemory;
 
 /// An event that contradicts the state before it; the journal is refused, and the event named.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

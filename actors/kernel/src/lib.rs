@@ -30,7 +30,7 @@ pub mod driver;
 pub mod entities;
 mod entity;
 mod fold_error;
-mod input_deduplication;
+mod idempotency;
 mod job_io;
 pub mod job_machine;
 pub mod journal_reader;
@@ -54,7 +54,7 @@ pub use core::{Core, LoadedJournal, Service};
 pub use entities::{Entities, EntityError, EntityName, KnownKinds};
 pub use entity::Entity;
 pub use fold_error::FoldError;
-pub use input_deduplication::InputMemory;
+pub use idempotency::InputMemory;
 pub use kind::{Begun, EffectKind, EntityKind, Violation};
 pub use machine::{
     Activation, ActivationEnd, Machine, MachineInput, MachineOptions, MachineOutput, Now,

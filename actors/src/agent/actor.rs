@@ -56,7 +56,7 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::agent::{AdmitPort, AgentOptions, Grant, yielding::Yielding};
+    use crate::agent::{AdmitPort, AgentOptions, Grant, preemption::Yielding};
 
     /// A message that a port received.
     #[derive(Debug)]

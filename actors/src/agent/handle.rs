@@ -19,8 +19,8 @@ use super::{
     AgentOptions, CallTerms,
     actor::AgentActor,
     fair_queue::PoolTicket,
+    preemption::Yielding,
     state::{Places, lock},
-    yielding::Yielding,
 };
 
 /// The right to make calls now, and the configuration to make them with.

@@ -9,7 +9,7 @@
 //! ask again at their next tick; nothing durable is lost. Not here: what the agent says to a model (see [`crate::session::turn::context`]).
 //!
 //! Which call is next is decided by [`pool`], for the places of an agent as for the slots of a provider
-//! ([`provider_slots`]): lanes, fair shares, and calls of the background that are ended for others (`yielding`). A place
+//! ([`provider_slots`]): lanes, fair shares, and calls of the background that are ended for others (`preemption`). A place
 //! that is free, and for which no call waits, is taken under a lock, without a message.
 //!
 //! Invariants: AGT-1 at most `max_turns` permits are out. AGT-2 a paused agent gives none. LANE-1 and
@@ -18,20 +18,20 @@
 mod actor;
 mod fair_queue;
 mod handle;
-mod memory;
+mod memory_options;
 mod options;
 pub mod pool;
 #[cfg(test)]
 mod pool_tests;
+pub(crate) mod preemption;
 pub mod provider_slots;
 mod registry;
 mod state;
 mod terms;
-pub(crate) mod yielding;
 
 pub use fair_queue::WEIGHT_MAX;
 pub use handle::{AdmitPort, AgentHandle, Grant, Permit};
-pub use memory::{AgentMemory, FactExtraction, ReflectionMode};
+pub use memory_options::{AgentMemory, FactExtraction, ReflectionMode};
 pub use options::AgentOptions;
 pub use registry::{Agents, UnknownAgent};
 pub use terms::{CallBill, CallTerms};

@@ -20,7 +20,7 @@ use clawnode_proto::{
 };
 use clawnode_tool::skill::AgentSkills;
 
-use super::memory::{AgentMemory, FactExtraction, ReflectionMode};
+use super::memory_options::{AgentMemory, FactExtraction, ReflectionMode};
 use crate::llm::profile::ModelProfiles;
 
 /// How an agent answers; resolved from the configuration, soul file included.

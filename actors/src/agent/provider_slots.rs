@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use super::{
     fair_queue::PoolTicket,
     pool::{Pool, PoolRequest},
-    yielding::{Yielding, YieldingCalls, preempt},
+    preemption::{Yielding, YieldingCalls, preempt},
 };
 
 /// Under this name, calls that no turn makes have a share of the slots, as an agent has one.

@@ -18,7 +18,7 @@ use super::{
     fair_queue::PoolTicket,
     handle::{AdmitPort, AgentHandle, AgentMessage, Grant, Permit},
     pool::{Pool, PoolRequest},
-    yielding::{Yielding, YieldingCalls, preempt},
+    preemption::{Yielding, YieldingCalls, preempt},
 };
 
 /// Turns that wait for one agent on one node; beyond it, a session asks again at its next tick.

@@ -12,7 +12,7 @@ use super::{
     call::Dialect,
     openai::OpenAi,
     profile::ModelProfiles,
-    wires::{WireParts, rows},
+    protocols::{WireParts, rows},
 };
 
 fn wires() -> [Box<dyn Dialect>; 2] {

@@ -10,8 +10,8 @@ use serde::Deserialize;
 use super::{
     demo,
     options::{BaseUrl, Lookup, OptionsError},
+    protocols::rows,
     wire::Wire,
-    wires::rows,
 };
 
 /// How long an Ollama may take to list its models: it is nearby, and a start waits for it.

@@ -10,7 +10,7 @@
 //! A call is made by one future (`call_stream`): prepare, send, read, retry (`call`), over HTTP
 //! (`http`, `retry`) and server-sent events, lines or Amazon's messages (`framing`, `sse`, `event_stream`). A wire is a folder: it writes
 //! requests, and a sans-I/O decoder says what the bytes mean and gathers tool calls within bounds
-//! (`tool_uses`). `wires` is the table of them. A tool call is delivered as the model made it, also one
+//! (`tool_uses`). `protocols` is the table of them. A tool call is delivered as the model made it, also one
 //! that was cut off or makes no sense.
 //!
 //! Each attempt passes the [`circuit`] of its provider, which refuses calls of a provider that does not
@@ -52,21 +52,21 @@ mod options;
 mod parts;
 pub mod profile;
 mod prompt;
+mod protocols;
+mod request_signature;
 mod responses;
 mod retry;
 mod settings;
-mod signature;
-mod signed;
 mod sse;
 mod structured;
 #[cfg(test)]
 mod structured_tests;
+mod thought_signatures;
 mod too_long;
 mod tool_uses;
 #[cfg(all(test, feature = "test-util"))]
 mod usage_tests;
 mod wire;
-mod wires;
 
 use std::{fmt, time::Duration};
 

@@ -17,8 +17,8 @@ use super::{
     machine_role::AwsSigner,
     options::{BaseUrl, Lookup, MAX_CALLS, OptionsError, ProviderOptions},
     profile::{ModelProfiles, ProviderPlace},
+    protocols::{WireParts, rows},
     wire::Wire,
-    wires::{WireParts, rows},
 };
 
 /// The providers of a process. Cheap to clone.

@@ -1,4 +1,4 @@
-//! The wire formats by name; `wires` has what is known of each.
+//! The wire formats by name; `protocols` has what is known of each.
 
 use serde::{Deserialize, Serialize};
 

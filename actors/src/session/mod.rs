@@ -20,7 +20,7 @@ pub(crate) mod played;
 #[cfg(test)]
 mod played_budgets;
 #[cfg(test)]
-mod snapshots;
+mod snapshot_tests;
 mod texts;
 pub mod turn;
 
@@ -30,7 +30,7 @@ pub use clients::{
 };
 pub(crate) use effect::awaited_jobs::Awaited;
 pub use effect::{
-    hub::FrameHub,
+    kept_frames::FrameHub,
     recall::{RecallStore, SearchedTurn},
     run::{ResolveModel, RunnerParts, SessionRunner, TraceLink},
 };

@@ -33,7 +33,7 @@ use tokio::{
     time::{Instant, sleep, timeout_at},
 };
 
-use crate::{filter, hide::hide};
+use crate::{hide::hide, seccomp};
 
 /// How long a program may take to end after it was asked to (2 s); then it is killed.
 const SOFT: Duration = Duration::from_secs(2);
@@ -113,7 +113,7 @@ impl Keeper {
             let line = format!("{NOT_HIDDEN}: {error}\n");
             drop(io::Write::write_all(&mut io::stderr(), line.as_bytes()));
         }
-        filter::apply().map_err(io::Error::other)?;
+        seccomp::apply().map_err(io::Error::other)?;
         let mut command = Command::new(program);
         command.args(args).process_group(0);
         let child = first_to_go(|| command.spawn())?;

@@ -5,7 +5,7 @@
 //! [`schema`] judges the arguments that a model wrote before anything is run, and says what is
 //! wrong in words that help the model to do better. A tool that runs code may call other tools as far
 //! as [`CallBack`] lets it. Whatever leaves for another machine on an agent's behalf leaves through
-//! [`egress`]. The [`archive`] keeps for people what runs print and make. [`keeper`] and [`filter`]
+//! [`egress`]. The [`archive`] keeps for people what runs print and make. [`keeper`] and [`seccomp`]
 //! confine programs, and [`workspace_path`] the paths of an agent's files. [`skill`] reads the skills of agents.
 //! [`template`] puts outputs of earlier steps into the arguments of a plan's step.
 //!
@@ -21,11 +21,11 @@ mod callbacks;
 pub mod egress;
 mod executor;
 mod executors;
-pub mod filter;
 mod hide;
 pub mod keeper;
 mod providers;
 pub mod schema;
+pub mod seccomp;
 mod shown_media;
 pub mod skill;
 pub mod spec;

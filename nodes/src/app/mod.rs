@@ -12,7 +12,7 @@ mod args;
 mod gateway;
 mod open;
 mod run;
-mod running;
+mod serve_and_drain;
 mod wire;
 mod work;
 

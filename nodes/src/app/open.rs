@@ -25,8 +25,8 @@ use crate::{
         models::{Answering, AnsweringParts, answering},
         panic,
         plugins::NodePlugins,
+        process_state::NodeStatus,
         skills,
-        status::NodeStatus,
         storage::{self, Opening},
     },
 };

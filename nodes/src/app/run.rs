@@ -12,13 +12,13 @@ use tracing::{error, info, warn};
 use super::{
     args::{NodeArgs, Ready},
     open::{self, Opened},
-    running::RunningNode,
+    serve_and_drain::RunningNode,
 };
 use crate::{
     config::Config,
     failure::{Exit, Failure},
     host,
-    node::{status::NodeStatus, storage},
+    node::{process_state::NodeStatus, storage},
     watchdog::Watchdog,
 };
 

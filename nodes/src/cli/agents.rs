@@ -12,7 +12,7 @@ use clawnode_proto::{
 
 use super::{
     agent_profile,
-    context::CliContext,
+    command_context::CliContext,
     output::{Output, clean, span},
     tools,
 };

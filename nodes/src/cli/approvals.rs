@@ -10,8 +10,8 @@ use clawnode_proto::{
 
 use super::{
     budget,
-    context::CliContext,
-    ids,
+    command_context::CliContext,
+    id_prefix,
     output::{Output, brief, exact, time},
 };
 use crate::failure::{Exit, Failure};
@@ -129,13 +129,15 @@ async fn read_all(context: &CliContext) -> Result<ApprovalList, Failure> {
 
 /// The id of the call that waits and is meant.
 async fn whole(context: &CliContext, call: String) -> Result<String, Failure> {
-    if !ids::is_short(&call) {
+    if !id_prefix::is_short(&call) {
         return Ok(call);
     }
     let list = read_all(context).await?;
-    let found =
-        ids::find(&call, list.approvals.iter().map(|approval| approval.action.call.to_string()))?;
-    found.ok_or_else(|| ids::none("waiting call", &call, "approvals list"))
+    let found = id_prefix::find(
+        &call,
+        list.approvals.iter().map(|approval| approval.action.call.to_string()),
+    )?;
+    found.ok_or_else(|| id_prefix::none("waiting call", &call, "approvals list"))
 }
 
 async fn show(context: &CliContext, call: String) -> Result<Approval, Failure> {

@@ -7,8 +7,8 @@ use super::top;
 use super::{
     agents, approvals, backup, budget, chat, config, doctor, events, execute, feedback,
     flags::{GlobalFlags, RoleArg},
-    guide, hooks, import, jobs, journal, ledger, manual, mcp, memory, models, node, panic, parked,
-    providers, quarantine, sessions, skills, tools, tree, up, usage, verify,
+    help, hooks, import, jobs, journal, ledger, man_pages, mcp, memory, models, node, panic,
+    parked, providers, quarantine, sessions, skills, tools, tree, up, usage, verify,
 };
 
 /// What `--help` ends with.
@@ -176,14 +176,14 @@ pub(super) enum Command {
     #[command(subcommand)]
     Config(config::ConfigCommand),
     /// Explain a topic or a command
-    Help(guide::HelpArgs),
+    Help(help::HelpArgs),
     /// Print the version
     #[command(after_help = "Examples:\n  clawnode version")]
     Version,
     /// Print a script that completes commands in a shell
-    Completions(manual::CompletionsArgs),
+    Completions(man_pages::CompletionsArgs),
     /// Write man pages
-    Man(manual::ManArgs),
+    Man(man_pages::ManArgs),
     /// Inject faults into a test cluster, and check the result
     #[command(hide = true)]
     Verify(verify::VerifyArgs),

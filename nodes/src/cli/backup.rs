@@ -6,7 +6,7 @@ use clap::Args;
 use clawnode_proto::offline::BackupView;
 
 use super::{
-    context::CliContext,
+    command_context::CliContext,
     output::{count, size},
 };
 use crate::{

@@ -17,7 +17,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    context::CliContext,
+    command_context::CliContext,
     output::{Output, Tone, clean, count, time},
 };
 use crate::failure::{Exit, Failure};

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::{
-    context::{CliContext, sources},
+    command_context::{CliContext, sources},
     flags::GlobalFlags,
     output::{Output, Tone},
 };

@@ -16,7 +16,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    context::CliContext,
+    command_context::CliContext,
     nodes::role_name,
     output::{Output, Tone, clean, count, time},
     reconnection::Link,

@@ -15,7 +15,7 @@ use clawnode_tool::skill::{PIPELINE_FILE, Pipeline};
 use serde_json::Value;
 
 use super::{
-    context::CliContext,
+    command_context::CliContext,
     output::{Output, Tone, clean, cut, span, time},
     reconnection::Link,
 };

@@ -8,7 +8,7 @@ use clawnode_proto::{llm::ModelRef, node::NodeRole, subject::Prefix};
 use crate::config::Flag;
 
 /// Settings. Every command takes them, so that a script may set them once; the help of each shows
-/// those that it uses ([`super::shape`]).
+/// those that it uses ([`super::clap_command`]).
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Settings")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]

@@ -4,7 +4,7 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::{
-    context::CliContext,
+    command_context::CliContext,
     output::{Output, Tone},
 };
 use crate::{

@@ -6,7 +6,7 @@ use clap::Args;
 use clawnode_proto::offline::ImportView;
 
 use super::{
-    context::CliContext,
+    command_context::CliContext,
     output::{Output, Tone, clean, count},
 };
 use crate::{

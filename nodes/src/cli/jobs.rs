@@ -11,8 +11,8 @@ use clawnode_proto::{
 };
 
 use super::{
-    context::CliContext,
-    ids,
+    command_context::CliContext,
+    id_prefix,
     job_tables::{card, files, sums, table},
     output::{Output, clean, count, size, time},
     reconnection::Link,
@@ -217,15 +217,15 @@ async fn read_all(context: &CliContext) -> Result<Vec<JobView>, Failure> {
 
 /// The id of the job that is meant.
 async fn whole(context: &CliContext, job: String) -> Result<String, Failure> {
-    if !ids::is_short(&job) {
+    if !id_prefix::is_short(&job) {
         return Ok(job);
     }
     let jobs = read_all(context).await?;
-    if let Some(id) = ids::find(&job, jobs.iter().map(|job| job.job.to_string()))? {
+    if let Some(id) = id_prefix::find(&job, jobs.iter().map(|job| job.job.to_string()))? {
         return Ok(id);
     }
-    let found = ids::find(&job, jobs.iter().map(|job| job.call.to_string()))?;
-    found.ok_or_else(|| ids::none("job", &job, "jobs list"))
+    let found = id_prefix::find(&job, jobs.iter().map(|job| job.call.to_string()))?;
+    found.ok_or_else(|| id_prefix::none("job", &job, "jobs list"))
 }
 
 async fn show(context: &CliContext, job: String) -> Result<JobView, Failure> {

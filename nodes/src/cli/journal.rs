@@ -8,8 +8,8 @@ use clawnode_proto::{
 };
 
 use super::{
-    context::{CliContext, DataSource},
-    kind,
+    command_context::{CliContext, DataSource},
+    entity_tables,
     output::{Output, Tone, clean, cut, time},
 };
 use crate::{
@@ -119,7 +119,7 @@ async fn verify(context: &CliContext, session: Option<String>) -> Result<Exit, F
 }
 
 fn verified(out: Output, journals: &[VerifyRow]) -> String {
-    let others = kind::has_others(journals.iter().map(|journal| journal.kind));
+    let others = entity_tables::has_others(journals.iter().map(|journal| journal.kind));
     let row = |verified: &VerifyRow| {
         let found = match &verified.problem {
             Some(problem) => clean(problem),
@@ -127,8 +127,9 @@ fn verified(out: Output, journals: &[VerifyRow]) -> String {
             None => "sound".to_owned(),
         };
         let head = verified.head.map(|head| head.to_string().chars().take(HEAD_CHARS).collect());
-        let mut row = vec![kind::name(verified.key.as_deref(), verified.kind, verified.id)];
-        row.extend(others.then(|| kind::text(verified.kind)));
+        let mut row =
+            vec![entity_tables::name(verified.key.as_deref(), verified.kind, verified.id)];
+        row.extend(others.then(|| entity_tables::text(verified.kind)));
         row.extend([verified.events.to_string(), head.unwrap_or_default(), found]);
         row
     };

@@ -7,7 +7,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    context::CliContext,
+    command_context::CliContext,
     output::{Output, clean, cut, exact, time},
 };
 use crate::failure::{Exit, Failure};

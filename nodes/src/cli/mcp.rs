@@ -9,7 +9,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    context::CliContext,
+    command_context::CliContext,
     output::{Output, Tone, brief, clean, exact},
 };
 use crate::failure::{Exit, Failure};

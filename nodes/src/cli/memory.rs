@@ -22,7 +22,7 @@ use clawnode_proto::{
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
-    context::CliContext,
+    command_context::CliContext,
     feedback::{ReflectArgs, reflect},
     memory_forget::{MemoryForgetArgs, forget},
     memory_search::{self, MemorySearchArgs},

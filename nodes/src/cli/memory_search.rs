@@ -13,7 +13,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    context::CliContext,
+    command_context::CliContext,
     output::{Output, brief, clean},
 };
 use crate::failure::{Exit, Failure};

@@ -1,7 +1,7 @@
 //! The command line: what is typed, in; what is printed, out. One file a noun.
 //!
-//! [`args`] declares the command line, and [`shape`] gives each command its settings and examples.
-//! [`output`] is the only place that prints, [`context`] what every command is given. Commands speak
+//! [`args`] declares the command line, and [`clap_command`] gives each command its settings and examples.
+//! [`output`] is the only place that prints, [`command_context`] what every command is given. Commands speak
 //! to a running node through [`crate::client`]; where none runs, those that only read open the data
 //! directory ([`crate::node::offline`]).
 
@@ -12,28 +12,28 @@ mod args;
 mod backup;
 mod budget;
 mod chat;
+mod clap_command;
 #[cfg(feature = "nats")]
 mod cluster;
+mod command_context;
 mod config;
-mod context;
 mod doctor;
+mod entity_tables;
 mod events;
 mod execute;
 mod feedback;
 mod flags;
-mod guide;
+mod help;
 mod hidden_characters;
 mod history;
 mod hooks;
-mod ids;
+mod id_prefix;
 mod import;
 mod job_tables;
 mod jobs;
 mod journal;
-mod kind;
 mod ledger;
-mod listing;
-mod manual;
+mod man_pages;
 mod mcp;
 mod memory;
 mod memory_forget;
@@ -51,8 +51,8 @@ mod quarantine;
 mod reconnection;
 mod run;
 mod session_context;
+mod session_list;
 mod sessions;
-mod shape;
 mod signals;
 mod skill_bundles;
 mod skills;
@@ -66,5 +66,5 @@ mod up;
 mod usage;
 mod verify;
 
+pub use clap_command::documented;
 pub use run::{BoxedFuture, keeper, main, sandboxed_exec};
-pub use shape::documented;

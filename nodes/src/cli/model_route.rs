@@ -10,7 +10,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    context::CliContext,
+    command_context::CliContext,
     output::{Output, clean},
 };
 use crate::{

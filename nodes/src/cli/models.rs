@@ -10,7 +10,7 @@ use clawnode_proto::{
 use serde::Serialize;
 
 use super::{
-    context::CliContext,
+    command_context::CliContext,
     model_route::{self, RouteArgs},
     output::{Output, Tone, clean},
 };

@@ -9,7 +9,7 @@ use clawnode_proto::{
 };
 use serde::Serialize;
 
-use super::context::CliContext;
+use super::command_context::CliContext;
 use crate::failure::{Exit, Failure};
 
 /// How often a node that drains is looked for.

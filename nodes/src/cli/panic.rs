@@ -8,8 +8,8 @@ use clawnode_proto::{
 };
 
 use super::{
-    context::CliContext,
-    ids,
+    command_context::CliContext,
+    id_prefix,
     output::{Output, Tone, count, time},
 };
 use crate::failure::{Exit, Failure};
@@ -82,9 +82,9 @@ async fn clear(args: &PanicArgs, context: &CliContext) -> Result<Exit, Failure> 
     let out = context.out;
     let list = context.call(calls::PanicList, &Nothing {}).await?;
     let ids: Vec<SwitchId> = if let Some(id) = &args.id {
-        let found = ids::find(id, list.switches.iter().map(|switch| switch.id.to_string()))?;
+        let found = id_prefix::find(id, list.switches.iter().map(|switch| switch.id.to_string()))?;
         let switch = list.switches.iter().find(|switch| Some(switch.id.to_string()) == found);
-        vec![switch.ok_or_else(|| ids::none("stop", id, "panic --list"))?.id]
+        vec![switch.ok_or_else(|| id_prefix::none("stop", id, "panic --list"))?.id]
     } else {
         let scope = args.scope();
         let meant =

@@ -7,8 +7,8 @@ use clawnode_proto::{
 };
 
 use super::{
-    context::{CliContext, DataSource},
-    kind,
+    command_context::{CliContext, DataSource},
+    entity_tables,
     output::{Output, Tone, size, time},
 };
 use crate::failure::{Exit, Failure};
@@ -86,7 +86,7 @@ fn table(out: Output, parked: &[ParkedRow]) -> String {
     if parked.is_empty() {
         return out.paint(Tone::Good, "no inputs are parked");
     }
-    let others = kind::has_others(parked.iter().map(|parked| parked.kind));
+    let others = entity_tables::has_others(parked.iter().map(|parked| parked.kind));
     let mut head = vec!["session", "where", "sent", "size", "why", "letter"];
     if others {
         head.splice(0..1, ["entity", "kind"]);
@@ -95,8 +95,8 @@ fn table(out: Output, parked: &[ParkedRow]) -> String {
         head.extend(["input", "idempotency key"]);
     }
     let row = |parked: &ParkedRow| {
-        let mut row = vec![kind::name(parked.key.as_deref(), parked.kind, parked.session)];
-        row.extend(others.then(|| kind::text(parked.kind)));
+        let mut row = vec![entity_tables::name(parked.key.as_deref(), parked.kind, parked.session)];
+        row.extend(others.then(|| entity_tables::text(parked.kind)));
         row.extend([
             place(parked.at).to_owned(),
             time(parked.ts),

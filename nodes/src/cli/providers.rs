@@ -12,7 +12,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    context::CliContext,
+    command_context::CliContext,
     output::{Output, Tone, clean, time},
 };
 use crate::failure::{Exit, Failure};

@@ -8,8 +8,8 @@ use clawnode_proto::{
 use serde::Serialize;
 
 use super::{
-    context::{CliContext, DataSource},
-    kind,
+    command_context::{CliContext, DataSource},
+    entity_tables,
     output::{Output, Tone, count, cut, size, time},
     parked,
 };
@@ -181,7 +181,7 @@ fn table(out: Output, sessions: &[QuarantineRow]) -> String {
     if sessions.is_empty() {
         return out.paint(Tone::Good, "every session is in service");
     }
-    let others = kind::has_others(sessions.iter().map(|session| session.kind));
+    let others = entity_tables::has_others(sessions.iter().map(|session| session.kind));
     let mut head = vec!["session", "state", "since", "parked", "waiting", "why"];
     if others {
         head.splice(0..1, ["entity", "kind"]);
@@ -190,8 +190,8 @@ fn table(out: Output, sessions: &[QuarantineRow]) -> String {
         head.extend(["id", "events"]);
     }
     let row = |session: &QuarantineRow| {
-        let mut row = vec![kind::name(session.key.as_deref(), session.kind, session.id)];
-        row.extend(others.then(|| kind::text(session.kind)));
+        let mut row = vec![entity_tables::name(session.key.as_deref(), session.kind, session.id)];
+        row.extend(others.then(|| entity_tables::text(session.kind)));
         row.extend([
             session.state.clone(),
             session.since.map_or_else(|| "-".to_owned(), time),

@@ -10,7 +10,7 @@ use clawnode_proto::{
 };
 use tokio::time::{Instant, sleep};
 
-use super::{context::CliContext, history, output::Output};
+use super::{command_context::CliContext, history, output::Output};
 use crate::{
     client::{ClientError, Gateways, NodeClient},
     failure::Failure,

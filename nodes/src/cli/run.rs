@@ -13,13 +13,13 @@ use super::top;
 use super::{
     agents, approvals,
     args::{Cli, Command},
-    backup, budget, chat, config,
-    context::CliContext,
-    doctor, events, execute, feedback, guide, hooks, import, jobs, journal, ledger, manual, mcp,
-    memory, models, node, nodes,
+    backup, budget, chat, clap_command,
+    command_context::CliContext,
+    config, doctor, events, execute, feedback, help, hooks, import, jobs, journal, ledger,
+    man_pages, mcp, memory, models, node, nodes,
     output::Output,
-    panic, parked, partitions, providers, quarantine, sessions, shape, skills, status, tools, tree,
-    up, usage, verify,
+    panic, parked, partitions, providers, quarantine, sessions, skills, status, tools, tree, up,
+    usage, verify,
 };
 use crate::{
     config::{Env, ValueOrigin},
@@ -63,11 +63,11 @@ pub fn main(args: Vec<OsString>, env: Env) -> BoxedFuture<Exit> {
 }
 
 async fn performed(args: Vec<OsString>, env: Env) -> Exit {
-    let parsed = shape::command().try_get_matches_from(args);
+    let parsed = clap_command::command().try_get_matches_from(args);
     let read = |matches: ArgMatches| {
-        let cli =
-            Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut shape::command()))?;
-        Ok((cli, shape::unused(&matches)))
+        let cli = Cli::from_arg_matches(&matches)
+            .map_err(|error| error.format(&mut clap_command::command()))?;
+        Ok((cli, clap_command::unused(&matches)))
     };
     let (cli, (path, unused)) = match parsed.and_then(read) {
         Ok(read) => read,
@@ -115,10 +115,10 @@ async fn dispatch(cli: Cli, env: &Env, out: Output) -> Result<Exit, Failure> {
     // They do without a configuration, or judge one that may be broken.
     match &command {
         Command::Verify(args) => return verify::run(args).await,
-        Command::Help(args) => return guide::run(args, out),
-        Command::Version => return manual::version(out),
-        Command::Completions(args) => return manual::completions(args, out),
-        Command::Man(args) => return manual::man(args, out),
+        Command::Help(args) => return help::run(args, out),
+        Command::Version => return man_pages::version(out),
+        Command::Completions(args) => return man_pages::completions(args, out),
+        Command::Man(args) => return man_pages::man(args, out),
         Command::Doctor(args) => return doctor::run(args, &flags, env, out).await,
         Command::Config(config::ConfigCommand::Check(args)) => {
             return config::check(args, &flags, env, out);
@@ -223,5 +223,5 @@ fn start_telemetry(context: &CliContext, is_node: bool, logs: bool) -> Result<Te
 }
 
 fn conflict(message: &str) -> Exit {
-    usage(&shape::command().error(clap::error::ErrorKind::ArgumentConflict, message))
+    usage(&clap_command::command().error(clap::error::ErrorKind::ArgumentConflict, message))
 }

@@ -13,7 +13,7 @@ use clawnode_proto::{
 use serde_json::json;
 
 use super::{
-    context::CliContext,
+    command_context::CliContext,
     history,
     output::{Output, clean},
 };

@@ -12,12 +12,12 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::{
-    context::{CliContext, DataSource},
+    command_context::{CliContext, DataSource},
     history,
-    listing::{self, SessionsListArgs},
     output::{count, exact},
     reconnection::{Link, lost_sight},
     session_context::{self, ContextArgs},
+    session_list::{self, SessionsListArgs},
     turn::{ShownTurn, TurnStep},
 };
 use crate::{
@@ -92,7 +92,7 @@ pub(super) enum SessionsCommand {
 /// `sessions`.
 pub(super) async fn run(command: SessionsCommand, context: &CliContext) -> Result<Exit, Failure> {
     match command {
-        SessionsCommand::List(args) => listing::run(context, args).await,
+        SessionsCommand::List(args) => session_list::run(context, args).await,
         SessionsCommand::Show { session } => {
             let history = whole(&context.source().await?, &session).await?;
             context.out.document(&history, |history| history::human(history, usize::MAX))?;

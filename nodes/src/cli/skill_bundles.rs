@@ -12,7 +12,7 @@ use clawnode_proto::limits::SKILL_BUNDLE_BYTES;
 use clawnode_tool::skill::{BundleError, BundleSigner, Installed, pack, verify};
 use serde_json::json;
 
-use super::{context::CliContext, output::clean};
+use super::{command_context::CliContext, output::clean};
 use crate::{
     failure::{Exit, Failure},
     files,

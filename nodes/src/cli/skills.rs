@@ -11,7 +11,7 @@ use clawnode_tool::skill::{
 use serde_json::{Value, json};
 
 use super::{
-    context::CliContext,
+    command_context::CliContext,
     output::{Output, Tone, clean},
     skill_bundles::{self, SkillInstallArgs, SkillKeyArgs, SkillPackArgs},
 };

@@ -9,7 +9,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    context::CliContext,
+    command_context::CliContext,
     nodes,
     output::{Output, Tone, count, size, span},
 };

@@ -12,7 +12,7 @@ use clawnode_proto::{
 use serde::Serialize;
 
 use super::{
-    context::CliContext,
+    command_context::CliContext,
     output::{Output, Tone, brief, clean, span},
 };
 use crate::failure::{Exit, Failure};

@@ -8,7 +8,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    context::CliContext,
+    command_context::CliContext,
     nodes::role_name,
     output::{Output, Tone, clean},
 };

@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::{chat, context::CliContext, flags::RoleArg, signals::EndSignals};
+use super::{chat, command_context::CliContext, flags::RoleArg, signals::EndSignals};
 use crate::{
     app::{self, NodeArgs, Ready},
     client::{Gateways, NodeClient},

@@ -15,7 +15,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    context::CliContext,
+    command_context::CliContext,
     output::{Output, clean, count, span, time},
 };
 use crate::failure::{Exit, Failure};

@@ -21,9 +21,8 @@ use clawnode_proto::{
 use super::{
     backend::{NodeBackend, named, store},
     delete::{self, idempotency_key},
-    health,
-    orders::NodeOrder,
-    policy, scheduler,
+    drain_orders::NodeOrder,
+    health, policy, scheduler,
 };
 
 /// The answer of methods that return nothing else.

@@ -41,13 +41,13 @@ use futures_util::{
 
 use super::{
     accounts::BudgetAnswers,
-    archive::ArchiveRequests,
     base::BackendSources,
     client_tools, count_tokens,
     current_models::CurrentModels,
     embedder::Embedder,
     embeddings::Embeddings,
     executions::Executions,
+    job_archive::ArchiveRequests,
     mcp::McpRequests,
     memories::MemoryAnswers,
     model_answers::ModelAnswers,

@@ -6,9 +6,8 @@ use clawnode_proto::view::{NodeView, StatusView};
 
 use super::{
     backend::NodeBackend,
-    health,
-    orders::{self, NodeOrder},
-    reload, runaways,
+    drain_orders::{self, NodeOrder},
+    health, node_requests, reload, runaways,
 };
 
 impl NodeBackend {
@@ -32,7 +31,7 @@ impl NodeBackend {
             return Ok(self.sessions.entities().drop_letter(&letter).await?);
         }
         let nodes = self.overview.nodes().nodes;
-        if orders::drop_letter(self.sessions.storage(), &nodes, &letter).await? {
+        if node_requests::drop_letter(self.sessions.storage(), &nodes, &letter).await? {
             return Ok(());
         }
         Err(EntityError::NoLetter(letter).into())
@@ -40,6 +39,6 @@ impl NodeBackend {
 
     /// Gives a node an order; answers with the node as it is then.
     pub(super) async fn order(&self, node: &str, order: NodeOrder) -> HandlerResult<NodeView> {
-        orders::give(self.sessions.storage(), &self.overview.nodes().nodes, node, order).await
+        drain_orders::give(self.sessions.storage(), &self.overview.nodes().nodes, node, order).await
     }
 }

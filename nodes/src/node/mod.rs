@@ -13,17 +13,17 @@
 //! | `session_answers`, `agent_answers`, `cluster_answers`, … | what handlers answer, by noun |
 //! | `accounts` | accounts for people: what is spent, by whom, and changes of limits |
 //! | `memories` | performs effects of memories; shows and changes memories for people |
-//! | `count_tokens`, `delete`, `executions`, `archive`, `policy`, `scheduler`, `session_filter` | longer answers |
-//! | `version_check`, `status`, `load` | heartbeats: what this process is, does, and how busy it is |
+//! | `count_tokens`, `delete`, `executions`, `job_archive`, `policy`, `scheduler`, `session_filter` | longer answers |
+//! | `version_check`, `process_state`, `load` | heartbeats: what this process is, does, and how busy it is |
 //! | `partition_follower` | places the worker, and looks after the inputs of processes that died |
 //! | `reload` | follows the configuration's files |
 //! | `expiry`, `usage` | remove sessions of single requests and unused files; count model calls |
-//! | `orders`, `panic` | carry an operator's word to one node; stop things on all of them |
-//! | `offline`, `backup`, `import`, `copy_entity` | data without a running node |
-//! | `failpoint`, `effects` | for tests: a kill at a named point; tools whose runs are counted |
+//! | `drain_orders`, `panic` | drain or cordon a node for an operator (over `node_requests`); stop things on all nodes |
+//! | `offline`, `backup_file`, `import`, `copy_entity` | data without a running node |
+//! | `failpoint`, `crash_test_tools` | for tests: a kill at a named point; tools whose runs are counted |
 //!
-//! For operators, put together in `operate`: `overview` answers them, `events`
-//! remembers events, `observe` reports changes of nodes, `tree` what runs, `out_of_service` which
+//! For operators, put together in `feed_and_tree`: `overview` answers them, `events`
+//! remembers events, `node_events` reports changes of nodes, `tree` what runs, `out_of_service` which
 //! entities are out of service, `health` how executors and providers fare, and `views` makes documents
 //! of heartbeats and ranks.
 
@@ -31,9 +31,8 @@ pub mod accounts;
 mod agent_answers;
 mod answers;
 mod approval_answers;
-pub mod archive;
 pub mod backend;
-pub mod backup;
+pub mod backup_file;
 pub mod base;
 pub mod budgets;
 mod client_tools;
@@ -41,10 +40,11 @@ mod cluster_answers;
 mod cluster_spend;
 mod copy_entity;
 mod count_tokens;
+#[cfg(feature = "test-util")]
+pub mod crash_test_tools;
 pub mod current_models;
 mod delete;
-#[cfg(feature = "test-util")]
-pub mod effects;
+pub mod drain_orders;
 pub mod embedder;
 pub mod embeddings;
 pub mod events;
@@ -52,20 +52,21 @@ mod executions;
 pub mod expiry;
 #[cfg(feature = "test-util")]
 pub mod failpoint;
+pub mod feed_and_tree;
 pub mod gateway_options;
 pub mod health;
 pub mod hooks;
 pub mod import;
+pub mod job_archive;
 pub mod kinds;
 pub mod load;
 pub mod mcp;
 pub mod memories;
 mod model_answers;
 pub mod models;
-pub mod observe;
+pub mod node_events;
+mod node_requests;
 pub mod offline;
-pub mod operate;
-pub mod orders;
 pub mod out_of_service;
 pub mod overview;
 pub mod panic;
@@ -73,6 +74,7 @@ pub mod partition_follower;
 pub mod plugins;
 mod policy;
 pub mod probes;
+pub mod process_state;
 pub mod reload;
 pub mod remote_files;
 pub mod runaways;
@@ -80,7 +82,6 @@ mod scheduler;
 mod session_answers;
 mod session_filter;
 pub mod skills;
-pub mod status;
 pub mod storage;
 pub mod tools;
 pub mod tree;

@@ -28,8 +28,8 @@ use tracing::debug;
 
 use super::{
     events::EventLog,
-    observe,
-    operate::Operations,
+    feed_and_tree::Operations,
+    node_events,
     out_of_service::OutOfServiceScan,
     tree::Roots,
     usage,
@@ -182,15 +182,15 @@ impl Overview {
             });
         }
         if self.is_headless() {
-            warnings.push(observe::no_worker(self.waiting().await));
+            warnings.push(node_events::no_worker(self.waiting().await));
         }
         warnings.extend(bus.iter().flat_map(bus_warnings));
         let own = (self.node.heartbeat)();
         warnings.extend(self.node.members.peek(|members| version_check::warnings(&own, members)));
-        warnings.extend(observe::config_differs(&nodes));
-        warnings.extend(observe::spending_differs(&nodes));
+        warnings.extend(node_events::config_differs(&nodes));
+        warnings.extend(node_events::spending_differs(&nodes));
         warnings.extend(usage::warning(usage_behind_ms));
-        warnings.extend(self.node.members.peek(observe::clocks_apart));
+        warnings.extend(self.node.members.peek(node_events::clocks_apart));
         if found.is_partial() {
             warnings.push(WarningView {
                 name: "sessions.partly_seen".to_owned(),
@@ -230,7 +230,7 @@ impl Overview {
 
     /// Whether no process serves stored messages, as far as this one has listened long enough.
     fn is_headless(&self) -> bool {
-        self.node.members.peek(|members| members.settled) && observe::is_headless(&self.alive())
+        self.node.members.peek(|members| members.settled) && node_events::is_headless(&self.alive())
     }
 
     /// How many inputs are unfinished, if the store answers in time.

@@ -31,8 +31,8 @@ use super::{
     hooks,
     models::{AnsweringParts, ConfiguredAgents, answering},
     plugins::{self, NodePlugins},
+    process_state::NodeStatus,
     skills,
-    status::NodeStatus,
 };
 use crate::config::{
     AgentSection, Config, LoadedConfig, needs_restart, schema_source::SchemaSource,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clawnode_actors::session::clients::listing::{PageEnd, SessionQuery};
+use clawnode_actors::session::clients::session_list::{PageEnd, SessionQuery};
 use clawnode_proto::{ErrorBody, ErrorCode, Timestamp, api::SessionsList};
 
 use crate::config::parse_duration;

@@ -93,7 +93,8 @@ pub fn catalogue(
 /// Tools whose runs a test counts.
 #[cfg(feature = "test-util")]
 fn counted(env: &Env) -> Option<Arc<dyn Executor>> {
-    super::effects::RunCounter::of(env).map(|effects| Arc::new(effects) as Arc<dyn Executor>)
+    super::crash_test_tools::RunCounter::of(env)
+        .map(|effects| Arc::new(effects) as Arc<dyn Executor>)
 }
 
 #[cfg(not(feature = "test-util"))]

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use clawnode_actors::session::{SendError, Session, Sessions, clients::listing::SessionQuery};
+use clawnode_actors::session::{SendError, Session, Sessions, clients::session_list::SessionQuery};
 use clawnode_cluster::{Storage, SystemClock, membership::Members};
 use clawnode_kernel::{
     Entities, Entity, EntityError, EntityKind, KnownKinds, LoadedJournal, Service,

@@ -8,7 +8,7 @@ use std::{
 
 use clawnode_actors::session::{
     Sessions,
-    clients::{listing::SessionQuery, stateless_expiry::StatelessExpiry},
+    clients::{session_list::SessionQuery, stateless_expiry::StatelessExpiry},
 };
 use clawnode_cluster::{Clock, Storage, SystemClock};
 use clawnode_kernel::written::Written;

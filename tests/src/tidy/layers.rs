@@ -12,7 +12,7 @@ const LAYERS: &[LayerList] = &[
         "actors/kernel/src",
         &[
             // What an entity is, and what every part may use.
-            "kind archive dead_letters input_deduplication missing_capability recent shrink supervise",
+            "kind archive dead_letters idempotency missing_capability recent shrink supervise",
             "core fold_error entity journal_reader",
             "entities",
             // Decide without I/O.
@@ -28,7 +28,7 @@ const LAYERS: &[LayerList] = &[
         "actors/tool/src",
         &[
             // What a tool is, and what is known of it.
-            "append archive arguments egress executor filter hide providers shown_media skill spec \
+            "append archive arguments egress executor hide providers seccomp shown_media skill spec \
              template workspace_path",
             "schema keeper",
             "executors toolbox",
@@ -122,12 +122,12 @@ const LAYERS: &[LayerList] = &[
         "nodes/src/node",
         &[
             // What a node is made of: each is one part, or decides without the others.
-            "backup client_tools copy_entity current_models events expiry gateway_options load observe orders out_of_service \
-             plugins remote_files runaways session_filter skills storage tree unknown_action usage views",
-            "base cluster_spend count_tokens operate partition_follower policy probes scheduler",
+            "backup_file client_tools copy_entity current_models events expiry gateway_options load node_events \
+             node_requests out_of_service plugins remote_files runaways session_filter skills storage tree unknown_action usage views",
+            "base cluster_spend count_tokens drain_orders feed_and_tree partition_follower policy probes scheduler",
             "embedder model_answers",
-            "budgets embeddings health panic status",
-            "archive executions hooks mcp overview tools version_check",
+            "budgets embeddings health panic process_state",
+            "job_archive executions hooks mcp overview tools version_check",
             // Answers of methods, and what they share.
             "accounts models backend delete memories reload",
             "agent_answers answers approval_answers cluster_answers kinds session_answers usage_answers",
@@ -139,14 +139,15 @@ const LAYERS: &[LayerList] = &[
         "nodes/src/cli",
         &[
             // What all commands share.
-            "flags hidden_characters ids kind output signals turn verify context history job_tables listing reconnection",
+            "flags hidden_characters id_prefix entity_tables output signals turn verify command_context history \
+             job_tables session_list reconnection",
             "agent_profile backup budget cluster config doctor feedback hooks import journal ledger mcp memory_forget \
              memory_search model_route node nodes panic parked partitions providers session_context skill_bundles \
              skills tools usage",
             "agents approvals chat events execute jobs memory models quarantine sessions status tree",
             "top up",
             // The whole command line, which help and manual show.
-            "args guide manual shape",
+            "args help man_pages clap_command",
             "run",
         ],
     ),

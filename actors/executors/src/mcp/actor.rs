@@ -18,7 +18,6 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 use super::{
-    child::ServerProcess,
     http::HttpConnection,
     options::{McpTransport, PinPolicy},
     phase::{ProgramLife, ServerPhase, Up},
@@ -28,6 +27,7 @@ use super::{
     secrets::Secrets,
     session::{McpSession, TOOLS, bounded},
     state::Inner,
+    stdio::ServerProcess,
     wire::{ConnectionEnd, StdioConnection},
 };
 

@@ -13,7 +13,7 @@
 //! - [`options`](McpOptions): what is configured.
 //! - `keeper`: the process between a node and a server that is a program. It ends all that the
 //!   server has started, whatever happens to the node (**MCP-1**: no orphan).
-//! - `child` starts and stops it; `wire` reads what it writes, bounded; `http` is the same for a
+//! - `stdio` starts and stops it; `wire` reads what it writes, bounded; `http` is the same for a
 //!   service.
 //! - `session`: one connection, from its greeting to its end, and a call on it.
 //! - `pins`: the approved descriptions of a server's tools, in the bucket. **MCP-2**: a model sees
@@ -30,7 +30,6 @@
 //! asks for something is refused.
 
 mod actor;
-mod child;
 mod executor;
 mod handle;
 mod http;
@@ -45,6 +44,7 @@ mod restarts;
 mod secrets;
 mod session;
 mod state;
+mod stdio;
 mod wire;
 
 pub use executor::McpTools;

@@ -13,6 +13,7 @@
 //! Not here: who may call what (policy), and the network of containers (`bridge` is the engine's).
 
 mod code;
+mod command_tools;
 mod dialogue;
 mod docker;
 mod error;
@@ -23,7 +24,6 @@ pub mod output;
 #[cfg(feature = "test-util")]
 mod planted;
 mod process;
-mod recipe;
 pub mod spec;
 
 pub use docker::{ContainerOwner, Docker, DockerOptions, IsDead};

@@ -9,7 +9,7 @@ use clawnode_proto::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{DockerOptions, ProcessOptions, recipe, spec::Image};
+use super::{DockerOptions, ProcessOptions, command_tools, spec::Image};
 
 /// The longest that `sandbox.max_timeout` may be: a node looks after a job no longer.
 const TIMEOUT_MOST: Duration = Duration::from_hours(1);
@@ -173,7 +173,7 @@ impl SandboxOptions {
             }
         }
         for (name, tool) in &self.tools {
-            if let Err((key, what, hint)) = recipe::check(name, tool, most) {
+            if let Err((key, what, hint)) = command_tools::check(name, tool, most) {
                 return fail(&["tools", name.as_str(), key], what, hint);
             }
         }

@@ -10,7 +10,7 @@ use russh::{
 use tokio::{net::TcpStream, time::timeout};
 use tracing::debug;
 
-use super::{SshContext, SshError, SshHostOptions, known};
+use super::{SshContext, SshError, SshHostOptions, known_hosts};
 
 /// How long getting in may take, from the first packet on (10 s).
 const CONNECT: Duration = Duration::from_secs(10);
@@ -37,7 +37,7 @@ impl Handler for Guard {
     async fn check_server_key(&mut self, shown: &PublicKeyOrCertificate) -> Result<bool, SshError> {
         match shown {
             PublicKeyOrCertificate::PublicKey { key, .. } => {
-                known::judge(&self.options, &self.context, key).await.map(|()| true)
+                known_hosts::judge(&self.options, &self.context, key).await.map(|()| true)
             }
             PublicKeyOrCertificate::Certificate(_) => {
                 Err(SshError::Certificate(self.options.name.clone()))
@@ -93,7 +93,7 @@ fn private_key(options: &SshHostOptions) -> Result<PrivateKey, SshError> {
         let why = "others than its owner can read it; `chmod 600` it, and think about a new one";
         return Err(wrong(why.to_owned()));
     }
-    let text = known::read(path, KEY_BYTES).map_err(|error| wrong(error.to_string()))?;
+    let text = known_hosts::read(path, KEY_BYTES).map_err(|error| wrong(error.to_string()))?;
     let key = decode_secret_key(&text, None).map_err(|error| {
         wrong(match error {
             keys::Error::KeyIsEncrypted => {

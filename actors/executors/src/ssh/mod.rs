@@ -30,7 +30,7 @@ mod error;
 #[cfg(feature = "ssh")]
 mod executor;
 #[cfg(feature = "ssh")]
-mod known;
+mod known_hosts;
 
 #[cfg(feature = "ssh")]
 pub use error::SshError;

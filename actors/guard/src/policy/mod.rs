@@ -9,14 +9,14 @@
 //! unanswered request is denied, never approved.
 
 mod command;
-mod judge;
+mod decision;
 mod pattern;
 #[cfg(feature = "test-util")]
 mod planted;
 mod spelling;
 
 pub use command::{ReadOnly, ReadOnlyError, risk_of};
-pub use judge::{Judgement, PolicyCall, deciding, exactly, judge};
+pub use decision::{Judgement, PolicyCall, deciding, exactly, judge};
 pub use pattern::Pattern;
 #[cfg(feature = "test-util")]
 pub use planted::PolicyBug;

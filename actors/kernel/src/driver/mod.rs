@@ -8,7 +8,7 @@ mod entity;
 mod entity_limit;
 mod forward;
 mod kinds;
-mod overdue;
+mod overdue_timers;
 mod probation;
 mod reads;
 mod requests;

@@ -18,7 +18,7 @@ use tracing::warn;
 
 use super::{
     AnswerFrames, DispatcherHandle, TakeOrders, WorkerContext, answer_requests,
-    overdue::restore_overdue,
+    overdue_timers::restore_overdue,
 };
 use crate::supervise::{ChildKind, Factory, Supervisor};
 

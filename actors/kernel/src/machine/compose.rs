@@ -88,7 +88,7 @@ impl<K: EntityKind> Machine<K> {
         }
     }
 
-    fn entity(&self) -> Option<&Entity<K>> {
+    pub(super) fn entity(&self) -> Option<&Entity<K>> {
         match &self.body {
             ActivationPhase::Whole(entity) => Some(entity),
             ActivationPhase::Unread
@@ -414,31 +414,5 @@ impl<K: EntityKind> Machine<K> {
             return self.release(now);
         }
         Err(ActivationEnd::Released)
-    }
-
-    /// Whether the journal is to be shortened now. Between two appends the state equals the stored
-    /// one, whatever runs. Running calls would have to wait for the snapshot, so it waits for the
-    /// entity to rest as long as it can.
-    fn is_snapshot_due(&self, at_rest: bool) -> bool {
-        let Some(entity) = self.entity() else { return false };
-        let may = self.claimed && !self.drains() && entity.core.purging.is_none();
-        let is_between = may && self.draft.is_empty();
-        let every = self.options.snapshot_every.max(1);
-        let events = entity.core.events_since_snapshot;
-        let is_due = if at_rest {
-            self.growth.is_due(events, every)
-        } else {
-            self.growth.is_overdue(events, every)
-        };
-        is_between && is_due && !K::doomed(&entity.state)
-    }
-
-    fn archive(&mut self) -> Result<(), ActivationEnd> {
-        let Some(entity) = self.entity() else { return Ok(()) };
-        let state = entity.snapshot().map_err(|error| ActivationEnd::Defect(error.to_string()))?;
-        self.growth.storing(state.len());
-        self.busy = Busy::Archiving;
-        self.out.push(MachineOutput::Archive { upto: self.position, state: state.into() });
-        Ok(())
     }
 }

@@ -22,11 +22,10 @@ use super::{
     kind::{EffectKind, EntityKind},
 };
 
+mod append_answer;
+mod append_draft;
 mod compose;
 mod deletion;
-mod draft;
-mod flight;
-mod growth;
 mod io;
 #[cfg(test)]
 #[cfg(feature = "test-util")]
@@ -37,6 +36,7 @@ mod planted;
 mod probation;
 mod purge;
 mod quarantine;
+mod snapshots;
 #[cfg(test)]
 #[cfg(feature = "test-util")]
 mod wants_tests;
@@ -221,7 +221,7 @@ pub struct Machine<K: EntityKind> {
     /// The time of this step.
     now: Now,
     idle_since: Timestamp,
-    growth: growth::Growth,
+    growth: snapshots::Growth,
     /// Blobs that nothing needs once the tombstone is stored.
     scrub: Option<Vec<Digest>>,
     leaving: Leaving,
@@ -271,7 +271,7 @@ impl<K: EntityKind> Machine<K> {
             quiescent: false,
             now,
             idle_since: now.steady,
-            growth: growth::Growth::default(),
+            growth: snapshots::Growth::default(),
             scrub: None,
             leaving: Leaving::No,
             out: Vec::new(),

@@ -12,7 +12,7 @@ use super::{
         ATTRIBUTES, FactKind, FactPattern, IMPORTANCE_ALLERGY, IMPORTANCE_FACT, LIKED, PATTERNS,
         RELATIONS, SEVERAL, SUBJECT,
     },
-    standing::{sentence, standing},
+    standing_instructions::{sentence, standing},
     value::{is_in, value},
     word_lists::{BEGINS_AGAIN, DOUBTS, GIVES_WORK, GREETINGS, JOINS, LEADS, MATERIAL},
 };

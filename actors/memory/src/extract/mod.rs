@@ -5,7 +5,7 @@
 //!
 //! - `own_words` has the sentences that are the person's own: no quotes, no code, no lines that are given to work on.
 //! - `patterns` has the beginnings of facts in several languages, and `word_lists` which words end or spoil them.
-//! - `facts` matches a sentence with them, `value` reads what follows the pattern, and `standing` finds instructions.
+//! - `facts` matches a sentence with them, `value` reads what follows the pattern, and `standing_instructions` finds instructions.
 //! - `quotation` says whether what a model found is what the person stated.
 //!
 //! Invariants
@@ -20,7 +20,7 @@ mod patterns;
 #[cfg(test)]
 mod properties;
 mod quotation;
-mod standing;
+mod standing_instructions;
 #[cfg(test)]
 mod tests;
 mod value;

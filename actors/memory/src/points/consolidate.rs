@@ -9,8 +9,8 @@ use clawnode_proto::{
 };
 
 use super::{
+    duplicates::said,
     kept::KeptPoint,
-    same::said,
     weight::{is_kept, weight},
 };
 

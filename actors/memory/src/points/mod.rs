@@ -16,16 +16,16 @@
 //! Not here: finding points by a text (`store`), and what a message says (`extract`).
 
 mod consolidate;
+mod duplicates;
+mod feedback;
+#[cfg(test)]
+mod feedback_tests;
 mod kept;
 mod kind;
 #[cfg(test)]
 mod kind_tests;
 #[cfg(test)]
 mod properties;
-mod rated;
-#[cfg(test)]
-mod rated_tests;
-mod same;
 mod state;
 #[cfg(test)]
 mod tests;

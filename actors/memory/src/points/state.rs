@@ -20,8 +20,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     consolidate::{self, PointsSize},
+    duplicates::is_about_same,
     kept::{KeptPoint, KnownRatings, PastPoint, PutAnswer},
-    same::is_about_same,
     weight::is_kept,
 };
 

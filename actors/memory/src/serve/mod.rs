@@ -14,12 +14,12 @@
 //!
 //! With a model of embeddings, documents are put at once, and their vectors follow in the background.
 
+mod document_vectors;
+#[cfg(test)]
+mod document_vectors_tests;
 mod error;
 pub mod fill_from_journals;
 mod fill_locks;
-mod meaning;
-#[cfg(test)]
-mod meaning_tests;
 mod points;
 mod progress;
 mod remote_search;
@@ -32,9 +32,9 @@ mod served;
 #[cfg(test)]
 mod served_tests;
 mod sessions;
-mod store_meaning;
+mod vector_model;
 
+pub use document_vectors::MeaningState;
 pub use error::FillError;
-pub use meaning::MeaningState;
 pub use progress::{FillProgress, ScopeFill};
 pub use served::ServedStore;

@@ -18,7 +18,7 @@ use super::{
     points::{self, DocumentMark},
     said::{SaidTruth, is_deletion},
     served::{MemoryTruth, ServedStore, SessionBeginning},
-    store_meaning::MeantQuery,
+    vector_model::MeantQuery,
 };
 use crate::store::{
     DocumentBatch, DocumentId, DocumentKind, FoundDocument, MemoryStore, MemoryStoreError,

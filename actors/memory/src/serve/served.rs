@@ -22,7 +22,7 @@ use super::{
     progress::{FillProgress, ScopeFill},
     said::SaidTruths,
     scope_ranks::ScopeRanks,
-    store_meaning::StoreMeaning,
+    vector_model::StoreMeaning,
 };
 use crate::{
     points::Memory,

@@ -27,7 +27,7 @@ use crate::llm::{
     profile::{ModelProfile, ThinkingDefault},
     prompt::{alternate, not_sent},
     settings::{Setting, choice_among},
-    signed::{has_thoughts, may_think, top_k_of},
+    thought_signatures::{has_thoughts, may_think, top_k_of},
 };
 
 /// The version of the API that this file speaks.

@@ -11,7 +11,8 @@ use serde::Serialize;
 use serde_json::{Value, json, value::RawValue};
 
 use crate::llm::{
-    Item, ReplySchema, ToolOffer, profile::ModelProfile, prompt::not_sent, signed::budget_within,
+    Item, ReplySchema, ToolOffer, profile::ModelProfile, prompt::not_sent,
+    thought_signatures::budget_within,
 };
 
 /// Whether the model is one of Amazon's own, which differ from Claude in what they take.

@@ -33,7 +33,7 @@ use crate::llm::{
     profile::ModelProfile,
     prompt::{alternate, not_sent},
     settings::{Setting, choice_among},
-    signed::{has_thoughts, may_think, top_k_of},
+    thought_signatures::{has_thoughts, may_think, top_k_of},
 };
 
 /// Bytes of the largest picture and of the largest document that the API takes.

@@ -22,7 +22,7 @@ use clawnode_proto::{
 use futures_util::{StreamExt, stream};
 use tokio::{sync::Mutex, time::Instant};
 
-use super::listing::PageEnd;
+use super::session_list::PageEnd;
 
 /// How many journals are known at most, without those of other kinds: at first the first ones in the store's order,
 /// then the ones that were written last. A list says if there are others.

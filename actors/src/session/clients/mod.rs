@@ -22,7 +22,6 @@ mod follow_turn;
 pub(in crate::session) mod frame_listeners;
 pub(in crate::session) mod inspect;
 pub mod ledger;
-pub mod listing;
 pub(in crate::session) mod pages;
 pub(in crate::session) mod parts;
 #[cfg(test)]
@@ -32,6 +31,7 @@ pub mod record;
 pub(in crate::session) mod repeats_without_key;
 pub(in crate::session) mod reset;
 pub(in crate::session) mod send_error;
+pub mod session_list;
 pub mod sessions;
 pub(in crate::session) mod shared_reads;
 pub mod stateless_expiry;

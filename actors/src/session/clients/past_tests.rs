@@ -16,7 +16,7 @@ use clawnode_proto::{
 };
 use futures_util::StreamExt;
 
-use super::{listing::SessionQuery, send_error::SendError, sessions::Sessions};
+use super::{send_error::SendError, session_list::SessionQuery, sessions::Sessions};
 use crate::session::{
     kept_tests::{TIGHT, begin, turn},
     played::{PlayedActivation, key},

@@ -16,8 +16,8 @@ use clawnode_proto::{
 use tracing::debug;
 
 use super::{
-    flight::SharedReadsOf, frame_listeners::FrameSubscriptions, listing::SessionListing,
-    send_error::SendError, sessions::Sessions,
+    flight::SharedReadsOf, frame_listeners::FrameSubscriptions, send_error::SendError,
+    session_list::SessionListing, sessions::Sessions,
 };
 use crate::session::turn::kind::Session;
 

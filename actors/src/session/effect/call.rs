@@ -26,7 +26,7 @@ use super::{
     tokens::CallTokens,
 };
 use crate::{
-    agent::{pool::PoolRequest, provider_slots::Slot, yielding::Yielding},
+    agent::{pool::PoolRequest, preemption::Yielding, provider_slots::Slot},
     llm::{ModelEvent, ReplyBlocks, circuit::is_not_sent},
     session::{
         texts::{stored_blocks, stored_text},

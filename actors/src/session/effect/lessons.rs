@@ -10,7 +10,7 @@ use super::run::SessionRunner;
 use crate::{
     agent::FactExtraction,
     session::turn::{
-        effect::Effect, kind::Session, learning::LessonsJob, reflection::EndedReflection,
+        effect::Effect, kind::Session, learning::LessonsJob, reflection_state::EndedReflection,
     },
 };
 

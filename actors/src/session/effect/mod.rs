@@ -4,22 +4,23 @@
 //! what clients see. A crash loses what is under way and not recorded, and the next owner decides again.
 
 pub(in crate::session) mod admission;
-pub(in crate::session) mod awaited;
 pub(in crate::session) mod awaited_jobs;
 pub(in crate::session) mod call;
 #[cfg(test)]
 mod call_tests;
+pub(in crate::session) mod dead_runners;
 mod deleted_sources;
 pub(in crate::session) mod erase;
 mod feedback_points;
 pub(in crate::session) mod frames;
-pub(in crate::session) mod hub;
-pub(in crate::session) mod judge;
+mod hook_input;
+pub(in crate::session) mod hooks;
+pub(in crate::session) mod kept_frames;
 mod learned_facts;
 mod lessons;
 mod memory_tools;
-pub(in crate::session) mod outages;
 pub(in crate::session) mod perform;
+pub(in crate::session) mod provider_waits;
 pub(in crate::session) mod recall;
 pub(in crate::session) mod request;
 pub mod reserve;

@@ -33,7 +33,7 @@ use super::{
     waiting_holds::WaitingHold,
 };
 use crate::{
-    agent::{AdmitPort, Grant, Permit, yielding::Yielding},
+    agent::{AdmitPort, Grant, Permit, preemption::Yielding},
     llm::profile::CallPrice,
     session::turn::{
         effect::{Effect, Outcome, WantedHold},

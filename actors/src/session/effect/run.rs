@@ -27,7 +27,7 @@ use super::{
     admission::{AgentAnswer, TurnCount},
     awaited_jobs::AwaitedJobs,
     erase::{erase, open_jobs},
-    hub::FrameHub,
+    kept_frames::FrameHub,
     recall::RecallStore,
     waiting_holds::WaitingHolds,
 };

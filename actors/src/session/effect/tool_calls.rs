@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::{
-    judge::OfCall,
+    hooks::OfCall,
     memory_tools::MemoryRun,
     run::{AGAIN, SessionRunner},
     skill_tools::SkillRun,

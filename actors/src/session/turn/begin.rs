@@ -138,9 +138,4 @@ impl Turn {
     pub(super) fn begins_call(&self) -> bool {
         self.steps.last().is_none_or(|step| step.end.is_some())
     }
-
-    /// What waits and joins its next call. One that is made again shows what it showed the first time.
-    pub(super) fn joining(&self) -> &[(TurnId, UserMessage)] {
-        if self.begins_call() { &self.steers } else { &[] }
-    }
 }

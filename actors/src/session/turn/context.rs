@@ -19,8 +19,8 @@ use super::{
     attachments::{AttachmentRule, all_fit, newest_that_fit, within_one_request},
     bounded::{Bounds, CutTurns, whole_history},
     dropping::{BLOCK_SHARE, Cut, Recorded},
-    estimate::{BYTES_PER_TOKEN, fixed_tokens, tokens},
     state::{SessionState, StepEnd, Turn},
+    token_estimate::{BYTES_PER_TOKEN, fixed_tokens, tokens},
 };
 
 /// Tokens kept free for the reply when no setting says how many.

@@ -15,9 +15,9 @@ use clawnode_proto::{
 
 use super::{
     context::{Assembled, Draft, PartOf, draft},
-    estimate::{fixed_tokens, tokens},
     recorded::recorded_request,
     state::{SessionState, Turn},
+    token_estimate::{fixed_tokens, tokens},
 };
 
 /// Looks for one call in a session's journal, event by event.

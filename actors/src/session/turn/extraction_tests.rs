@@ -14,7 +14,7 @@ use super::{
     effect::Effect,
     kind::Session,
     model_tests::replayed,
-    reflecting_tests::{
+    reflection_tests::{
         asks, events, failures, is_reflecting, job, last_events, points, shown, state, taught,
         works,
     },

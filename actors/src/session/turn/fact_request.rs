@@ -15,7 +15,7 @@ use clawnode_proto::{
 use serde::Deserialize;
 
 use super::{
-    compaction::CompactionAsked,
+    compaction_state::CompactionAsked,
     context::Assembled,
     reflection_request::{ShownEntry, assembled, bounded, cut, judged, shown},
     state::Turn,

@@ -11,15 +11,12 @@ use super::{
     approval::ApprovalState,
     call_cost::{asks_hooks, begins_alike},
     dropping::LeftOut,
-    measure::Measured,
+    measured_tokens::Measured,
     memory_tools::is_of_memory,
     reserved_cost::{AttemptBill, HeldAttempt, MeasuredPrefix, Spent},
     state::{LimitReached, SessionState, Step, StepEnd},
     tools::{BegunToolCall, ToolCall},
-    unlearned_messages::taken,
 };
-#[cfg(feature = "test-util")]
-use clawnode_kernel::KernelBug;
 use clawnode_kernel::{ShrinkToFit, Violation};
 
 impl SessionState {
@@ -277,10 +274,7 @@ impl SessionState {
                 if running.nudge(tools).is_some() {
                     running.nudges.push(index);
                 }
-                let steers = std::mem::take(&mut running.steers);
-                for (_, steer) in steers {
-                    running.hear(index, steer.content, steer.attachments);
-                }
+                running.hear_steers(index);
                 running.clock.begin(now);
                 let begun_ms = running.clock.spent_ms();
                 let (end, tools) = (None, Vec::new());
@@ -427,18 +421,7 @@ impl SessionState {
             return Err(Violation(format!("`{id}` ends before the turns before it (SES-2)")));
         }
         turn.outcome = Some(outcome.clone());
-        // What wanted to join and came too late is a turn of its own.
-        let late = std::mem::take(&mut turn.steers);
-        #[cfg(feature = "test-util")]
-        let late = if KernelBug::LateSteersDropped.is_in_folds() { Vec::new() } else { late };
-        for (late, message) in late.into_iter().rev() {
-            turn.joined.retain(|joined| *joined != late);
-            self.begin_turn(late, message, turn.trace.clone());
-            if let Some(mut last) = self.open.pop_back() {
-                last.heard = taken(&mut turn.heard, late);
-                self.open.push_front(last);
-            }
-        }
+        self.begin_late_steers(&mut turn);
         turn.judged = None;
         turn.forget_skills();
         turn.forget_recalled();

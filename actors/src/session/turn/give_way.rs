@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     context::assemble,
-    measure::Measured,
+    measured_tokens::Measured,
     reserved_cost::AttemptBill,
     state::{SessionState, Step, StepEnd, Turn},
     tool_frames::ToolFrames,

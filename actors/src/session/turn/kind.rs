@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use super::{
     call_cost::{self, BudgetVerdict, NextCall},
-    compacting,
+    compaction,
     effect::{Effect, Outcome, Want},
     ending::{after, end},
     give_way::{AfterFailure, ProviderWait},
@@ -28,7 +28,7 @@ use super::{
     next_call::{MadeCall, made_or_next, next_call},
     plan,
     prepare::{CallJob, EffectJob, SessionJob, judge_model_job},
-    recall, recorded, reflecting,
+    recall, recorded, reflection,
     state::{SEAM, SessionState, Step, StepEnd, Turn},
     tool_frames::ToolFrames,
     tools::BegunToolCall,
@@ -124,7 +124,7 @@ impl EntityKind for Session {
         if let Some(given) = state.next_feedback() {
             return vec![given.into()];
         }
-        if let Some(interrupted) = reflecting::interrupted(state) {
+        if let Some(interrupted) = reflection::interrupted(state) {
             return vec![interrupted];
         }
         // A cancelled turn that waits ends at once, whatever runs before it.
@@ -164,10 +164,10 @@ impl EntityKind for Session {
             state.unemitted.iter().map(|turn| Effect::Emit { turn: *turn }).collect();
         effects.extend(state.feedback.unsent().map(|feedback| Effect::Rate { feedback }));
         effects.extend(state.reflections.unsent().map(|call| Effect::Teach { call }));
-        effects.extend(reflecting::effect(state));
+        effects.extend(reflection::effect(state));
         if let Some(turn) = state.running()
             && state.key.is_some()
-            && !reflecting::is_in_the_way(state)
+            && !reflection::is_in_the_way(state)
             && !turn.cancelled
             && state.timed_out().is_none()
         {
@@ -207,7 +207,7 @@ impl EntityKind for Session {
                     }));
                 }
                 Some(_) | None => {
-                    let summary = compacting::effect(state, turn);
+                    let summary = compaction::effect(state, turn);
                     effects.push(summary.unwrap_or_else(|| model(next())));
                 }
             }
@@ -226,8 +226,8 @@ impl EntityKind for Session {
         made: &mut Option<MadeCall>,
     ) -> Option<Want> {
         let Effect::Call { turn, call } = *effect else {
-            let summary = compacting::want(state, effect, granted);
-            return summary.or_else(|| reflecting::want(state, effect, granted));
+            let summary = compaction::want(state, effect, granted);
+            return summary.or_else(|| reflection::want(state, effect, granted));
         };
         match granted {
             None => {
@@ -272,8 +272,8 @@ impl EntityKind for Session {
         made: Option<MadeCall>,
     ) -> Option<Begun<SessionEvent, EffectJob>> {
         let Effect::Call { turn, call } = *effect else {
-            let summary = compacting::begin(state, effect, grant);
-            return summary.or_else(|| reflecting::begin(state, effect, grant));
+            let summary = compaction::begin(state, effect, grant);
+            return summary.or_else(|| reflection::begin(state, effect, grant));
         };
         let begun = state.turn(turn)?.begun_with(grant);
         let turn = &*begun;
@@ -314,7 +314,7 @@ impl EntityKind for Session {
         let before = turn.steps.iter().take_while(|step| step.call != call);
         let said = before.filter_map(Step::shown).any(|text| text.bytes() > 0);
         let seam = if said { SEAM } else { "" };
-        let notice = turn.notice(call, &profile.model).or_else(|| compacting::notice(turn, call));
+        let notice = turn.notice(call, &profile.model).or_else(|| compaction::notice(turn, call));
         let has_other = turn.has_other(call, &profile);
         let (weight, may_yield) = (grant.options.weight, turn.may_yield(call));
         let corrects = turn.corrects(call);
@@ -345,10 +345,10 @@ impl EntityKind for Session {
 
     fn refuse(state: &SessionState, effect: &Effect, outcome: Outcome) -> Vec<SessionEvent> {
         if let Effect::Compact { .. } = effect {
-            return compacting::refuse(state, effect, outcome);
+            return compaction::refuse(state, effect, outcome);
         }
         if let Effect::Reflect { .. } = effect {
-            return reflecting::refuse(state, effect, outcome);
+            return reflection::refuse(state, effect, outcome);
         }
         let wanted = Self::decide(state).contains(effect);
         match (state.running(), outcome) {
@@ -360,12 +360,12 @@ impl EntityKind for Session {
 
     fn conclude(state: &SessionState, effect: &Effect, outcome: Outcome) -> Vec<SessionEvent> {
         if let Effect::Reflect { .. } = effect {
-            return reflecting::conclude(state, effect, outcome);
+            return reflection::conclude(state, effect, outcome);
         }
         let Some(turn) = state.running() else { return Vec::new() };
         let call = match *effect {
             Effect::Judge { call, .. } => return hooks::conclude(turn, call, outcome),
-            Effect::Compact { .. } => return compacting::conclude(turn, outcome),
+            Effect::Compact { .. } => return compaction::conclude(turn, outcome),
             Effect::Call { call, .. } | Effect::Tool { call } | Effect::Settle { call, .. } => call,
             Effect::Publish { .. }
             | Effect::Ask { .. }

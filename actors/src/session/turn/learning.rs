@@ -19,7 +19,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    reflection::EndedReflection,
+    reflection_state::EndedReflection,
     state::{SessionState, Turn},
     unlearned_messages::HeardMessage,
 };

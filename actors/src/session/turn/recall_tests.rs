@@ -25,10 +25,10 @@ use proptest::prelude::*;
 use super::{
     bounded_tests::{are_tools_paired, cases},
     context::{Assembled, PartOf, assemble, draft},
-    estimate::tokens,
     explain_context::ContextReader,
     recall::{RecallAsk, RecallFinds, RecallScopes, told},
     state::SessionState,
+    token_estimate::tokens,
 };
 use crate::{
     agent::{AgentMemory, AgentOptions, Grant},

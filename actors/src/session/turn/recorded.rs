@@ -15,11 +15,11 @@ use serde_json::Value;
 use super::{
     attachments::AttachmentRule,
     call_cost::capped,
-    compacting,
+    compaction,
     context::{Draft, draft},
     dropping::Recorded,
     hooks::judged,
-    reflecting,
+    reflection,
     routing::is_by_routes,
     state::{SessionState, Turn},
 };
@@ -81,10 +81,10 @@ pub(super) fn blobs_of_event(event: &SessionEvent) -> Vec<Digest> {
 /// Compares what a model call was shown with what the fold says it should have been shown.
 pub(super) fn replay(state: &SessionState, event: &SessionEvent) -> Option<Result<(), Violation>> {
     if let SessionEvent::CompactionBegun(begun) = event {
-        return Some(compacting::replay(state, begun));
+        return Some(compaction::replay(state, begun));
     }
     if let SessionEvent::ReflectionBegun(begun) = event {
-        return Some(reflecting::replay(state, begun));
+        return Some(reflection::replay(state, begun));
     }
     let SessionEvent::ModelBegun(begun) = event else { return None };
     let ModelBegun { turn, call, .. } = begun;

@@ -1,199 +1,333 @@
-//! What a state keeps of reflections: the turns that a model is to look back at and why, the call that is under way, and what
-//! memories do not have yet.
+//! Reflection: a model looks back at a turn that has ended, for the memory of the person. It rates the turn and writes lessons, or it
+//! finds facts in what the person said. Pure.
+//!
+//! It is asked to rate a turn of 5 or more tool calls, if that is configured, or if a person asks for it, and for the facts of each
+//! turn with a reply, if that is configured. The call reserves and settles like each model call, in lane Background, and begins only
+//! while no turn is open. Its end, the rating and the lessons or the facts are one event (`reflected`), so a crash leaves all of them
+//! or nothing.
+//!
+//! - It never delays a person: a message that comes meanwhile ends the call, and the turn begins once that is known. So a
+//!   session has one model call at a time.
+//! - A reflection that fails for any reason changes nothing else. It is made again only if a crash interrupts it, once.
+//! - C23: lessons and facts are sent to the memory under the same key until `Emitted` is folded. MEM-3: their source is `reflected`.
 
-use std::collections::VecDeque;
+use std::sync::Arc;
 
-use clawnode_kernel::Violation;
+#[cfg(feature = "test-util")]
+use clawnode_kernel::KernelBug;
+use clawnode_kernel::{Begun, Violation};
 use clawnode_proto::{
-    Attempt, CallId, Timestamp, TurnId,
-    after_deletion::AfterDeletion,
-    budget::BudgetHeld,
-    limits::REFLECTIONS_WAITING,
-    llm::{ModelRef, Usage},
-    memory_point::PointContent,
+    Attempt, TurnId,
+    lane::Lane,
+    limits::REFLECTION_TIME,
+    llm::{FailureClass, ModelFailure, Usage},
+    memory::MemoryLayer,
+    session::{Profile, Reflected, ReflectionBegun, ReflectionFailed, SessionEvent},
+    timeout::{TimeLevel, TimeLimit},
 };
-use serde::{Deserialize, Serialize};
 
-use super::compaction::Compaction;
+use super::{
+    call_cost::{self, BudgetVerdict, NextCall},
+    compaction::{why_refused, window_of},
+    compaction_state::CompactionAsked,
+    context::Assembled,
+    effect::{Effect, Outcome, Want},
+    fact_request,
+    prepare::{CallJob, EffectJob, SessionJob},
+    reflection_request,
+    reflection_state::{ReflectionAim, WantedReflection},
+    routing::Routed,
+    state::{SessionState, Turn},
+};
+use crate::agent::Grant;
 
-/// What a model is asked for that looks back at a turn.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(in crate::session) enum ReflectionAim {
-    /// How good the turn was, and lessons.
-    #[default]
-    Rating,
-    /// What the person said of themselves.
-    Facts,
+/// The part of the window of its model that a request may fill, in percent: it is only estimated.
+const ROOM_PERCENT: u64 = 80;
+/// Tokens of a reply at most, so that a model with thoughts has room for them.
+const OUTPUT_MOST: u32 = 2_048;
+/// Tokens of a reply below which no model is asked, if a budget allows no more: it would be paid and cut.
+const OUTPUT_LEAST: u32 = 512;
+/// How often a model is asked whose call a crash interrupts. Then there are no lessons.
+const ATTEMPTS_MOST: u32 = 2;
+
+/// What people read of a reflection that a message ended.
+const MESSAGE_FIRST: &str = "a message came first";
+
+/// The effect that is due while the session has nothing else to do.
+pub(super) fn effect(state: &SessionState) -> Option<Effect> {
+    let reflections = &state.reflections;
+    let may_begin = state.open.is_empty() && !state.doomed && !reflections.is_behind();
+    #[cfg(feature = "test-util")]
+    let may_begin = may_begin || outstays(state);
+    let next = reflections.next().filter(|_| may_begin)?;
+    Some(Effect::Reflect { turn: next.turn, call: next.call() })
 }
 
-/// The reflections of a session.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Reflections {
-    /// In the order in which they were asked for. The first one is under way, or next.
-    #[serde(default, skip_serializing_if = "VecDeque::is_empty")]
-    pub(super) wanted: VecDeque<WantedReflection>,
-    /// The call of the first one, once an attempt has begun.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) open: Option<Box<Compaction>>,
-    /// What its next attempt has reserved: it begins with the next event.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) held: Option<Box<BudgetHeld>>,
-    /// Those that have ended, until memories have the lessons.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) unsent: Vec<EndedReflection>,
+/// A planted bug: a message does not end the call.
+#[cfg(feature = "test-util")]
+fn outstays(state: &SessionState) -> bool {
+    KernelBug::ReflectionOutstays.is_in_folds() && state.reflections.open.is_some()
 }
 
-/// A reflection that is to be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct WantedReflection {
-    /// The turn itself, or the input that asked for it, as that of a turn.
-    pub(super) id: TurnId,
-    /// The turn that the model looks back at.
-    pub(super) turn: TurnId,
-    /// What it is asked for.
-    #[serde(default, skip_serializing_if = "is_rating")]
-    pub(super) aim: ReflectionAim,
-    /// The deletion that its session began after.
-    #[serde(default, skip_serializing_if = "AfterDeletion::is_none")]
-    pub(super) after: AfterDeletion,
+/// Whether a call has to end before a turn goes on.
+pub(super) fn is_in_the_way(state: &SessionState) -> bool {
+    let is_busy = !state.open.is_empty() || state.doomed;
+    is_busy && state.reflections.open.is_some()
 }
 
-/// A reflection that has ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EndedReflection {
-    pub turn: TurnId,
-    pub call: CallId,
-    /// The attempt that ended; 0 if none was made, or if its end is not known.
-    pub attempt: Attempt,
-    /// The model that was asked, if any was.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub model: Option<ModelRef>,
-    /// What the attempt used.
-    pub usage: Usage,
-    /// The number of its event: the source of the lessons or facts.
-    pub event: u64,
-    /// When it was journaled.
-    pub at: Timestamp,
-    /// What the model wrote.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub lessons: Vec<String>,
-    /// What it found in the words of the person.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub facts: Vec<PointContent>,
-    /// Why there is neither a rating nor facts, if so.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub why: Option<String>,
-}
-
-// === impl ReflectionAim ===
-
-impl ReflectionAim {
-    /// What the call is for that looks back at this turn. Facts are looked for once a turn, so their call follows from the turn.
-    pub(in crate::session) fn of(turn: TurnId, call: CallId) -> Self {
-        if call.is_at(turn, Self::Facts.place()) { Self::Facts } else { Self::Rating }
+/// The end of a call that is in the way, if it has said nothing of its own end.
+pub(super) fn interrupted(state: &SessionState) -> Option<SessionEvent> {
+    #[cfg(feature = "test-util")]
+    if outstays(state) {
+        return None;
     }
+    let next = state.reflections.next().filter(|_| is_in_the_way(state))?;
+    let failure = ModelFailure::new(FailureClass::Cancelled, MESSAGE_FIRST);
+    Some(failed(next, Attempt(0), failure, Usage::default()))
+}
 
-    /// The place of its calls among those that are derived from the same id. No turn has so many steps, and a summary has another
-    /// one.
-    const fn place(self) -> u32 {
-        match self {
-            Self::Rating => u32::MAX - 1,
-            Self::Facts => u32::MAX - 2,
+/// The turn that is looked back at, with the call in the place of its own ones: limits of a turn hold for the call alone.
+fn alone(state: &SessionState, id: TurnId) -> Option<Turn> {
+    let turn = state.turn(id)?;
+    let compaction = state.reflections.open.clone();
+    Some(Turn { steps: Vec::new(), compaction, held: None, ..turn.clone() })
+}
+
+/// The next attempt to look back, or why none is made.
+fn next(state: &SessionState, alone: &Turn, grant: &Grant) -> Result<NextCall, String> {
+    let wanted = state.reflections.next().ok_or("it is not wanted any more")?;
+    let turn = state.turn(wanted.turn).ok_or("later turns have taken its place")?;
+    let profile = state.profile.as_ref().ok_or("the session has no configuration")?;
+    let options = &grant.options;
+    may_look_back(wanted, grant)?;
+    if call_cost::asks_hooks(&grant.profile) {
+        return Err(
+            "hooks judge the model calls of its agent, and this one is not for them".to_owned()
+        );
+    }
+    let begun = state.reflections.open.as_deref();
+    if begun.is_some_and(|begun| begun.attempt.0 >= ATTEMPTS_MOST) {
+        return Err(format!("{ATTEMPTS_MOST} attempts at it were interrupted"));
+    }
+    let model = options.compact_model.as_ref().unwrap_or(&options.model);
+    let window_tokens = window_of(options, model);
+    let asked = begun.and_then(|begun| begun.asked.clone()).unwrap_or_else(|| {
+        let max_tokens = OUTPUT_MOST.min(window_tokens / 4);
+        CompactionAsked { upto: turn.id, model: model.clone(), max_tokens }
+    });
+    let request = request(wanted.aim, turn, &asked);
+    let room = u64::from(window_tokens.saturating_sub(asked.max_tokens));
+    if request.estimate() > room.saturating_mul(ROOM_PERCENT) / 100 {
+        return Err("the window of its model is too small".to_owned());
+    }
+    let profile = Profile {
+        model: asked.model.clone(),
+        system: request.system.clone(),
+        tools: Vec::new(),
+        window_tokens,
+        limits: grant.profile.limits,
+        ..profile.clone()
+    };
+    let call = wanted.call();
+    Ok(NextCall {
+        call,
+        attempt: call_cost::attempt(alone, call),
+        routed: Routed { first: asked.model, taken: None },
+        profile: Arc::new(profile),
+        request,
+        waits_for_hooks: false,
+        leaves: Vec::new(),
+    })
+}
+
+/// Whether the agent, as it is configured now, still has a memory for this.
+fn may_look_back(wanted: WantedReflection, grant: &Grant) -> Result<(), String> {
+    let memory = grant.options.memory.as_ref();
+    let has = |layer: MemoryLayer| memory.is_some_and(|memory| memory.layers.contains(&layer));
+    match wanted.aim {
+        ReflectionAim::Rating if !has(MemoryLayer::Procedural) => {
+            Err("its agent has no memory with the layer `procedural`".to_owned())
         }
-    }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_rating(aim: &ReflectionAim) -> bool {
-    *aim == ReflectionAim::Rating
-}
-
-// === impl WantedReflection ===
-
-impl WantedReflection {
-    /// The call that makes it.
-    pub(super) fn call(&self) -> CallId {
-        self.after.call(self.id, self.aim.place())
-    }
-}
-
-// === impl Reflections ===
-
-impl Reflections {
-    pub(super) fn is_none(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// Whether no further turn may wait for this. Turns that wait for something else take no room from it.
-    pub(in crate::session) fn is_full(&self, aim: ReflectionAim) -> bool {
-        let waiting = self.wanted.iter().filter(|wanted| wanted.aim == aim);
-        waiting.count() >= REFLECTIONS_WAITING
-    }
-
-    /// Whether memories lack the lessons of so many that no other one may begin.
-    pub(super) fn is_behind(&self) -> bool {
-        self.unsent.len() >= REFLECTIONS_WAITING
-    }
-
-    /// Whether this turn waits for this, or a model looks back at it.
-    pub(in crate::session) fn waits_for(&self, turn: TurnId, aim: ReflectionAim) -> bool {
-        self.wanted.iter().any(|wanted| (wanted.turn, wanted.aim) == (turn, aim))
-    }
-
-    /// The call that is under way.
-    pub fn open(&self) -> Option<&Compaction> {
-        self.open.as_deref()
-    }
-
-    /// The one that is under way, or next.
-    pub(super) fn next(&self) -> Option<WantedReflection> {
-        self.wanted.front().copied()
-    }
-
-    /// Asks for one, unless the turn waits already or too many others do.
-    pub(super) fn want(&mut self, wanted: WantedReflection) {
-        if !self.is_full(wanted.aim) && !self.waits_for(wanted.turn, wanted.aim) {
-            self.wanted.push_back(wanted);
+        ReflectionAim::Rating if wanted.id == wanted.turn && !grant.profile.reflects => {
+            Err("`reflect` has changed".to_owned())
         }
-    }
-
-    /// Forgets turns that wait, but for those of which this says that they are still there. A call that is under way ends
-    /// first.
-    pub(super) fn keep_those(&mut self, is_there: impl Fn(TurnId) -> bool) {
-        let mut is_under_way = self.open.is_some();
-        self.wanted.retain(|wanted| std::mem::take(&mut is_under_way) || is_there(wanted.turn));
-    }
-
-    /// Takes what the next attempt has reserved, if it is of a reflection.
-    pub(super) fn takes(&mut self, held: &BudgetHeld) -> bool {
-        let is_its = self.next().is_some_and(|next| next.call() == held.call);
-        if is_its {
-            self.held = Some(Box::new(held.clone()));
+        ReflectionAim::Facts if !has(MemoryLayer::Semantic) && !has(MemoryLayer::Social) => {
+            Err("its agent has no memory with the layers `semantic` or `social`".to_owned())
         }
-        is_its
-    }
-
-    /// What is under way of this reflection, whose first attempt may begin or be refused.
-    pub(super) fn begun(&mut self, turn: TurnId, call: CallId) -> Result<Compaction, Violation> {
-        if self.next().is_none_or(|next| (next.turn, next.call()) != (turn, call)) {
-            return Err(Violation(format!("`{call}` looks back at `{turn}`, which is not next")));
-        }
-        Ok(self.open.take().map_or_else(|| Compaction::new(call), |open| *open))
-    }
-
-    /// Those that have ended, and that memories may not have.
-    pub(super) fn unsent(&self) -> impl Iterator<Item = CallId> {
-        self.unsent.iter().map(|ended| ended.call)
-    }
-
-    /// Memories have the lessons, if this is the id of a reflection's call as that of a turn.
-    pub(super) fn is_sent(&mut self, id: TurnId) {
-        self.unsent.retain(|ended| emitted_as(ended.call) != id);
+        ReflectionAim::Facts if !grant.profile.extracts => Err("`extract` has changed".to_owned()),
+        ReflectionAim::Rating | ReflectionAim::Facts => Ok(()),
     }
 }
 
-/// The id under which the kernel confirms that memories have the lessons of a call. No turn has it.
-pub(super) const fn emitted_as(call: CallId) -> TurnId {
-    TurnId::from_u128(call.as_u128())
+/// What a model is asked.
+fn request(aim: ReflectionAim, turn: &Turn, asked: &CompactionAsked) -> Assembled {
+    match aim {
+        ReflectionAim::Rating => reflection_request::request(turn, asked),
+        ReflectionAim::Facts => fact_request::request(turn, asked),
+    }
+}
+
+/// What the call needs before it may begin.
+pub(super) fn want(state: &SessionState, effect: &Effect, granted: Option<&Grant>) -> Option<Want> {
+    let Effect::Reflect { turn, call } = *effect else { return None };
+    let Some(grant) = granted else {
+        let agent = state.key.as_ref()?.agent.clone();
+        let lane = Some(Lane::Background);
+        return Some(Want::Place { agent, turn, call, is_new: false, lane });
+    };
+    let alone = alone(state, turn)?;
+    if !call_cost::may_want(state, &alone, call, grant) {
+        return None;
+    }
+    call_cost::want(state, &alone, &next(state, &alone, grant).ok()?, grant)
+}
+
+/// The events before the call, and the call; or why it is not made.
+pub(super) fn begin(
+    state: &SessionState,
+    effect: &Effect,
+    grant: &Grant,
+) -> Option<Begun<SessionEvent, EffectJob>> {
+    let Effect::Reflect { turn, .. } = *effect else { return None };
+    let (wanted, alone) = (state.reflections.next()?, alone(state, turn)?);
+    let next = match next(state, &alone, grant) {
+        Ok(next) => next,
+        Err(why) => return Some((vec![not_made(wanted, why)], None)),
+    };
+    let held = match call_cost::verdict(state, &alone, &next, grant) {
+        BudgetVerdict::Free => None,
+        BudgetVerdict::Held(terms) => Some(call_cost::held(&terms, grant)),
+        BudgetVerdict::Refused(outcome) => {
+            return Some((vec![not_made(wanted, why_refused(outcome))], None));
+        }
+    };
+    let NextCall { call, attempt, profile, request, .. } = next;
+    let least = request.sampling.max_tokens.unwrap_or(OUTPUT_MOST).min(OUTPUT_LEAST);
+    if held.as_ref().is_some_and(|held| held.max_output < u64::from(least)) {
+        // Its hold goes back with the grant.
+        let why = "the budget has no room for a whole reply".to_owned();
+        return Some((vec![not_made(wanted, why)], None));
+    }
+    let request = call_cost::capped(request, held.as_ref().map(|held| held.max_output));
+    let paid = held.as_ref().map(|held| call_cost::bill(held, grant));
+    let begun = SessionEvent::from(ReflectionBegun {
+        turn,
+        call,
+        attempt,
+        model: request.model.clone(),
+        request: request.digest(),
+        max_tokens: request.sampling.max_tokens.unwrap_or(OUTPUT_MOST),
+    });
+    let events = held.map(SessionEvent::from).into_iter().chain([begun]).collect();
+    let job = CallJob {
+        limit: Some(limit()),
+        agent: profile.agent.clone(),
+        turn,
+        call,
+        attempt,
+        request,
+        permit: Arc::clone(&grant.permit),
+        seam: "",
+        corrects: false,
+        is_silent: true,
+        notice: None,
+        has_other: false,
+        weight: grant.options.weight,
+        may_yield: true,
+        paid,
+    };
+    let trace = alone.trace;
+    Some((events, Some(EffectJob { told: None, trace, job: SessionJob::Call(job) })))
+}
+
+fn limit() -> TimeLimit {
+    let ms = u32::try_from(REFLECTION_TIME.as_millis()).unwrap_or(u32::MAX);
+    let set_in = "the limit of a reflection".to_owned();
+    TimeLimit { level: TimeLevel::Step, ms, left_ms: ms, set_in }
+}
+
+// === how it ends ===
+
+/// No call is made.
+fn not_made(wanted: WantedReflection, why: String) -> SessionEvent {
+    failed(wanted, Attempt(0), ModelFailure::new(FailureClass::Rejected, why), Usage::default())
+}
+
+fn failed(
+    wanted: WantedReflection,
+    attempt: Attempt,
+    failure: ModelFailure,
+    usage: Usage,
+) -> SessionEvent {
+    let (turn, call) = (wanted.turn, wanted.call());
+    ReflectionFailed { turn, call, attempt, failure, usage }.into()
+}
+
+/// What follows if the call gets no place, or not what it may cost.
+pub(super) fn refuse(state: &SessionState, effect: &Effect, outcome: Outcome) -> Vec<SessionEvent> {
+    let next = state.reflections.next().filter(|_| self::effect(state).as_ref() == Some(effect));
+    let Some(wanted) = next else { return Vec::new() };
+    match outcome {
+        Outcome::Failed { failure, .. } => vec![not_made(wanted, failure.message)],
+        Outcome::Refused(outcome) => vec![not_made(wanted, why_refused(outcome))],
+        _ => Vec::new(),
+    }
+}
+
+/// What follows from the end of the call.
+pub(super) fn conclude(
+    state: &SessionState,
+    effect: &Effect,
+    outcome: Outcome,
+) -> Vec<SessionEvent> {
+    let Effect::Reflect { turn, call } = *effect else { return Vec::new() };
+    let next = state.reflections.next().filter(|next| (next.turn, next.call()) == (turn, call));
+    let asked = state.reflections.open.as_deref().and_then(|open| open.asked.as_ref());
+    let Some((wanted, asked)) = next.zip(asked) else { return Vec::new() };
+    let (attempt, usage, found) = match outcome {
+        Outcome::Done { attempt, content, stop, usage, tool_uses, .. } => {
+            let has_tools = !tool_uses.is_empty();
+            let found = match wanted.aim {
+                ReflectionAim::Rating => reflection_request::read(&content, &stop, has_tools)
+                    .map(|found| (Some(found.rating), found.lessons, Vec::new())),
+                ReflectionAim::Facts => {
+                    fact_request::read(state.turn(turn), &content, &stop, has_tools)
+                        .map(|facts| (None, Vec::new(), facts))
+                }
+            };
+            (attempt, usage, found)
+        }
+        Outcome::Failed { attempt, mut failure, usage, .. } => {
+            if failure.class == FailureClass::Cancelled && is_in_the_way(state) {
+                MESSAGE_FIRST.clone_into(&mut failure.message);
+            }
+            return vec![failed(wanted, attempt, failure, usage)];
+        }
+        _ => return Vec::new(),
+    };
+    let event = match found {
+        Ok((rating, lessons, facts)) => {
+            let by = asked.model.clone();
+            Reflected { turn, call, attempt, rating, lessons, facts, by, usage }.into()
+        }
+        Err(why) => {
+            // What was answered is billed, whatever it is worth.
+            let failure = ModelFailure::new(FailureClass::BrokenStream, why);
+            failed(wanted, attempt, failure, usage)
+        }
+    };
+    vec![event]
+}
+
+/// Compares what a model was asked with what the journal gives.
+pub(super) fn replay(state: &SessionState, begun: &ReflectionBegun) -> Result<(), Violation> {
+    let ReflectionBegun { turn, call, model, max_tokens, .. } = begun;
+    let aim = ReflectionAim::of(*turn, *call);
+    let asked = CompactionAsked { upto: *turn, model: model.clone(), max_tokens: *max_tokens };
+    let known = state.turn(*turn).map(|turn| request(aim, turn, &asked).digest());
+    if known == Some(begun.request) {
+        return Ok(());
+    }
+    let text = format!("the request of `{call}` differs from what the journal gives");
+    Err(Violation(text))
 }

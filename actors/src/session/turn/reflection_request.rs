@@ -13,7 +13,7 @@ use clawnode_proto::{
 use clawnode_tool::schema::judge_reply;
 use serde::{Deserialize, Serialize};
 
-use super::{compaction::CompactionAsked, context::Assembled, state::Turn, tools::ToolCall};
+use super::{compaction_state::CompactionAsked, context::Assembled, state::Turn, tools::ToolCall};
 
 /// Characters of one text that are shown.
 const TEXT_CHARS: usize = 2_000;

@@ -9,8 +9,8 @@ use clawnode_proto::{
 };
 
 use super::{
-    estimate::{BYTES_PER_TOKEN, MESSAGE_TOKENS, fixed_tokens},
     state::{SessionState, Step, StepEnd, Turn},
+    token_estimate::{BYTES_PER_TOKEN, MESSAGE_TOKENS, fixed_tokens},
     tools::ToolCall,
 };
 

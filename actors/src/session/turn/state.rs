@@ -24,7 +24,7 @@ use super::{
     begin::KeptChoices,
     client_tools::{ClientOffer, PartMetadata},
     clock::TurnClock,
-    compaction::{Compaction, HistorySummary},
+    compaction_state::{Compaction, HistorySummary},
     dropping::LeftOut,
     due_summary::DueSummary,
     feedback::{OpenFeedback, TurnFeedback},
@@ -32,8 +32,8 @@ use super::{
     hooks::ModelJudged,
     kept::EarlierTurns,
     ledger::SessionLedger,
-    measure::Measured,
-    reflection::Reflections,
+    measured_tokens::Measured,
+    reflection_state::Reflections,
     reserved_cost::{HeldAttempt, MeasuredPrefix, Spent},
     tools::ToolCall,
     unlearned_messages::HeardMessage,
@@ -309,17 +309,8 @@ impl SessionState {
                     turn.plan = Some(plan);
                 }
             }
-            // Nothing joins a plan.
             SessionInput::Steer(message) => {
-                match self.open.front_mut() {
-                    Some(turn)
-                        if turn.plan.is_none() && !turn.steps.is_empty() && !turn.cancelled =>
-                    {
-                        turn.joined.push(id);
-                        turn.steers.push((id, message));
-                    }
-                    _ => self.begin_turn(id, message, trace),
-                }
+                self.steer(id, message, trace);
                 self.heard(id, head);
             }
             SessionInput::Cancel { turn } => {

@@ -3,7 +3,7 @@
 use jsonschema::{ValidationError, error::TypeKind, error::ValidationErrorKind};
 use serde_json::Value;
 
-use super::check::Usable;
+use super::check_tool::Usable;
 use crate::append::append;
 
 /// Faults that are reported: more do not help.

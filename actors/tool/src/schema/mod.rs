@@ -10,14 +10,14 @@
 //! what is wrong with which field, the shape of the arguments (`shape`), and the smallest object
 //! that fits (`example`).
 
-mod check;
+mod check_arguments;
+mod check_tool;
 mod example;
 mod faults;
-mod judge;
 mod reply;
 mod shape;
 mod weigh;
 
-pub use check::{SchemaError, SchemaFault, check};
-pub use judge::{judge, judge_names};
+pub use check_arguments::{judge, judge_names};
+pub use check_tool::{SchemaError, SchemaFault, check};
 pub use reply::{check_response, judge_reply};

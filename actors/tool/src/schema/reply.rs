@@ -8,10 +8,10 @@ use clawnode_proto::{
 use serde_json::error::Category;
 
 use super::{
-    check::{SchemaFault, Usable},
+    check_arguments::WORK,
+    check_tool::{SchemaFault, Usable},
     example::example,
     faults,
-    judge::WORK,
     shape::shape,
     weigh::count,
 };

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     cli::{
-        context::CliContext,
+        command_context::CliContext,
         output::Output,
         signals::{EndSignals, StopRequest},
     },

@@ -5,12 +5,12 @@ use clawnode_nats::auth::BusServer;
 use serde_json::json;
 
 use super::{
-    init, join_token, keep, revoke,
+    init, join_token, mirror, revoke,
     shared::{DirArgs, warn_of_missing},
 };
 use crate::{
     bus::operator::Operator,
-    cli::context::CliContext,
+    cli::command_context::CliContext,
     failure::{Exit, Failure},
 };
 
@@ -44,9 +44,9 @@ pub(in crate::cli) enum ClusterCommand {
     /// Send the permissions of this version to the servers, and create missing streams
     Push(DirArgs),
     /// Keep a copy of every session record; no node can remove the copy
-    Mirror(keep::MirrorArgs),
+    Mirror(mirror::MirrorArgs),
     /// Restore sessions from the mirror; all nodes must be stopped
-    Restore(keep::ClusterRestoreArgs),
+    Restore(mirror::ClusterRestoreArgs),
 }
 
 /// `cluster certify`.
@@ -71,8 +71,8 @@ pub(in crate::cli) async fn run(
         ClusterCommand::Revoke(args) => revoke::run(&args, context).await,
         ClusterCommand::Certify(args) => certify(&args, context),
         ClusterCommand::Push(args) => push(&args, context).await,
-        ClusterCommand::Mirror(args) => keep::mirror(&args, context).await,
-        ClusterCommand::Restore(args) => keep::restore(&args, context).await,
+        ClusterCommand::Mirror(args) => mirror::mirror(&args, context).await,
+        ClusterCommand::Restore(args) => mirror::restore(&args, context).await,
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::shared::DirArgs;
 use crate::{
     bus::operator::Operator,
-    cli::context::CliContext,
+    cli::command_context::CliContext,
     failure::{Exit, Failure},
 };
 

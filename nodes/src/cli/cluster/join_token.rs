@@ -10,7 +10,7 @@ use serde_json::json;
 use super::shared::DirArgs;
 use crate::{
     bus::operator::{JoinPurpose, Operator, now},
-    cli::{context::CliContext, flags::RoleArg, output},
+    cli::{command_context::CliContext, flags::RoleArg, output},
     config::units::parse_duration,
     failure::{Exit, Failure},
 };

@@ -3,7 +3,7 @@
 mod command;
 mod init;
 mod join_token;
-mod keep;
+mod mirror;
 mod revoke;
 mod shared;
 

@@ -9,7 +9,7 @@ use super::shared::{DirArgs, warn_of_missing};
 use crate::{
     bus::operator::{Operator, now},
     cli::{
-        context::CliContext,
+        command_context::CliContext,
         flags::RoleArg,
         output::{self, count},
     },

@@ -7,7 +7,7 @@ use clawnode_nats::auth::Pushed;
 
 use crate::{
     bus::operator::Operator,
-    cli::{context::CliContext, output::Output},
+    cli::{command_context::CliContext, output::Output},
 };
 
 /// Where the keys are below the data directory, unless `--dir` says otherwise.

@@ -15,11 +15,11 @@ use super::{Check, hooks, mcp, memory, network, sandbox, skills, workspace};
 #[cfg(feature = "nats")]
 use crate::cli::output;
 use crate::{
-    cli::context::CliContext,
+    cli::command_context::CliContext,
     config::{ProviderSection, units::ByteSize},
     host,
     local::{NodeFile, TOKEN_FILE},
-    node::{accounts, health, models, observe, runaways},
+    node::{accounts, health, models, node_events, runaways},
 };
 
 /// The check of the configuration.
@@ -93,7 +93,7 @@ fn of_status(status: &StatusView) -> Vec<Check> {
         let those = status.warnings.iter().filter(|one| is_it(&one.name));
         those.map(|one| Check::yellow(name, one.message.clone(), &one.hint)).collect::<Vec<_>>()
     };
-    let mut checks = told(CLOCK, &|name| name == observe::CLOCK_DIFFERS);
+    let mut checks = told(CLOCK, &|name| name == node_events::CLOCK_DIFFERS);
     if checks.is_empty() && status.nodes.len() > 1 {
         checks
             .push(Check::green(CLOCK, format!("the clocks of {} nodes agree", status.nodes.len())));
@@ -105,7 +105,8 @@ fn of_status(status: &StatusView) -> Vec<Check> {
     }
     checks.extend(bad);
     checks.extend(told("agents.paused", &|name| name == runaways::PAUSED));
-    checks.extend(told(observe::SPENDING_DIFFERS, &|name| name == observe::SPENDING_DIFFERS));
+    checks
+        .extend(told(node_events::SPENDING_DIFFERS, &|name| name == node_events::SPENDING_DIFFERS));
     for name in accounts::WARNINGS {
         checks.extend(told(name, &|one| one == name));
     }

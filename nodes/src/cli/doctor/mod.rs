@@ -14,7 +14,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{
-    context::{CliContext, sources},
+    command_context::{CliContext, sources},
     flags::GlobalFlags,
     output::{Output, Tone},
 };

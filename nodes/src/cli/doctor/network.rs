@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use super::Check;
-use crate::cli::context::CliContext;
+use crate::cli::command_context::CliContext;
 
 /// How long a NATS server may take to greet.
 const NATS_TIMEOUT: Duration = Duration::from_secs(3);

@@ -26,7 +26,7 @@ use super::{
     screen::{AfterKey, Tab, TopProblem, TopScreen, TopSnapshot},
 };
 use crate::{
-    cli::{context::CliContext, events::FeedCursor, signals::EndSignals},
+    cli::{command_context::CliContext, events::FeedCursor, signals::EndSignals},
     client::{ClientError, Gateways, NodeClient},
     failure::{Exit, Failure},
 };

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use clawnode_actors::session::{
     Sessions,
-    clients::listing::{PageEnd, SessionQuery},
+    clients::session_list::{PageEnd, SessionQuery},
 };
 use clawnode_kernel::EntityError;
 use clawnode_proto::{

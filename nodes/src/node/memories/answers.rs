@@ -6,14 +6,9 @@ use clawnode_actors::{agent::Agents, session::Sessions};
 use clawnode_cluster::{Peek as _, WaitingInput};
 use clawnode_gateway::HandlerResult;
 use clawnode_kernel::{Entity, EntityError, Service};
-use clawnode_memory::{
-    Memory,
-    points::MemoryState,
-    serve::{FillError, ServedStore},
-    store::{MemoryStore as _, StoreScope},
-};
+use clawnode_memory::{Memory, points::MemoryState, serve::ServedStore, store::MemoryStore as _};
 use clawnode_proto::{
-    AgentName, Cursor, ErrorBody, ErrorChain, ErrorCode, IdempotencyKey, Input, InputId, Position,
+    AgentName, Cursor, ErrorBody, ErrorCode, IdempotencyKey, Input, InputId, Position,
     api::Method,
     codec,
     limits::{MEMORY_BYTES, MEMORY_FOUND, MEMORY_POINTS},
@@ -21,8 +16,8 @@ use clawnode_proto::{
     memory_point::{MemoryInput, PointRefusal},
     memory_view::{
         ListedMemory, MemoryList, MemoryPoints, MemoryPutParams, MemoryPutView,
-        MemoryReindexParams, MemorySearchParams, MemorySearchView, MemoryShowParams, MemoryStats,
-        MemoryStoreView, StoredMemory,
+        MemoryReindexParams, MemorySearchParams, MemorySearchView, MemoryShowParams,
+        MemoryStoreView,
     },
     subject::MEMORY_KEYS,
     view::WarningView,
@@ -30,7 +25,7 @@ use clawnode_proto::{
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use tracing::warn;
 
-use super::{meaning, search, view};
+use super::{embedding_model, search, view};
 use crate::{config::nearest, node::overview::NodeInfo};
 
 /// Journals that are read at the same time.
@@ -101,39 +96,13 @@ impl MemoryAnswers {
         Ok(view::page(&memory.state, params, self.sessions.now())?)
     }
 
-    /// Answers `memory.stats`.
-    pub(in crate::node) async fn stats(&self, key: MemoryKey) -> HandlerResult<MemoryStats> {
-        let memory = self.existing(&key).await?;
-        let scope = StoreScope::of_memory(&key);
-        if !self.served.holds(&scope) {
-            // Another node knows how much of it there is.
-            return Ok(memory.state.stats(key));
-        }
-        let stored = self.served.fill_of(&scope).await.inspect_err(|failure| {
-            let failure = ErrorChain(failure);
-            warn!(%scope, %failure, "the store of memories does not say how far it is");
-        });
-        let meaning = match self.served.meaning_state() {
-            Some(state) => {
-                let fill = self.served.vector_fill(&scope).await.map_err(FillError::from)?;
-                Some(meaning::filled(state, fill))
-            }
-            None => None,
-        };
-        let stored = stored.ok().map(|progress| {
-            let store = self.served.name().to_owned();
-            StoredMemory { store, upto: progress.upto, end: progress.end, meaning }
-        });
-        Ok(MemoryStats { stored, ..memory.state.stats(key) })
-    }
-
     // === Searching ===
 
     /// Warns if the store of this node cannot be used, or lacks what journals have for a while, or vectors.
     pub(in crate::node) fn behind(&self) -> impl Iterator<Item = WarningView> {
         let behind = || search::behind(self.served.progress(), self.sessions.now());
         let behind = self.served.away().map(search::away).or_else(behind);
-        behind.into_iter().chain(meaning::failing(&self.served))
+        behind.into_iter().chain(embedding_model::failing(&self.served))
     }
 
     /// Answers `memory.search`.

@@ -4,16 +4,17 @@
 //! I/O.
 
 mod answers;
+mod embedding_model;
 mod forget;
-mod meaning;
 mod qdrant;
 mod runner;
 mod search;
 mod serving;
+mod stats;
 mod view;
 
 pub use answers::MemoryAnswers;
-pub use meaning::find_meaning;
+pub use embedding_model::find_meaning;
 pub use qdrant::check as check_qdrant;
 pub use runner::runner;
 pub use serving::{begin, recall_store, store};

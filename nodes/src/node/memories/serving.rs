@@ -16,7 +16,7 @@ use clawnode_memory::{
 };
 use clawnode_proto::ErrorChain;
 
-use super::{meaning, qdrant};
+use super::{embedding_model, qdrant};
 use crate::{
     config::{LoadedConfig, memory::MemoryStoreChoice},
     node::base::NodeBase,
@@ -38,7 +38,8 @@ pub async fn store(
     let choice = loaded.config.memory.store;
     let static_model = static_model(loaded).await?;
     let named = static_model.as_ref().map(|model| model.model().to_owned());
-    let model = named.or_else(|| meaning::configured(loaded).map(|model| model.to_string()));
+    let model =
+        named.or_else(|| embedding_model::configured(loaded).map(|model| model.to_string()));
     let local_model = model.clone();
     let opened = tokio::task::spawn_blocking(move || {
         let unusable = |failure| format!("cannot use `{}`: {failure}", parent.display());
@@ -78,7 +79,7 @@ pub async fn store(
 /// The static model of the configuration. A node without it would find less than the configuration
 /// promises, so it does not start.
 async fn static_model(loaded: &LoadedConfig) -> Result<Option<StaticModel>, StartError> {
-    let Some(folder) = meaning::static_folder(loaded) else { return Ok(None) };
+    let Some(folder) = embedding_model::static_folder(loaded) else { return Ok(None) };
     let opened = tokio::task::spawn_blocking(move || {
         StaticModel::open(&folder).map_err(|failure| ErrorChain(&failure).to_string())
     });

@@ -14,7 +14,7 @@
 //! Not here: pulling images on its own account (only on a call, and only if it is allowed), and
 //! anything about how a container is set up that [`Policy`](super::spec::Policy) does not say.
 
-mod body;
+mod container_config;
 mod engine;
 mod labels;
 mod options;

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::{
-    body,
+    container_config,
     engine::{BeginError, CreateError},
     labels::name,
     service::{Docker, Inner, Lease},
@@ -86,7 +86,7 @@ impl Inner {
             let Some(container) = taken else { break };
             let lease = Lease::of(self, container);
             let (prepared, ()) = tokio::join!(
-                self.engine.prepare(lease.id(), body::exec(command)),
+                self.engine.prepare(lease.id(), container_config::exec(command)),
                 self.rename(lease.id(), job),
             );
             match prepared {
@@ -98,7 +98,7 @@ impl Inner {
             }
         }
         let lease = self.make(policy, Some(job)).await?;
-        match self.engine.prepare(lease.id(), body::exec(command)).await {
+        match self.engine.prepare(lease.id(), container_config::exec(command)).await {
             Ok(exec) => Ok((lease, exec)),
             Err(BeginError::NotRunning(source)) => {
                 let what = "keep a container running; its image needs a program `sleep`";
@@ -127,7 +127,7 @@ impl Inner {
         let kind = Digest::of(format!("{policy:?}").as_bytes()).to_string();
         let kind: String = kind.chars().take(16).collect();
         let body = || {
-            body::container(
+            container_config::container(
                 policy,
                 &volumes,
                 self.owner.labels(&key, &kind, job),
@@ -248,7 +248,7 @@ impl Inner {
 
     async fn files(&self, id: &str) -> Result<ArchivedFiles, String> {
         let no = |why: SandboxError| ErrorChain(&why).to_string();
-        let exec = match self.engine.prepare(id, body::collect()).await {
+        let exec = match self.engine.prepare(id, container_config::collect()).await {
             Ok(exec) => exec,
             // Nothing of it is left, as after it has used up its memory.
             Err(BeginError::NotRunning(_)) => return Err("its container is gone".to_owned()),

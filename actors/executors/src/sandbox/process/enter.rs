@@ -26,7 +26,7 @@ use std::{
 };
 
 use clawnode_proto::ErrorChain;
-use clawnode_tool::filter;
+use clawnode_tool::seccomp;
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
@@ -165,7 +165,7 @@ fn enter(program: &OsStr, args: &[OsString]) -> Failed {
         return failed(format!("Landlock cannot be applied: {}", ErrorChain(&error)));
     }
     if walls.filter
-        && let Err(error) = filter::apply()
+        && let Err(error) = seccomp::apply()
     {
         return failed(format!("system calls cannot be filtered: {}", ErrorChain(&error)));
     }

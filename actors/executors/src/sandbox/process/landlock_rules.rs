@@ -15,7 +15,7 @@ use landlock::{
 use rustix::fs::{FileType, fstat};
 use serde::{Deserialize, Serialize};
 
-use super::outlet::{OUTLET, Outlet};
+use super::output_files::{OUTLET, Outlet};
 use crate::sandbox::spec::{ARTIFACTS, AgentFiles, SandboxPolicy};
 
 /// What a kernel can keep of the wall, by the first version of Landlock that does; later ones are

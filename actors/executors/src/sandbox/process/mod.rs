@@ -16,26 +16,26 @@
 //! nothing is done between fork and exec. Landlock alone does not count as isolation: it does not
 //! cover networks, which the policy restricts, nor the list of processes, nor memory use.
 //!
-//! Bounds: where the node may divide a control group (`groups`), memory, processes and processor time of
+//! Bounds: where the node may divide a control group (`cgroups`), memory, processes and processor time of
 //! all that a command starts, together. Elsewhere those of single processes (`setrlimit`): memory that is
 //! shared, or that of many processes, is not limited there, and `doctor` says so. File systems in memory
 //! have a size, and the kernel ends commands before the node when the host's memory ends. Not here: a
 //! quota of an agent's files, of which each has a greatest size.
 
-mod argv;
+mod bubblewrap_args;
+mod cgroups;
 mod enter;
-mod groups;
 mod isolation;
 mod landlock_rules;
 mod options;
-mod outlet;
+mod output_files;
 mod run;
 mod second_layer;
 mod streams;
 mod tree;
 
+pub use cgroups::GroupLimits;
 pub use enter::{Steps, step};
-pub use groups::GroupLimits;
 pub use landlock_rules::Strength;
 pub use options::{Isolation, Landlock, ProcessOptions};
 pub use run::Processes;

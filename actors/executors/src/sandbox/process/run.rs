@@ -20,11 +20,11 @@ use tracing::{debug, info, warn};
 
 use super::{
     Isolation, ProcessOptions,
-    argv::{self, Inside, PATH, PRLIMIT, VisiblePath, WORKSPACE},
+    bubblewrap_args::{self, Inside, PATH, PRLIMIT, VisiblePath, WORKSPACE},
+    cgroups::{self, CommandGroup, GroupLimits, Groups},
     enter::{GO, Steps, Walls},
-    groups::{self, CommandGroup, GroupLimits, Groups},
     landlock_rules::{LandlockRules, Strength},
-    outlet::{self, Outlet},
+    output_files::{self, Outlet},
     second_layer::{Around, SecondLayer},
     streams::{Listening, feed},
     tree,
@@ -85,7 +85,7 @@ impl Processes {
                  all rights of the node, its files, network and secrets included"
             );
         }
-        outlet::sweep();
+        output_files::sweep();
         let second = Arc::new(SecondLayer::new(options.landlock, None));
         Self {
             options,
@@ -126,8 +126,8 @@ impl Processes {
 
     /// What control groups hold for the commands of process `pid`, or why they hold nothing.
     pub fn limits_of(&self, pid: u32) -> Result<GroupLimits, String> {
-        let group = groups::delegated(self.options.cgroup.as_deref(), pid)?;
-        groups::look(&group)
+        let group = cgroups::delegated(self.options.cgroup.as_deref(), pid)?;
+        cgroups::look(&group)
     }
 
     /// What the second wall keeps, or why there is none, for people.
@@ -232,7 +232,10 @@ impl Processes {
     /// Where the command's files leave its sandbox, if they are wanted and they can.
     fn outlet(&self, policy: &SandboxPolicy, command: &SandboxCommand) -> Option<Outlet> {
         let is_isolated = self.options.isolation == Isolation::Bubblewrap;
-        if !is_isolated || !command.sink.is_read() || !outlet::is_possible(&self.options.paths) {
+        if !is_isolated
+            || !command.sink.is_read()
+            || !output_files::is_possible(&self.options.paths)
+        {
             return None;
         }
         Outlet::make(policy.user, self.is_root)
@@ -248,7 +251,7 @@ impl Processes {
         outlet: Option<&Outlet>,
     ) -> Result<RunningCommand, SandboxError> {
         let is_isolated = self.options.isolation == Isolation::Bubblewrap;
-        let mut argv = argv::limits(&policy.limits, policy.limits.tmp.bytes());
+        let mut argv = bubblewrap_args::limits(&policy.limits, policy.limits.tmp.bytes());
         let mut program = OsString::from(PRLIMIT);
         if is_isolated {
             let walls = around.map(|(steps, shut)| {
@@ -261,7 +264,7 @@ impl Processes {
                 (steps, Walls { files: shut.wall.map(wall), filter })
             });
             let walls = walls.as_ref().map(|(steps, walls)| (*steps, walls));
-            let isolated = argv::isolated(
+            let isolated = bubblewrap_args::isolated(
                 &self.options,
                 &shown(&self.options.paths),
                 policy,

@@ -136,7 +136,9 @@ impl RequestConversation {
             return Err(OpenAiError::invalid(place, what));
         };
         let name = match field("server_label") {
-            Some(server) if server != super::shape::OWN_SERVER => format!("{server}__{name}"),
+            Some(server) if server != super::response_object::OWN_SERVER => {
+                format!("{server}__{name}")
+            }
             _ => name.to_owned(),
         };
         // Arguments that were cut are no JSON any more.

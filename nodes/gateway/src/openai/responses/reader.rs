@@ -26,9 +26,9 @@ use super::{
         reply::{FinishReason, OpenAiReply, ReplyStep},
         stream::diverged,
     },
-    compose::{Composer, Events},
     event_number::EventNumber,
-    shape::{ResponseLabel, Status},
+    output_items::{Composer, Events},
+    response_object::{ResponseLabel, Status},
 };
 
 /// A response as far as it was read.

@@ -15,10 +15,10 @@ use super::{
         },
         id::ResponseId,
     },
-    compose::Events,
+    output_items::Events,
     reader::{ResponseReader, ResponseReply, ResponseStep, broken, follow},
     request::echo,
-    shape::{ResponseLabel, Status},
+    response_object::{ResponseLabel, Status},
 };
 
 /// How long a turn that has ended may take to be read.

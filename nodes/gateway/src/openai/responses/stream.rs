@@ -15,7 +15,7 @@ use super::{
         approval::headers,
         stream::{Early, KEEP_ALIVE, READY, comment, drain},
     },
-    compose::Events,
+    output_items::Events,
     reader::{ResponseReader, ResponseStep, broken},
 };
 

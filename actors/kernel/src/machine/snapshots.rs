@@ -1,9 +1,15 @@
-//! When a snapshot is due: once the journal has grown as large as the state that it would store. So
+//! Snapshots: when one is due, and how it takes the place of the records before it.
+//!
+//! One is due after `snapshot_every` events, once the journal has grown as large as the state that it would store. So
 //! the bytes written for snapshots stay in proportion to those of events.
 
 use clawnode_cluster::Record;
-use clawnode_proto::kernel::SnapshotState;
+use clawnode_proto::{
+    Digest, Position, Timestamp,
+    kernel::{KernelEvent, Snapshot, SnapshotState},
+};
 
+use super::{ActivationEnd, Busy, EntityKind, Machine, MachineOutput};
 use crate::{LoadedJournal, archive::snapshot_of};
 
 /// A snapshot is due after this many times `snapshot_every` events, however large the state is: an
@@ -73,6 +79,69 @@ impl Growth {
             self.journal / 2 >= self.state || events / 2 >= every.saturating_mul(EVENTS_MOST);
         let is_due = (events / 2 >= every && has_grown) || self.journal >= JOURNAL_MOST;
         is_due && events >= self.hold
+    }
+}
+
+// === impl Machine ===
+
+impl<K: EntityKind> Machine<K> {
+    /// Whether the journal is to be shortened now. Between two appends the state equals the stored
+    /// one, whatever runs. Running calls would have to wait for the snapshot, so it waits for the
+    /// entity to rest as long as it can.
+    pub(super) fn is_snapshot_due(&self, at_rest: bool) -> bool {
+        let Some(entity) = self.entity() else { return false };
+        let may = self.claimed && !self.drains() && entity.core.purging.is_none();
+        let is_between = may && self.draft.is_empty();
+        let every = self.options.snapshot_every.max(1);
+        let events = entity.core.events_since_snapshot;
+        let is_due = if at_rest {
+            self.growth.is_due(events, every)
+        } else {
+            self.growth.is_overdue(events, every)
+        };
+        is_between && is_due && !K::doomed(&entity.state)
+    }
+
+    /// Has the records archived that a snapshot is to replace.
+    pub(super) fn archive(&mut self) -> Result<(), ActivationEnd> {
+        let Some(entity) = self.entity() else { return Ok(()) };
+        let state = entity.snapshot().map_err(|error| ActivationEnd::Defect(error.to_string()))?;
+        self.growth.storing(state.len());
+        self.busy = Busy::Archiving;
+        self.out.push(MachineOutput::Archive { upto: self.position, state: state.into() });
+        Ok(())
+    }
+
+    /// There is no archive; the journal stays as it is for now.
+    pub(super) fn archive_failed(&mut self) {
+        self.busy = Busy::No;
+        let events = self.core().map_or(0, |core| core.events_since_snapshot);
+        self.growth.failed(events, self.options.snapshot_every);
+    }
+
+    /// The archive is stored: the snapshot replaces all records.
+    pub(super) fn archived(
+        &mut self,
+        now: Timestamp,
+        archive: Digest,
+        positions: Vec<Position>,
+        state: SnapshotState,
+        superseded: Vec<Digest>,
+    ) -> Result<(), ActivationEnd> {
+        if !matches!(self.busy, Busy::Archiving) {
+            return Ok(());
+        }
+        self.busy = Busy::No;
+        let Some(tail) = self.core().map(|core| core.tail) else { return Ok(()) };
+        #[cfg(feature = "test-util")]
+        let superseded = self.misjudge_states(&state, superseded);
+        if !superseded.is_empty() {
+            self.staged.push(MachineOutput::Discard(superseded.clone()));
+        }
+        let (archive, superseded) = (Some(archive), Some(superseded));
+        let snapshot = Snapshot { tail, archive, state, superseded, positions };
+        self.seal(now, &KernelEvent::from(snapshot))?;
+        self.flush(true)
     }
 }
 

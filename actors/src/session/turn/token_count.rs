@@ -5,7 +5,7 @@ use clawnode_proto::{
     session::{Profile, UserMessage},
 };
 
-use super::{context::assemble, estimate::fixed_tokens, state::SessionState};
+use super::{context::assemble, state::SessionState, token_estimate::fixed_tokens};
 
 /// The share of a context from which on its tools are worth a warning, in percent.
 const MUCH_OF_TOOLS: u64 = 40;

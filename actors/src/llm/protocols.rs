@@ -1,5 +1,6 @@
-//! The wires, one row each. A wire is a folder beside this file: what is asked (its [`Dialect`]) and what a
-//! reply says (its decoder). Adding one is that folder, its `mod` line, its name in `wire` and its row here.
+//! The wire protocols, one row each, and which of them a provider speaks. A wire is a folder beside this file: what is
+//! asked (its [`Dialect`]) and what a reply says (its decoder). Adding one is that folder, its `mod` line, its name in
+//! `wire` and its row here.
 
 use std::time::Duration;
 

@@ -8,7 +8,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    compaction::{Compaction, CompactionAsked, HistorySummary},
+    compaction_state::{Compaction, CompactionAsked, HistorySummary},
     state::SessionState,
 };
 

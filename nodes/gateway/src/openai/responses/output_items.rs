@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::{
     event_number::{EventCheck, EventNumber},
-    shape::{OWN_SERVER, ResponseLabel, Status},
+    response_object::{OWN_SERVER, ResponseLabel, Status},
 };
 
 /// Characters of a word at most: some languages write without spaces.

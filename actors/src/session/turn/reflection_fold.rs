@@ -12,9 +12,9 @@ use clawnode_proto::{
 
 use super::{
     call_cost,
-    compaction::CompactionAsked,
+    compaction_state::CompactionAsked,
     fact_request::may_have_facts,
-    reflection::{EndedReflection, ReflectionAim, WantedReflection},
+    reflection_state::{EndedReflection, ReflectionAim, WantedReflection},
     state::{SessionState, Turn},
 };
 

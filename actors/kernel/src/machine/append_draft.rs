@@ -3,15 +3,15 @@
 use bytes::Bytes;
 use clawnode_cluster::Write;
 use clawnode_proto::{
-    Digest, EventId, Grammar, Head, Input, Position, Sealed, Timestamp,
+    EventId, Grammar, Head, Input, Sealed, Timestamp,
     event::{self, encode_record},
-    kernel::{Born, CLAIM, Claim, KernelEvent, Released, Snapshot, SnapshotState},
+    kernel::{Born, CLAIM, Claim, KernelEvent, Released},
     limits::{APPEND_BYTES, CLAIMS_BEFORE_PROBATION},
 };
 
 use super::{
     Activation, ActivationEnd, ActivationPhase, Busy, Core, Entity, EntityKind, InFlight,
-    LoadedJournal, Machine, MachineOutput, Probation, Service, growth::Growth,
+    LoadedJournal, Machine, MachineOutput, Probation, Service, snapshots::Growth,
 };
 #[cfg(feature = "test-util")]
 use crate::KernelBug;
@@ -292,38 +292,6 @@ impl<K: EntityKind> Machine<K> {
         }
         self.seal(now, &KernelEvent::from(Released {}))?;
         self.flush(false)
-    }
-
-    /// There is no archive; the journal stays as it is for now.
-    pub(super) fn archive_failed(&mut self) {
-        self.busy = Busy::No;
-        let events = self.core().map_or(0, |core| core.events_since_snapshot);
-        self.growth.failed(events, self.options.snapshot_every);
-    }
-
-    /// The archive is stored: the snapshot replaces all records.
-    pub(super) fn archived(
-        &mut self,
-        now: Timestamp,
-        archive: Digest,
-        positions: Vec<Position>,
-        state: SnapshotState,
-        superseded: Vec<Digest>,
-    ) -> Result<(), ActivationEnd> {
-        if !matches!(self.busy, Busy::Archiving) {
-            return Ok(());
-        }
-        self.busy = Busy::No;
-        let Some(tail) = self.core().map(|core| core.tail) else { return Ok(()) };
-        #[cfg(feature = "test-util")]
-        let superseded = self.misjudge_states(&state, superseded);
-        if !superseded.is_empty() {
-            self.staged.push(MachineOutput::Discard(superseded.clone()));
-        }
-        let (archive, superseded) = (Some(archive), Some(superseded));
-        let snapshot = Snapshot { tail, archive, state, superseded, positions };
-        self.seal(now, &KernelEvent::from(snapshot))?;
-        self.flush(true)
     }
 }
 

@@ -17,8 +17,8 @@ use proptest::prelude::*;
 
 use super::{
     bounded_tests::{are_tools_paired, cases},
-    compacting::{is_surely_small, lacks_room},
-    compaction::HistorySummary,
+    compaction::{is_surely_small, lacks_room},
+    compaction_state::HistorySummary,
     context::{Assembled, PartOf, assemble, draft},
     effect::Effect,
     model_tests::replayed,
@@ -478,7 +478,7 @@ fn the_call_of_a_summary_waits_for_a_place_in_its_own_lane() {
     let run = filled(Some("sim/small"));
     let state = state(&run);
     let (effect, _) = run.started.last().unwrap();
-    let want = super::compacting::want(&state, effect, None);
+    let want = super::compaction::want(&state, effect, None);
     let Some(super::effect::Want::Place { lane, is_new, .. }) = want else { panic!("{want:?}") };
     assert_eq!((lane, is_new), (Some(Lane::System), false), "its turn has begun");
 }

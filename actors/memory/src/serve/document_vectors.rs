@@ -16,7 +16,7 @@ use tracing::{debug, info, warn};
 
 use super::{
     served::ServedStore,
-    store_meaning::{MeantQuery, StoreMeaning},
+    vector_model::{MeantQuery, StoreMeaning},
 };
 use crate::{
     embed::{self, BATCH, EmbedFault, TextEmbedder},

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{output::Output, shape};
+use super::{clap_command, output::Output};
 use crate::failure::{Exit, Failure};
 
 /// What `help --help` ends with.
@@ -57,7 +57,7 @@ fn text(asked: &[String]) -> Result<String, Failure> {
     let named = |topic: &&Topic| *asked == [topic.name];
     if let Some(topic) = TOPICS.iter().find(named) {
         let (name, text) = (topic.name, topic.text.trim_end());
-        let is_command = shape::command().find_subcommand(name).is_some();
+        let is_command = clap_command::command().find_subcommand(name).is_some();
         let more = if is_command {
             format!("\n\nSee also: clawnode {name} --help")
         } else {
@@ -65,7 +65,7 @@ fn text(asked: &[String]) -> Result<String, Failure> {
         };
         return Ok(format!("{text}{more}"));
     }
-    let mut command = shape::command();
+    let mut command = clap_command::command();
     command.build();
     let mut found = &mut command;
     for name in asked {
@@ -91,7 +91,7 @@ fn unknown(asked: &[String]) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::shape::tests::{parsed, words};
+    use crate::cli::clap_command::tests::{parsed, words};
 
     fn of(asked: &[&str]) -> Result<String, Failure> {
         text(&asked.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())

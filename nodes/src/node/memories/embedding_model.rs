@@ -7,11 +7,8 @@ use clawnode_actors::agent::Agents;
 use clawnode_memory::{
     embed::{EmbedFault, TextEmbedder},
     serve::{MeaningState, ServedStore},
-    store::VectorFill,
 };
-use clawnode_proto::{
-    ErrorBody, embed::EmbedTexts, llm::ModelRef, memory_view::MeaningFill, view::WarningView,
-};
+use clawnode_proto::{ErrorBody, embed::EmbedTexts, llm::ModelRef, view::WarningView};
 
 use crate::{
     config::{LoadedConfig, memory::EmbeddingsChoice},
@@ -68,19 +65,6 @@ pub fn find_meaning(
     let (storage, members) = (base.storage.clone(), base.members.clone());
     let embeddings = Embeddings::new(embedder, storage, members, base.is_worker());
     base.memory.finds_meaning(Arc::new(ProviderEmbedder { model: model.to_string(), embeddings }));
-}
-
-/// How much of a memory can be found by its meaning, for people.
-pub(super) fn filled(state: MeaningState, fill: VectorFill) -> MeaningFill {
-    let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
-    MeaningFill {
-        model: state.model,
-        dimensions: u32::try_from(state.dimensions).unwrap_or(u32::MAX),
-        vectors: count(fill.vectors),
-        documents: count(fill.documents),
-        failure: state.failure,
-        building: state.building,
-    }
 }
 
 /// Warns if the model makes no vectors now.

@@ -8,7 +8,7 @@ use std::{
 use super::{
     ProcessOptions,
     enter::{Steps, Walls},
-    outlet::{self, OUTLET, Outlet},
+    output_files::{self, OUTLET, Outlet},
 };
 #[cfg(feature = "test-util")]
 use crate::sandbox::planted::SandboxBug;
@@ -128,7 +128,7 @@ pub(super) fn isolated(
         argv.add(["--"]);
     }
     if outlet.is_some() {
-        argv.add(outlet::wrapper());
+        argv.add(output_files::wrapper());
     }
     let items = command.argv.items().iter().map(String::as_str);
     argv.add(items);

@@ -15,9 +15,9 @@ use crate::{
     node::{
         base::NodeBase,
         embedder::Embedder,
+        feed_and_tree::Operations,
         mcp::McpServers,
-        operate::Operations,
-        status::NodeStatus,
+        process_state::NodeStatus,
         tools::NodeTools,
         version_check::{self, HeartbeatSource},
     },

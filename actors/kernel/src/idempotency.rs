@@ -1,4 +1,5 @@
-//! How long an entity remembers its inputs, so that one which comes twice is taken once.
+//! Idempotency keys: how long an entity remembers its inputs, so that one which comes twice is taken once. The id of an
+//! input follows from its key; [`Core::has`](super::Core::has) knows it, and a machine leaves out what its journal has.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! How large requests seem to be in tokens, by their bytes. Pure; `measure` has what providers say of it.
+//! How large requests seem to be in tokens, by their bytes. Pure; `measured_tokens` has what providers say of it.
 
 use clawnode_proto::{
     block::Blocks,

@@ -22,8 +22,8 @@ use super::{
     learning::LessonsJob,
     model_tests::replayed,
     prepare::CallJob,
-    reflection::ReflectionAim,
     reflection_request::{lines, read},
+    reflection_state::ReflectionAim,
     state::SessionState,
 };
 use crate::{

@@ -3,7 +3,7 @@
 use clawnode_proto::{json, limits::TOOL_ARGUMENTS_BYTES, tool::ToolSpec};
 use serde_json::{Map, Value, error::Category};
 
-use super::{check::Usable, example::example, faults, shape::shape, weigh::count};
+use super::{check_tool::Usable, example::example, faults, shape::shape, weigh::count};
 use crate::append::append;
 
 /// Parts of a schema times values of the arguments: beyond it an answer would take too long.

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use clap_complete::Shell;
 use serde_json::json;
 
-use super::{output::Output, shape};
+use super::{clap_command, output::Output};
 use crate::failure::{Exit, Failure};
 
 /// The program's name.
@@ -61,7 +61,7 @@ impl From<For> for Shell {
 pub(super) fn completions(args: &CompletionsArgs, out: Output) -> Result<Exit, Failure> {
     let mut script = Vec::new();
     let shell = Shell::from(args.shell);
-    clap_complete::generate(shell, &mut shape::documented(), PROGRAM, &mut script);
+    clap_complete::generate(shell, &mut clap_command::documented(), PROGRAM, &mut script);
     out.bytes(&script)?;
     Ok(Exit::Ok)
 }
@@ -69,7 +69,7 @@ pub(super) fn completions(args: &CompletionsArgs, out: Output) -> Result<Exit, F
 pub(super) fn man(args: &ManArgs, out: Output) -> Result<Exit, Failure> {
     let write = || -> io::Result<()> {
         std::fs::create_dir_all(&args.out)?;
-        clap_mangen::generate_to(shape::documented(), &args.out)
+        clap_mangen::generate_to(clap_command::documented(), &args.out)
     };
     write().map_err(|error| {
         let what = format!("cannot write man pages to `{}`: {error}", args.out.display());

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::shared::DirArgs;
 use crate::{
     bus::operator::Operator,
-    cli::context::CliContext,
+    cli::command_context::CliContext,
     config::units::parse_duration,
     failure::{Exit, Failure},
 };
