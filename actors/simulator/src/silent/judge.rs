@@ -21,7 +21,7 @@ use clawnode_proto::{
 use clawnode_sim::{StoreChange, StoreReply};
 use rand::Rng;
 
-use super::replies::{LearnedText, SilentReply};
+use super::replies::{LearnedText, RATINGS, SilentReply};
 use crate::{JudgeViolation, Sim, any_machine::ActivationPlace, book::Checked, process::Do};
 
 /// The name of the schema of replies with facts.
@@ -209,7 +209,7 @@ impl Sim {
         let reply = if let Some(shown) = self.silent.shown.remove(&(call, attempt)) {
             SilentReply::facts(call, attempt, &shown)
         } else {
-            let kind = self.world.rng.random_range(0..6);
+            let kind = self.world.rng.random_range(0..RATINGS);
             SilentReply::rating(call, attempt, kind, self.world.chance(0.1))
         };
         let SilentReply { text, stop, expected } = reply;
