@@ -10,8 +10,8 @@
 //! turns, with a journal that is damaged and messages that come again, or with models that make summaries, and with
 //! `CLAWNODE_COUNTERS`, `CLAWNODE_MEMORIES` or `CLAWNODE_BUDGETS` with so many counters, memories or accounts beside
 //! its sessions. With `CLAWNODE_SESSION_BUDGETS` calls of its sessions reserve, too, with `CLAWNODE_DIES_HOLDING` processes
-//! die of it, with `CLAWNODE_LIMITS_CHANGE` people change limits, and with `CLAWNODE_ADMISSIONS` about so many other calls
-//! come.
+//! die of it, with `CLAWNODE_DIES_REFLECTING` they die of calls that look back at turns, with `CLAWNODE_LIMITS_CHANGE`
+//! people change limits, and with `CLAWNODE_ADMISSIONS` about so many other calls come.
 #![expect(
     clippy::panic,
     clippy::print_stdout,
@@ -311,6 +311,7 @@ fn sim_replay() {
             session_budgets: std::env::var_os("CLAWNODE_SESSION_BUDGETS").is_some(),
             dies_holding: std::env::var_os("CLAWNODE_DIES_HOLDING").is_some(),
             damages: std::env::var_os("CLAWNODE_DAMAGES").is_some(),
+            dies_reflecting: std::env::var_os("CLAWNODE_DIES_REFLECTING").is_some(),
             limits_change: std::env::var_os("CLAWNODE_LIMITS_CHANGE").is_some(),
             slots: std::env::var_os("CLAWNODE_SLOTS").is_some(),
             reflections: std::env::var_os("CLAWNODE_REFLECTIONS").is_some(),

@@ -152,6 +152,7 @@ impl Sim {
         }
         let events = decode_record(&record.bytes).unwrap_or_default();
         events.iter().try_for_each(|sealed| self.silent.says(*entity, sealed))?;
+        self.dies_of_ends(*entity, &events);
         // A tombstone may be known by what it replaces alone.
         if *rollup && self.ledger.is_deleted(*entity) {
             self.silent.doomed.remove(entity);
@@ -183,6 +184,7 @@ impl Sim {
     /// A silent call is sent.
     pub(crate) fn silent_starts(&mut self, at: ActivationPlace, job: &CallJob) -> Checked {
         self.silent.made += 1;
+        self.dies_of_call(at.process, job.call, job.attempt);
         self.silent.heard.remove(&(at.entity, incarnation(at)));
         let schema = job.request.response_schema.as_ref();
         let message = job.request.messages.first().and_then(|message| message.content.inline());
