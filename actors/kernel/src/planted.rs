@@ -145,10 +145,14 @@ pub enum KernelBug {
     ReflectionHoldForgotten,
     /// A message does not end the call of a reflection.
     ReflectionOutstays,
+    /// A reflection is tried as often as crashes interrupt it.
+    ReflectsOnAndOn,
     /// A reflection that has ended is made again.
     ReflectsAgain,
     /// A fact in the words of a model has the trust of the person.
     FactsTrusted,
+    /// The memory of a person is sent what a session said that is to be deleted.
+    LearnsOfDeleted,
     /// A call begins with its first grant, whatever else it wants.
     BeginsWithFirstGrant,
     /// What a call that is not wanted any more has is released, and taken to be there when it is wanted again.

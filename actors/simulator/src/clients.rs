@@ -61,7 +61,7 @@ impl SimClient {
                     turns.push(TurnId::from(input.id));
                 }
                 let after = rng.random_range(0..plan.busy);
-                if rng.random_bool(0.15) {
+                if rng.random_bool(plan.says_again) {
                     // The same again, much later: the client forgot that it was answered.
                     let again = after + rng.random_range(100..plan.again_most);
                     // Not days later: by then it is forgotten.

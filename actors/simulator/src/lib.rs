@@ -176,6 +176,10 @@ pub struct SimOptions {
     pub summaries: bool,
     /// Whether people have models look back at turns.
     pub reflections: bool,
+    /// Whether the journal of the first session is damaged, and most messages come again.
+    pub damages: bool,
+    /// Whether processes die while models look back at turns and just after, and people delete these sessions.
+    pub dies_reflecting: bool,
     /// About so many synthetic calls under budgets; as many as come by themselves if it is 0.
     pub admissions: usize,
 }

@@ -140,7 +140,14 @@ impl Sim {
         self.hears_after(session, name, body, after);
     }
 
-    fn hears_after(&mut self, session: &SessionKey, name: &str, body: &SessionInput, after: u64) {
+    /// The same so much later.
+    pub(super) fn hears_after(
+        &mut self,
+        session: &SessionKey,
+        name: &str,
+        body: &SessionInput,
+        after: u64,
+    ) {
         let Ok(name) = name.parse::<IdempotencyKey>() else { return };
         let input = Input::new(Kind::SESSION, &session.to_string(), name, Timestamp(0), body);
         let Ok(input) = input else { return };

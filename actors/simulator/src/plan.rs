@@ -17,6 +17,9 @@ use super::{
 const KEPT_TURNS: usize = 2;
 /// Inputs of such a session at least.
 const INPUTS_MANY: usize = 8;
+/// How often clients say the same again, and where messages are to come again after a deletion.
+pub(super) const SAYS_AGAIN: f64 = 0.15;
+const SAYS_AGAIN_OFTEN: f64 = 0.8;
 
 /// How likely each thing is, once something befalls the world.
 #[derive(Clone, Copy, Debug, Default)]
@@ -77,6 +80,8 @@ pub(super) struct SeedPlan {
     pub(super) budgets: BudgetPlan,
     /// Inputs of each session at least.
     pub(super) inputs: usize,
+    /// How often a client says the same again.
+    pub(super) says_again: f64,
     /// How much later a client says the same again at most, in milliseconds.
     pub(super) again_most: u64,
     /// How long inputs and faults go on, in milliseconds.
@@ -182,6 +187,9 @@ impl SeedPlan {
         if options.few_turns {
             plan.few_turns();
         }
+        if options.damages {
+            (plan.damage, plan.says_again) = (true, SAYS_AGAIN_OFTEN);
+        }
         if options.summaries {
             plan.summarizes();
         }
@@ -246,6 +254,7 @@ impl SeedPlan {
             memories: 0,
             budgets: BudgetPlan::default(),
             inputs: rng.random_range(2..=6),
+            says_again: SAYS_AGAIN,
             again_most: 30_000,
             busy: rng.random_range(10_000..60_000),
             faults,

@@ -41,7 +41,7 @@ mod tests {
 
     use crate::{RunFailure, RunReport, SimOptions, run};
 
-    const SEEDS: u64 = 30;
+    const SEEDS: u64 = 40;
 
     fn reflected(seed: u64, planted: KernelBug) -> Result<RunReport, Box<RunFailure>> {
         let (recalls, reflections) = (true, true);
@@ -60,8 +60,8 @@ mod tests {
         let run =
             |seed| reflected(seed, KernelBug::None).unwrap_or_else(|failure| panic!("{failure}"));
         let lessons: usize = (0..SEEDS).map(|seed| run(seed).recalls.lessons).sum();
-        // Many replies are of no use.
-        assert!(lessons as u64 > SEEDS / 2, "{lessons} lessons");
+        println!("{lessons} lessons in {SEEDS} seeds");
+        assert!(lessons as u64 > SEEDS, "{lessons} lessons");
     }
 
     /// MEM-3: lessons that come again under other names are found, and the seed is green without.

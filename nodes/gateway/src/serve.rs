@@ -141,13 +141,19 @@ async fn run(
         }
     };
     tokio::join!(accept(&gateway, listener, &acceptor, &router), local);
-    gateway.tasks.close();
-    if tokio::time::timeout(gateway.options.drain, gateway.tasks.wait()).await.is_err() {
-        tracing::warn!(open = gateway.tasks.len(), "streams still open after the drain; cut off");
+    let_go(&gateway.tasks, &gateway.killed, gateway.options.drain).await;
+}
+
+/// Lets what is open end, for `drain` at most, and then cuts it off. What does not end by that either is left behind: it
+/// must not keep the process.
+async fn let_go(tasks: &TaskTracker, killed: &CancellationToken, drain: Duration) {
+    tasks.close();
+    if tokio::time::timeout(drain, tasks.wait()).await.is_err() {
+        tracing::warn!(open = tasks.len(), "streams still open after the drain; cut off");
     }
-    gateway.killed.cancel();
-    if tokio::time::timeout(KILLED_WITHIN, gateway.tasks.wait()).await.is_err() {
-        tracing::warn!(open = gateway.tasks.len(), "streams do not end; they end with the process");
+    killed.cancel();
+    if tokio::time::timeout(KILLED_WITHIN, tasks.wait()).await.is_err() {
+        tracing::warn!(open = tasks.len(), "streams do not end; they end with the process");
     }
 }
 
@@ -293,5 +299,52 @@ impl Serving {
                 tracing::error!(%error, "the gateway ended with an error");
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    const DRAIN: Duration = Duration::from_secs(30);
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// How long a stop takes while this is open.
+    async fn stop_with(open: impl Future<Output = ()> + Send + 'static) -> Duration {
+        let (tasks, killed) = (TaskTracker::new(), CancellationToken::new());
+        let begun = Instant::now();
+        let held = killed.clone();
+        tasks.spawn(async move { held.run_until_cancelled(open).await });
+        let_go(&tasks, &killed, DRAIN).await;
+        begun.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stop_lets_streams_end_and_cuts_off_those_that_stay_open() {
+        assert_eq!(stop_with(async {}).await, Duration::ZERO);
+        assert_eq!(stop_with(sleep(DRAIN - SECOND)).await, DRAIN - SECOND);
+        assert_eq!(stop_with(pending()).await, DRAIN);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_ignores_the_cut_does_not_keep_the_process() {
+        let (tasks, killed) = (TaskTracker::new(), CancellationToken::new());
+        tasks.spawn(pending::<()>());
+        // It takes a while to say goodbye, and is waited for.
+        tasks.spawn({
+            let killed = killed.clone();
+            async move {
+                killed.cancelled().await;
+                sleep(SECOND).await;
+            }
+        });
+        let begun = Instant::now();
+        let_go(&tasks, &killed, DRAIN).await;
+        assert_eq!(begun.elapsed(), DRAIN + KILLED_WITHIN);
+        assert_eq!(tasks.len(), 1, "the other one has ended");
     }
 }

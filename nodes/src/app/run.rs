@@ -12,7 +12,7 @@ use tracing::{error, info, warn};
 use super::{
     args::{NodeArgs, Ready},
     open::{self, Opened},
-    serve_and_drain::RunningNode,
+    serve_and_drain::{self, RunningNode},
 };
 use crate::{
     config::Config,
@@ -55,7 +55,7 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
         Some(Ok(started)) => started,
         ended => {
             ends.supervisor.stop().await;
-            ends.health.close().await;
+            serve_and_drain::close(&*ends.health).await;
             return ended.map_or_else(|| ends.stopped(), |failed| failed.map(drop));
         }
     };

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use clawnode_cluster::Peek;
+use clawnode_cluster::{Health, Peek};
 use clawnode_kernel::driver::Worker;
 use clawnode_proto::{budget::AccountKey, feed::EventBody};
 use tokio::time::timeout;
@@ -136,7 +136,7 @@ impl RunningNode {
         within("actors", ACTORS_END, self.base.supervisor.stop()).await;
         let farewell = version_check::farewell(storage, &self.heartbeat_source);
         within("its last heartbeat", GOODBYE, farewell).await;
-        within("its storage", STORAGE_CLOSES, storage.health.close()).await;
+        close(&*storage.health).await;
         if let Some(announced) = announced {
             announced.remove();
         }
@@ -154,6 +154,11 @@ const fn stop_most(drain: Duration) -> Duration {
     calls.saturating_add(clients).saturating_add(parts).saturating_add(last)
 }
 
+/// Closes the storage backend, which may not answer any more.
+pub(super) async fn close(storage: &dyn Health) {
+    within("its storage", STORAGE_CLOSES, storage.close()).await;
+}
+
 /// Waits for a step of the end of a node, and goes on without it if it takes too long.
 async fn within(what: &str, most: Duration, step: impl Future<Output = ()>) {
     if timeout(most, step).await.is_err() {
@@ -163,6 +168,12 @@ async fn within(what: &str, most: Duration, step: impl Future<Output = ()>) {
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
+
+    use async_trait::async_trait;
+    use clawnode_cluster::Warning;
+    use tokio::time::Instant;
+
     use super::*;
     use crate::config::options::NodeOptions;
 
@@ -170,6 +181,45 @@ mod tests {
         include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../docker/clawnode.service"));
     const COMPOSE: &str =
         include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../docker/compose.yaml"));
+
+    /// A storage backend whose disk takes so long over its last sync, or never ends it.
+    #[derive(Debug)]
+    struct SlowDisk(Option<Duration>);
+
+    #[async_trait]
+    impl Health for SlowDisk {
+        fn describe(&self) -> String {
+            "slow".to_owned()
+        }
+
+        async fn ready(&self) -> Result<(), String> {
+            Ok(())
+        }
+
+        async fn warnings(&self) -> Vec<Warning> {
+            Vec::new()
+        }
+
+        async fn close(&self) {
+            match self.0 {
+                Some(takes) => timeout(takes, pending()).await.unwrap_or(()),
+                None => pending().await,
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_storage_backend_that_does_not_close_does_not_keep_the_process() {
+        let took = async |disk| {
+            let begun = Instant::now();
+            close(&SlowDisk(disk)).await;
+            begun.elapsed()
+        };
+        assert_eq!(took(None).await, STORAGE_CLOSES);
+        // What is about to end is waited for, so that the next start finds it whole.
+        let nearly = STORAGE_CLOSES - Duration::from_secs(1);
+        assert_eq!(took(Some(nearly)).await, nearly);
+    }
 
     /// The seconds behind the only such name in a file.
     fn seconds(file: &str, name: &str) -> u64 {

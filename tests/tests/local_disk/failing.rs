@@ -1,12 +1,13 @@
 //! A disk that is full, and one that fails.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use clawnode_cluster::{AppendAnswer, StoreError, Write};
 use clawnode_local::{DiskFault, LocalOptions, OpenError, PowerCutDisk, open};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+use tokio::time::timeout;
 
 use crate::support::{Home, NONE, Result, append, entity, input, options, texts};
 
@@ -73,6 +74,35 @@ async fn a_full_disk_refuses_input_early_and_loses_nothing() -> Result {
     assert_eq!(texts(&store, "one").await?.len(), 3);
     let waiting = store.inbox.read(entity("one"), NONE).await?;
     assert!(waiting.iter().all(|waiting| waiting.position != acked.position), "the ack was kept");
+    home.close(store).await;
+    Ok(())
+}
+
+/// A disk that hangs in a sync does not keep the process: who waits for the close may leave it, and nothing that was
+/// answered is lost. Once the disk works again, the close ends.
+#[tokio::test(start_paused = true)]
+async fn a_close_can_be_left_while_the_disk_does_not_sync() -> Result {
+    let home = Home::new()?;
+    let disk = Arc::new(PowerCutDisk::new());
+    let (store, _control) = open(home.path(), options_on(&disk))?;
+    append(&store, "one", NONE, "answered").await?;
+    disk.hold_syncs(true);
+    let (inbox, sent) = (store.inbox.clone(), input("one", "not answered")?);
+    let putting = tokio::spawn(async move { inbox.put(&sent).await });
+    let held = Arc::clone(&disk);
+    tokio::task::spawn_blocking(move || held.wait_for_held_sync()).await?;
+    let left = timeout(Duration::from_secs(30), store.health.close()).await;
+    assert!(left.is_err(), "it says that it is closed, and its last sync has not ended");
+    assert!(!putting.is_finished(), "an input is answered that is not synced");
+
+    disk.hold_syncs(false);
+    home.close(store).await;
+    let answered = putting.await?;
+    disk.cut_power(&mut ChaCha8Rng::seed_from_u64(1));
+    let (store, _control) = open(home.path(), options_on(&disk))?;
+    assert_eq!(texts(&store, "one").await?, ["answered"]);
+    let waiting = store.inbox.pending(entity("one")).await?;
+    assert!(waiting == 1 || answered.is_err(), "an answered input is lost");
     home.close(store).await;
     Ok(())
 }

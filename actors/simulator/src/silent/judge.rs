@@ -21,7 +21,7 @@ use clawnode_proto::{
 use clawnode_sim::{StoreChange, StoreReply};
 use rand::Rng;
 
-use super::replies::{LearnedText, SilentReply};
+use super::replies::{LearnedText, RATINGS, SilentReply};
 use crate::{JudgeViolation, Sim, any_machine::ActivationPlace, book::Checked, process::Do};
 
 /// The name of the schema of replies with facts.
@@ -152,6 +152,7 @@ impl Sim {
         }
         let events = decode_record(&record.bytes).unwrap_or_default();
         events.iter().try_for_each(|sealed| self.silent.says(*entity, sealed))?;
+        self.dies_of_ends(*entity, &events);
         // A tombstone may be known by what it replaces alone.
         if *rollup && self.ledger.is_deleted(*entity) {
             self.silent.doomed.remove(entity);
@@ -183,6 +184,7 @@ impl Sim {
     /// A silent call is sent.
     pub(crate) fn silent_starts(&mut self, at: ActivationPlace, job: &CallJob) -> Checked {
         self.silent.made += 1;
+        self.dies_of_call(at.process, job.call, job.attempt);
         self.silent.heard.remove(&(at.entity, incarnation(at)));
         let schema = job.request.response_schema.as_ref();
         let message = job.request.messages.first().and_then(|message| message.content.inline());
@@ -209,7 +211,7 @@ impl Sim {
         let reply = if let Some(shown) = self.silent.shown.remove(&(call, attempt)) {
             SilentReply::facts(call, attempt, &shown)
         } else {
-            let kind = self.world.rng.random_range(0..6);
+            let kind = self.world.rng.random_range(0..RATINGS);
             SilentReply::rating(call, attempt, kind, self.world.chance(0.1))
         };
         let SilentReply { text, stop, expected } = reply;

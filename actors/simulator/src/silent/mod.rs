@@ -6,6 +6,7 @@
 //! is sent (I8), begun twice at most (C6), not made after its end (C7) and paid once (BUD-1, BUD-2) is judged where that
 //! of other calls is, and what memories have of it in [`recall`](super::recall) (MEM-3).
 
+mod deaths;
 mod judge;
 mod plan;
 mod replies;

@@ -23,6 +23,8 @@ pub(crate) struct SilentPlan {
     reflects: bool,
     /// From when to when the configuration has neither, in milliseconds since the beginning.
     off: (u64, u64),
+    /// Processes die of them, and people delete these sessions.
+    pub(super) dies: bool,
 }
 
 // === impl SilentPlan ===
@@ -36,7 +38,8 @@ impl SilentPlan {
         let others = [hooks, large, lanes, slots, circuits, runaways, summaries];
         let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x0051_1e47_ca11);
         let is_likely = if options.recalls { LIKELY_RECALLED } else { LIKELY };
-        let has_some = rng.random_bool(is_likely);
+        let dies = options.dies_reflecting;
+        let has_some = rng.random_bool(is_likely) || dies;
         if !has_some || others.contains(&true) || options.sessions.is_some() {
             return Self::default();
         }
@@ -45,7 +48,7 @@ impl SilentPlan {
         let from = rng.random_range(0..30_000);
         let lasts = rng.random_range(1_000..20_000);
         let off = if rng.random_bool(0.2) { (from, from + lasts) } else { (0, 0) };
-        Self { extracts, reflects, off }
+        Self { extracts, reflects, off, dies }
     }
 
     /// Whether there are any.

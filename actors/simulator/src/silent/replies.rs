@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 use super::plan;
 use crate::recall::told::{FACT, LESSON};
 
+/// Ratings that a model may write. Two of them are of no use, one has no lesson, and the others have.
+pub(super) const RATINGS: u32 = 8;
 /// Characters of a fact that is too long.
 const LONG: usize = 400;
 /// Facts that a model may find in one turn.

@@ -19,6 +19,12 @@ fn paid(seed: u64, planted: KernelBug) -> Result<RunReport, Box<RunFailure>> {
     run(&SimOptions { seed, planted, recalls: true, ..with })
 }
 
+/// Processes die of these calls, and people delete sessions meanwhile.
+fn deadly(seed: u64, planted: KernelBug) -> Result<RunReport, Box<RunFailure>> {
+    let with = SimOptions { recalls: true, reflections: true, ..SimOptions::default() };
+    run(&SimOptions { seed, planted, dies_reflecting: true, ..with })
+}
+
 type Runs = fn(u64, KernelBug) -> Result<RunReport, Box<RunFailure>>;
 
 /// The planted bug is found as what it breaks, and the seed that finds it is green without.
@@ -43,4 +49,19 @@ fn finds_what_silent_calls_do_wrong() {
 #[test]
 fn finds_a_silent_call_whose_hold_is_forgotten() {
     finds(KernelBug::ReflectionHoldForgotten, paid, SEEDS_OF_CRASHES, "BUD-1");
+}
+
+/// C6, REFL-1: a call is made twice at most, however often its process dies, and nothing is learned from a session that is
+/// to be deleted.
+#[test]
+fn sim_silent_calls_that_processes_die_of() {
+    for seed in 0..SEEDS {
+        deadly(seed, KernelBug::None).unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}
+
+#[test]
+fn finds_what_follows_from_the_death_of_a_process() {
+    finds(KernelBug::ReflectsOnAndOn, deadly, SEEDS, "C6");
+    finds(KernelBug::LearnsOfDeleted, deadly, SEEDS, "REFL-1");
 }
