@@ -4,6 +4,7 @@
 //! I/O.
 
 mod answers;
+mod folder_model;
 mod forget;
 mod meaning;
 mod qdrant;
@@ -13,6 +14,7 @@ mod serving;
 mod view;
 
 pub use answers::MemoryAnswers;
+pub use folder_model::{FolderModel, FolderModelFault, check as check_folder_model};
 pub use meaning::find_meaning;
 pub use qdrant::check as check_qdrant;
 pub use runner::runner;
