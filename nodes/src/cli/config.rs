@@ -13,7 +13,7 @@ use super::{
 use crate::{
     config::{Env, load, needs_restart, show},
     failure::{Exit, Failure},
-    node::models,
+    node::{memories, models},
 };
 
 /// What `config --help` ends with.
@@ -69,6 +69,7 @@ pub(super) fn check(
     }
     let loaded = load(&sources)?;
     let warnings = models::check(&loaded)?.warnings;
+    memories::check_folder_model(&loaded)?;
     let sections = needs_restart::of_file(&loaded);
     let document =
         json!({ "file": loaded.file, "ok": true, "warnings": warnings, "sections": sections });

@@ -6,7 +6,11 @@ use clawnode_actors::llm::Wire;
 use clawnode_proto::{AgentName, memory::MemoryLayer};
 
 use super::{
-    Config, ConfigError, agents::DEFAULT_AGENT, memory::EmbeddingsChoice, nearest, validate::Checks,
+    Config, ConfigError,
+    agents::DEFAULT_AGENT,
+    memory::{EmbeddingsChoice, LOCAL_FILES, STATIC_FILES},
+    nearest,
+    validate::Checks,
 };
 
 // === impl Config ===
@@ -51,13 +55,15 @@ impl Checks<'_> {
     fn embeddings(&self) -> Result<(), ConfigError> {
         let (choice, folder) = (&self.config.memory.embeddings, &self.config.memory.embeddings_dir);
         match (choice, folder) {
-            (EmbeddingsChoice::Static, None) => {
-                let hint = "name the folder that has its `tokenizer.json` and `model.safetensors`";
-                let what = "the model `static` has no `embeddings_dir`";
-                return self.fail(&["memory", "embeddings"], what, hint);
+            (EmbeddingsChoice::Static | EmbeddingsChoice::Local, None) => {
+                let is_static = *choice == EmbeddingsChoice::Static;
+                let files = if is_static { STATIC_FILES } else { LOCAL_FILES };
+                let hint = format!("name the folder that has its {files}");
+                let what = format!("the model `{choice}` has no `embeddings_dir`");
+                return self.fail(&["memory", "embeddings"], what, &hint);
             }
             (EmbeddingsChoice::None | EmbeddingsChoice::Model(_), Some(_)) => {
-                let hint = "set `memory.embeddings = \"static\"`, or remove `embeddings_dir`";
+                let hint = "set `memory.embeddings` to \"static\" or \"local\", or remove `embeddings_dir`";
                 let what = format!("the model `{choice}` is in no folder");
                 return self.fail(&["memory", "embeddings_dir"], what, hint);
             }

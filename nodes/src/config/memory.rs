@@ -7,6 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use super::qdrant::QdrantSection;
 
+/// The files in the folder of the model `static`, for people.
+pub const STATIC_FILES: &str = "`tokenizer.json` and `model.safetensors`";
+/// Those of the model `local`.
+pub const LOCAL_FILES: &str = "`config.json`, `tokenizer.json` and `model.safetensors`";
+
 /// `[memory]`: the store that finds what memories and conversations say.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -18,10 +23,11 @@ pub struct MemorySection {
     /// (none). They take disk in each node, about as much as their texts.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub conversations: BTreeSet<AgentName>,
-    /// The model that finds things by their meaning, too: `PROVIDER/MODEL`, `static`, or `none` (none). Texts of memories and
+    /// The model that finds things by their meaning, too: `PROVIDER/MODEL`, `static`, `local`, or `none` (none). Texts of memories and
     /// of conversations that can be found, and messages of turns with `[agents.NAME.memory]`, are sent to its provider.
     pub embeddings: EmbeddingsChoice,
-    /// The folder of the model `static`, with its `tokenizer.json` and `model.safetensors`.
+    /// The folder of the model `static`, with its `tokenizer.json` and `model.safetensors`, or of `local`, which also has a
+    /// `config.json`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub embeddings_dir: Option<PathBuf>,
     /// `[memory.qdrant]`: the server of the store `qdrant`.
@@ -36,8 +42,10 @@ pub enum EmbeddingsChoice {
     /// None: words alone decide.
     #[default]
     None,
-    /// The one in `embeddings_dir`, in the process of the node.
+    /// A table of the vectors of tokens in `embeddings_dir`, in the process of the node.
     Static,
+    /// A sentence encoder in `embeddings_dir`, in the process of the node; in builds with `embed-local`.
+    Local,
     /// A model of a provider.
     Model(ModelRef),
 }
@@ -49,12 +57,13 @@ impl TryFrom<String> for EmbeddingsChoice {
         match text.as_str() {
             "none" => Ok(Self::None),
             "static" => Ok(Self::Static),
-            "local" => Err("`local` is not in this build: use `static` with `embeddings_dir`, or a model of a \
-                            server of your own, such as `ollama/all-minilm`"
+            "local" if cfg!(feature = "embed-local") => Ok(Self::Local),
+            "local" => Err("`local` is not in this build: build it with `--features embed-local`, use `static` with \
+                            `embeddings_dir`, or a model of a server of your own, such as `ollama/all-minilm`"
                 .to_owned()),
             _ => {
                 let wrong = |why| {
-                    format!("`{text}` is neither `none`, `static` nor a model, `PROVIDER/MODEL`: {why}")
+                    format!("`{text}` is neither `none`, `static`, `local` nor a model, `PROVIDER/MODEL`: {why}")
                 };
                 text.parse().map(Self::Model).map_err(wrong)
             }
@@ -73,6 +82,7 @@ impl fmt::Display for EmbeddingsChoice {
         match self {
             Self::None => f.write_str("none"),
             Self::Static => f.write_str("static"),
+            Self::Local => f.write_str("local"),
             Self::Model(model) => write!(f, "{model}"),
         }
     }

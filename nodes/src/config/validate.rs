@@ -575,6 +575,7 @@ mod tests {
 
     #[test]
     fn memories_that_could_not_be_are_refused() {
+        let local = if cfg!(feature = "embed-local") { "config.json" } else { "not in this build" };
         let cases = [
             ("[agents.a.memory]\ntop_facts = 21", "agents.a.memory.top_facts", "0 to 20"),
             ("[agents.a.memory]\nextract = 'models'", "agents.a.memory.extract", "`patterns`"),
@@ -595,7 +596,7 @@ mod tests {
             ("[memory]\nembeddings = 'openia/x'", "memory.embeddings", "did you mean `openai`"),
             ("[memory]\nembeddings = 'anthropic/x'", "memory.embeddings", "openai"),
             ("[memory]\nembeddings = 'x'", "memory.embeddings", "PROVIDER/MODEL"),
-            ("[memory]\nembeddings = 'local'", "memory.embeddings", "not in this build"),
+            ("[memory]\nembeddings = 'local'", "memory.embeddings", local),
             ("[memory]\nembeddings = 'static'", "memory.embeddings", "tokenizer.json"),
             ("[memory]\nembeddings_dir = 'm'", "memory.embeddings_dir", "\"static\""),
         ];

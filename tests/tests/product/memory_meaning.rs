@@ -91,6 +91,8 @@ async fn what_shares_no_word_is_found_by_a_model_in_the_node() -> Outcome {
     fs::remove_file(settings.join("model/model.safetensors")).unwrap();
     let doctor = home.run(&["doctor", "--json"]).await?;
     assert!(doctor.out.contains("model.safetensors"), "{doctor:?}");
+    let checked = home.run(&["config", "check"]).await?;
+    assert!(checked.code == 78 && checked.err.contains("model.safetensors"), "{checked:?}");
     let refused = home.run(&["up"]).await?;
     assert!(refused.code != 0 && refused.err.contains("model.safetensors"), "{refused:?}");
     Ok(())

@@ -9,7 +9,7 @@ Options:
       --no-lint   leave out fmt, clippy, doc and the doc tests
       --lint      only fmt, clippy and doc
       --setup     only install the tools
-      --soak      run the long tests (names that end in `_soak`) and nothing else
+      --soak      run the long tests (names that end in `_soak`) and those of the model `local`, nothing else
       --wasm      only what has the WebAssembly engine: build and test it
       --chaos     only do harm to a real cluster for some minutes, and judge what is left
   -h, --help      print this

@@ -94,6 +94,9 @@ pub(crate) fn run(options: &Options, workspace: &Workspace, report: &mut Report)
     if options.wasm {
         wasm(options, workspace, report, &mut beside);
     }
+    if options.soak && options.filters.is_empty() {
+        report.step("local model", |_| local_model(workspace));
+    }
 }
 
 fn timed<T>(work: impl FnOnce() -> T) -> (Duration, T) {
@@ -201,6 +204,17 @@ fn wasm(options: &Options, workspace: &Workspace, report: &mut Report, beside: &
             finish(cargo.args(&options.filters).arg("--").args(skipped(options)))
         }
     });
+}
+
+/// Looks at and tests the model `local`. Its tensor library takes minutes to compile, for one small part of a node.
+fn local_model(workspace: &Workspace) -> Result<(), String> {
+    let mut clippy = cargo(workspace);
+    clippy.args(["clippy", "--package", "clawnode", "--package", "clawnode-memory"]);
+    clippy.args(["--features", "embed-local", "--all-targets", "--"]).args(compiler::LINTS);
+    finish(&mut clippy)?;
+    let mut test = cargo(workspace);
+    test.args(["test", "--package", "clawnode-memory", "--features", "embed-local", "--lib"]);
+    finish(test.arg("local_model"))
 }
 
 fn build(options: &Options, workspace: &Workspace, report: &mut Report) -> bool {

@@ -3,33 +3,21 @@
 //! Such models are distilled from larger ones (model2vec, `potion`). One of 16 MB takes 0.05 ms for a passage, and
 //! nothing leaves the process.
 
-use std::{
-    fmt,
-    fs::{self, File},
-    io::{self, Read as _},
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{fmt, path::Path, sync::Arc};
 
 use async_trait::async_trait;
 
 use super::{
     embedder::{EmbedFault, TextEmbedder},
+    model_files::{
+        ModelFileError, TOKENIZER, TOKENIZER_BYTES, WEIGHTS, WEIGHTS_BYTES, name, read, unfit,
+    },
     vector_table::VectorTable,
     word_pieces::WordPieces,
 };
 
-/// The file that says how a text is cut into tokens.
-const TOKENIZER: &str = "tokenizer.json";
-/// The file with the vectors.
-const TABLE: &str = "model.safetensors";
-/// Bytes of each of them.
-const TOKENIZER_BYTES: u64 = 32 << 20;
-const TABLE_BYTES: u64 = 512 << 20;
 /// What the name of a model begins with.
 const NAME: &str = "static/";
-/// Digits of a digest in the name of a model.
-const NAME_DIGITS: usize = 16;
 /// How vectors are made of the files. Another way has other vectors.
 const FORM: &[u8] = b"mean of word pieces, 1";
 
@@ -45,26 +33,6 @@ struct StaticParts {
     table: VectorTable,
 }
 
-/// Why the files of a model cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum StaticModelError {
-    /// A file cannot be read.
-    #[error("cannot read `{}`, a file of the static model", path.display())]
-    Io {
-        /// Which file.
-        path: PathBuf,
-        source: io::Error,
-    },
-    /// A file is of another kind, or damaged.
-    #[error("cannot use `{}`: {what}", path.display())]
-    Unfit {
-        /// Which file.
-        path: PathBuf,
-        /// What is wrong, and what to do.
-        what: String,
-    },
-}
-
 // === impl StaticModel ===
 
 impl fmt::Debug for StaticModel {
@@ -76,13 +44,13 @@ impl fmt::Debug for StaticModel {
 impl StaticModel {
     /// Reads `tokenizer.json` and `model.safetensors` of this folder; blocks. The model is named after what is in them, so
     /// processes with the same files have the same model, wherever their folders are.
-    pub fn open(folder: &Path) -> Result<Self, StaticModelError> {
+    pub fn open(folder: &Path) -> Result<Self, ModelFileError> {
         let path = folder.join(TOKENIZER);
         let tokenizer = read(&path, TOKENIZER_BYTES)?;
         let pieces = WordPieces::read(&tokenizer).map_err(|what| unfit(&path, what))?;
-        let path = folder.join(TABLE);
-        let bytes = read(&path, TABLE_BYTES)?;
-        let name = name(&tokenizer, &bytes);
+        let path = folder.join(WEIGHTS);
+        let bytes = read(&path, WEIGHTS_BYTES)?;
+        let name = name(NAME, &[FORM, &tokenizer, &bytes]);
         let table = VectorTable::read(bytes).map_err(|what| unfit(&path, what))?;
         if pieces.largest() >= table.rows() {
             let what = format!(
@@ -142,38 +110,10 @@ impl TextEmbedder for StaticModel {
     }
 }
 
-fn name(tokenizer: &[u8], table: &[u8]) -> String {
-    let mut hasher = blake3::Hasher::new();
-    for part in [FORM, tokenizer, table] {
-        hasher.update(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_le_bytes());
-        hasher.update(part);
-    }
-    let digest: String = hasher.finalize().to_hex().chars().take(NAME_DIGITS).collect();
-    format!("{NAME}{digest}")
-}
-
-fn unfit(path: &Path, what: String) -> StaticModelError {
-    StaticModelError::Unfit { path: path.to_owned(), what }
-}
-
-/// Reads a file that may have so many bytes. What is no file, such as a pipe, could be read for ever.
-fn read(path: &Path, most: u64) -> Result<Vec<u8>, StaticModelError> {
-    let failed = |source| StaticModelError::Io { path: path.to_owned(), source };
-    if !fs::metadata(path).map_err(failed)?.is_file() {
-        return Err(unfit(path, "it is no file".to_owned()));
-    }
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(failed)?;
-    file.take(most + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > most {
-        let what = format!("it has more than {} MiB; choose a smaller model", most >> 20);
-        return Err(unfit(path, what));
-    }
-    Ok(bytes)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::{fs, io};
+
     use clawnode_proto::ErrorChain;
     use tempfile::TempDir;
 
@@ -187,7 +127,7 @@ mod tests {
     fn folder(tokenizer: &[u8], table: &[u8]) -> io::Result<TempDir> {
         let folder = tempfile::tempdir()?;
         fs::write(folder.path().join(TOKENIZER), tokenizer)?;
-        fs::write(folder.path().join(TABLE), table)?;
+        fs::write(folder.path().join(WEIGHTS), table)?;
         Ok(folder)
     }
 
@@ -242,11 +182,11 @@ mod tests {
             );
         }
         let folder = toy().unwrap();
-        fs::remove_file(folder.path().join(TABLE)).unwrap();
+        fs::remove_file(folder.path().join(WEIGHTS)).unwrap();
         let why = StaticModel::open(folder.path()).unwrap_err();
         let why = ErrorChain(&why).to_string();
         assert!(why.contains("model.safetensors") && why.contains("No such file"), "{why}");
-        fs::create_dir(folder.path().join(TABLE)).unwrap();
+        fs::create_dir(folder.path().join(WEIGHTS)).unwrap();
         let why = StaticModel::open(folder.path()).unwrap_err().to_string();
         assert!(why.contains("it is no file"), "{why}");
     }

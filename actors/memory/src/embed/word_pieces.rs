@@ -1,4 +1,4 @@
-//! Reads a `tokenizer.json` of the kind that static models have, and says which tokens a text has.
+//! Reads a `tokenizer.json` of the kind that BERT and static models have, and says which tokens a text has.
 
 use std::collections::HashMap;
 
@@ -109,6 +109,30 @@ impl WordPieces {
         tokens
     }
 
+    /// The first tokens of a text, at most so many, as models read them that know of unknown words: each has its token.
+    #[cfg(feature = "embed-local")]
+    pub(super) fn first_tokens(&self, text: &str, most: usize) -> Vec<usize> {
+        let mut tokens = Vec::new();
+        for word in self.text.words(text) {
+            if tokens.len() >= most {
+                break;
+            }
+            let before = tokens.len();
+            self.push_pieces(&word, &mut tokens);
+            if tokens.len() == before {
+                tokens.extend(self.unknown);
+            }
+        }
+        tokens.truncate(most);
+        tokens
+    }
+
+    /// The number of a token, such as `[CLS]`.
+    #[cfg(feature = "embed-local")]
+    pub(super) fn token(&self, name: &str) -> Option<usize> {
+        self.vocabulary.get(name).copied()
+    }
+
     fn push_pieces(&self, word: &str, tokens: &mut Vec<usize>) {
         if word.chars().count() > self.most_chars {
             return;
@@ -151,7 +175,7 @@ fn of_kind(part: Option<Value>, name: &str, kind: &str) -> Result<Value, String>
         None => "none".to_owned(),
     };
     Err(format!(
-        "its `{name}` is {found}, and only `{kind}` can be used; choose a model such as `potion-base-8M`"
+        "its `{name}` is {found}, and only `{kind}` can be used; choose a model with a tokenizer of BERT"
     ))
 }
 

@@ -1,7 +1,6 @@
 //! How memories are searched, and the server that has their store.
 
-use clawnode_memory::embed::StaticModel;
-use clawnode_proto::ErrorChain;
+use std::path::Path;
 
 use super::Check;
 use crate::{
@@ -9,7 +8,7 @@ use crate::{
         Config, LoadedConfig,
         memory::{EmbeddingsChoice, MemoryStoreChoice},
     },
-    node::memories,
+    node::memories::{self, FolderModel, FolderModelFault},
 };
 
 /// Whether the server can be used; nothing if there is none. Agents go on without it, so it is never red.
@@ -32,24 +31,7 @@ pub(super) fn meaning(config: &Config) -> Option<Check> {
             let found = format!("`{model}` finds memories by their meaning, beside their words");
             Some(Check::green(NAME, found))
         }
-        EmbeddingsChoice::Static => {
-            let folder = config.memory.embeddings_dir.clone().unwrap_or_default();
-            Some(match StaticModel::open(&folder) {
-                Ok(model) => {
-                    let (tokens, dimensions) = (model.tokens(), model.dimensions());
-                    let found = format!(
-                        "the static model in `{}` ({tokens} tokens, vectors of {dimensions} numbers) finds memories by \
-                         their meaning, beside their words",
-                        folder.display()
-                    );
-                    Check::green(NAME, found)
-                }
-                Err(failure) => {
-                    let fix = "correct `embeddings_dir` in `[memory]`; no node starts until then";
-                    Check::red(NAME, ErrorChain(&failure).to_string(), fix)
-                }
-            })
-        }
+        EmbeddingsChoice::Static | EmbeddingsChoice::Local => folder_model(config, NAME),
         EmbeddingsChoice::None => {
             let is_reminded = config.agents.values().any(|agent| agent.memory.is_some());
             let found = "memories are found by their words alone. `[memory] embeddings` with a model, \
@@ -57,6 +39,24 @@ pub(super) fn meaning(config: &Config) -> Option<Check> {
             is_reminded.then(|| Check::green(NAME, found))
         }
     }
+}
+
+/// What is in the folder of the model; nothing if the model is in none.
+fn folder_model(config: &Config, name: &'static str) -> Option<Check> {
+    let (choice, folder) = (&config.memory.embeddings, config.memory.embeddings_dir.as_deref());
+    Some(match FolderModel::open(config)? {
+        Ok(FolderModel { dimensions, tokens, .. }) => {
+            let found = format!(
+                "the {choice} model in `{}` ({tokens} tokens, vectors of {dimensions} numbers) finds memories by their \
+                 meaning, beside their words",
+                folder.unwrap_or(Path::new("")).display()
+            );
+            Check::green(name, found)
+        }
+        Err(FolderModelFault { what, fix }) => {
+            Check::red(name, what, &format!("{fix}; no node starts until then"))
+        }
+    })
 }
 
 #[cfg(test)]
@@ -75,5 +75,11 @@ mod tests {
         assert!(with.starts_with("`ollama/all-minilm` finds"), "{with}");
         let lacks = found("[memory]\nembeddings = 'static'\nembeddings_dir = '/nowhere'").unwrap();
         assert!(lacks.contains("/nowhere/tokenizer.json"), "{lacks}");
+        #[cfg(feature = "embed-local")]
+        {
+            let lacks =
+                found("[memory]\nembeddings = 'local'\nembeddings_dir = '/nowhere'").unwrap();
+            assert!(lacks.contains("/nowhere/config.json"), "{lacks}");
+        }
     }
 }

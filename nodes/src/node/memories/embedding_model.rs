@@ -1,6 +1,6 @@
-//! The model that finds memories by their meaning: a provider's, asked as for clients, or a static one in this process.
+//! The model that finds memories by their meaning: a provider's, asked as for clients.
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use clawnode_actors::agent::Agents;
@@ -41,16 +41,9 @@ impl TextEmbedder for ProviderEmbedder {
 /// The model of a provider that the configuration names, if it names one.
 pub(super) fn configured(loaded: &LoadedConfig) -> Option<ModelRef> {
     match &loaded.config.memory.embeddings {
-        EmbeddingsChoice::None | EmbeddingsChoice::Static => None,
+        EmbeddingsChoice::None | EmbeddingsChoice::Static | EmbeddingsChoice::Local => None,
         EmbeddingsChoice::Model(model) => Some(model.clone()),
     }
-}
-
-/// The folder of the static model, if the configuration has that.
-pub(super) fn static_folder(loaded: &LoadedConfig) -> Option<PathBuf> {
-    let memory = &loaded.config.memory;
-    let is_static = memory.embeddings == EmbeddingsChoice::Static;
-    memory.embeddings_dir.clone().filter(|_| is_static)
 }
 
 /// Has the store of a node find things by their meaning, if the configuration names a model of a provider for that.

@@ -5,6 +5,7 @@
 
 mod answers;
 mod embedding_model;
+mod folder_model;
 mod forget;
 mod qdrant;
 mod runner;
@@ -15,6 +16,7 @@ mod view;
 
 pub use answers::MemoryAnswers;
 pub use embedding_model::find_meaning;
+pub use folder_model::{FolderModel, FolderModelFault, check as check_folder_model};
 pub use qdrant::check as check_qdrant;
 pub use runner::runner;
 pub use serving::{begin, recall_store, store};

@@ -10,13 +10,16 @@ use std::{
 use clawnode_actors::session::RecallStore;
 use clawnode_cluster::{Clock, Storage};
 use clawnode_memory::{
-    embed::{StaticModel, TextEmbedder as _},
     serve::{ServedStore, fill_from_journals},
     store::{LocalStore, take_over::take_over},
 };
 use clawnode_proto::ErrorChain;
 
-use super::{embedding_model, qdrant};
+use super::{
+    embedding_model,
+    folder_model::{FolderModel, refusal},
+    qdrant,
+};
 use crate::{
     config::{LoadedConfig, memory::MemoryStoreChoice},
     node::base::NodeBase,
@@ -36,8 +39,8 @@ pub async fn store(
 ) -> Result<ServedStore, StartError> {
     let parent = loaded.config.node.data_dir.join(FOLDER);
     let choice = loaded.config.memory.store;
-    let static_model = static_model(loaded).await?;
-    let named = static_model.as_ref().map(|model| model.model().to_owned());
+    let folder_model = folder_model(loaded).await?;
+    let named = folder_model.as_ref().map(|model| model.embedder.model().to_owned());
     let model =
         named.or_else(|| embedding_model::configured(loaded).map(|model| model.to_string()));
     let local_model = model.clone();
@@ -66,29 +69,24 @@ pub async fn store(
     let served = if let Some(store) = store {
         ServedStore::new(store, lock, storage, clock, conversations)
     } else {
-        let dimensions = static_model.as_ref().map_or(0, StaticModel::dimensions);
+        let dimensions = folder_model.as_ref().map_or(0, |model| model.dimensions);
         let store = qdrant::open(loaded, model.as_deref().map(|model| (model, dimensions)))?;
         ServedStore::over_vectors(store, folder, lock, storage, clock, conversations)
     };
-    if let Some(model) = static_model {
-        served.finds_meaning(Arc::new(model));
+    if let Some(model) = folder_model {
+        served.finds_meaning(model.embedder);
     }
     Ok(served)
 }
 
-/// The static model of the configuration. A node without it would find less than the configuration
-/// promises, so it does not start.
-async fn static_model(loaded: &LoadedConfig) -> Result<Option<StaticModel>, StartError> {
-    let Some(folder) = embedding_model::static_folder(loaded) else { return Ok(None) };
-    let opened = tokio::task::spawn_blocking(move || {
-        StaticModel::open(&folder).map_err(|failure| ErrorChain(&failure).to_string())
-    });
-    let opened = opened.await.unwrap_or_else(|failure| Err(failure.to_string()));
-    opened.map(Some).map_err(|what| {
-        StartError::config("config_invalid", format!("`memory.embeddings_dir`: {what}")).hint(
-            "correct the folder, or set `embeddings = \"none\"`; `clawnode doctor` reads it, too",
-        )
-    })
+/// The model in the folder of the configuration.
+async fn folder_model(loaded: &LoadedConfig) -> Result<Option<FolderModel>, StartError> {
+    let config = loaded.config.clone();
+    let opened = tokio::task::spawn_blocking(move || FolderModel::open(&config).transpose()).await;
+    let ended = |failure: tokio::task::JoinError| {
+        StartError::failed("internal", format!("cannot read `memory.embeddings_dir`: {failure}"))
+    };
+    opened.map_err(ended)?.map_err(refusal)
 }
 
 /// The first folder that no other process uses, and what holds it: nodes of one host may share a data folder.
