@@ -306,7 +306,7 @@ impl Serving {
 mod tests {
     use std::future::pending;
 
-    use tokio::time::{Instant, sleep};
+    use tokio::time::{Instant, timeout};
 
     use super::*;
 
@@ -326,7 +326,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_stop_lets_streams_end_and_cuts_off_those_that_stay_open() {
         assert_eq!(stop_with(async {}).await, Duration::ZERO);
-        assert_eq!(stop_with(sleep(DRAIN - SECOND)).await, DRAIN - SECOND);
+        let nearly = DRAIN.saturating_sub(SECOND);
+        let ends = async move { timeout(nearly, pending()).await.unwrap_or(()) };
+        assert_eq!(stop_with(ends).await, nearly);
         assert_eq!(stop_with(pending()).await, DRAIN);
     }
 
@@ -339,7 +341,7 @@ mod tests {
             let killed = killed.clone();
             async move {
                 killed.cancelled().await;
-                sleep(SECOND).await;
+                timeout(SECOND, pending()).await.unwrap_or(())
             }
         });
         let begun = Instant::now();

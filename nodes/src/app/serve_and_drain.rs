@@ -217,7 +217,7 @@ mod tests {
         };
         assert_eq!(took(None).await, STORAGE_CLOSES);
         // What is about to end is waited for, so that the next start finds it whole.
-        let nearly = STORAGE_CLOSES - Duration::from_secs(1);
+        let nearly = STORAGE_CLOSES.saturating_sub(Duration::from_secs(1));
         assert_eq!(took(Some(nearly)).await, nearly);
     }
 

@@ -92,14 +92,13 @@ pub(super) fn effect(state: &SessionState, turn: &Turn) -> Option<Effect> {
     if !turn.steps.is_empty() || turn.plan.is_some() {
         return None;
     }
-    let is_wanted = match &turn.compaction {
-        Some(compaction) => compaction.end.is_none(),
-        None => {
-            let is_due = || is_due(state, turn);
-            let known = state.due_summary.or_find(turn.id, is_due);
-            debug_assert_eq!(known, is_due(), "a change of the state did not forget it");
-            known
-        }
+    let is_wanted = if let Some(compaction) = &turn.compaction {
+        compaction.end.is_none()
+    } else {
+        let is_due = || is_due(state, turn);
+        let known = state.due_summary.or_find(turn.id, is_due);
+        debug_assert_eq!(known, is_due(), "a change of the state did not forget it");
+        known
     };
     is_wanted.then(|| Effect::Compact { turn: turn.id, call: call_of(turn) })
 }

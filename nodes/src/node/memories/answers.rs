@@ -6,7 +6,12 @@ use clawnode_actors::{agent::Agents, session::Sessions};
 use clawnode_cluster::{Peek as _, WaitingInput};
 use clawnode_gateway::HandlerResult;
 use clawnode_kernel::{Entity, EntityError, Service};
-use clawnode_memory::{Memory, points::MemoryState, serve::ServedStore, store::MemoryStore as _};
+use clawnode_memory::{
+    Memory,
+    points::MemoryState,
+    serve::{FillError, ServedStore},
+    store::MemoryStore as _,
+};
 use clawnode_proto::{
     AgentName, Cursor, ErrorBody, ErrorCode, IdempotencyKey, Input, InputId, Position,
     api::Method,
