@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use super::{BudgetUnit, LimitKey, WindowLength};
+use super::{AMOUNT_MOST, BudgetUnit, LimitKey, WindowLength};
 use crate::money::{MicroUsd, MoneyError};
 
 /// Micro-dollars of a cent.
@@ -17,6 +17,9 @@ pub enum AmountError {
     /// It is no number.
     #[error("`{0}` is no amount of {1}: write a whole number such as `{2}`")]
     Number(String, BudgetUnit, u64),
+    /// It is more than a number can be.
+    #[error("`{0}` is no amount of {1}: it is at most {AMOUNT_MOST}")]
+    TooMuch(String, BudgetUnit),
 }
 
 /// An amount for people: `$5.00`, or a number.
@@ -36,8 +39,11 @@ pub fn read_amount(unit: BudgetUnit, text: &str) -> Result<u64, AmountError> {
     };
     let digits = text.replace('_', "");
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    let number = is_number.then(|| digits.parse().ok()).flatten();
-    number.ok_or_else(|| AmountError::Number(text.chars().take(40).collect(), unit, example))
+    let shown = || text.chars().take(40).collect();
+    if !is_number {
+        return Err(AmountError::Number(shown(), unit, example));
+    }
+    digits.parse().map_err(|_too_large| AmountError::TooMuch(shown(), unit))
 }
 
 /// The flag of a limit on the command line, without its dashes: `usd-per-day`, or `usd` without end. A
@@ -126,7 +132,7 @@ mod tests {
             (BudgetUnit::Tokens, "1.5", "whole number such as `2000000`"),
             (BudgetUnit::Loops, "", "whole number such as `50`"),
             (BudgetUnit::Loops, "_", "whole number"),
-            (BudgetUnit::Loops, "99999999999999999999", "whole number"),
+            (BudgetUnit::Loops, "99999999999999999999", "at most 1000000000000000"),
             (BudgetUnit::Loops, "+5", "whole number"),
         ] {
             let error = read_amount(unit, text).unwrap_err().to_string();
