@@ -32,18 +32,25 @@ pub fn amount_text(unit: BudgetUnit, amount: u64) -> String {
 
 /// Reads an amount of this unit: dollars as text, or a whole number, which may have `_` between digits.
 pub fn read_amount(unit: BudgetUnit, text: &str) -> Result<u64, AmountError> {
-    let example = match unit {
-        BudgetUnit::Usd => return Ok(text.parse::<MicroUsd>()?.0),
-        BudgetUnit::Tokens => 2_000_000,
-        BudgetUnit::Loops => 50,
-    };
+    if unit == BudgetUnit::Usd {
+        return Ok(text.parse::<MicroUsd>()?.0);
+    }
     let digits = text.replace('_', "");
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     let shown = || text.chars().take(40).collect();
     if !is_number {
-        return Err(AmountError::Number(shown(), unit, example));
+        return Err(AmountError::Number(shown(), unit, example(unit)));
     }
     digits.parse().map_err(|_too_large| AmountError::TooMuch(shown(), unit))
+}
+
+/// A usual limit.
+const fn example(unit: BudgetUnit) -> u64 {
+    match unit {
+        BudgetUnit::Usd => 5_000_000,
+        BudgetUnit::Tokens => 2_000_000,
+        BudgetUnit::Loops => 50,
+    }
 }
 
 /// The flag of a limit on the command line, without its dashes: `usd-per-day`, or `usd` without end. A
@@ -57,14 +64,18 @@ pub fn limit_flag(key: LimitKey) -> String {
     }
 }
 
-/// The command that doubles a limit, as something to edit. It raises the limit to `least`, or to the next whole cent
-/// above, if that is more.
+/// The command that doubles a limit, as something to edit. It raises the limit to a quarter more than `least`, or to the
+/// next whole cent above, if that is more: the next message makes a call larger, and above `ask_at` a person is asked.
 pub fn raise_command(account: &str, key: LimitKey, limit: u64, least: u64) -> String {
+    let least = least.saturating_add(least / 4);
     let least = match key.unit {
         BudgetUnit::Usd => least.div_ceil(CENT).saturating_mul(CENT),
         BudgetUnit::Tokens | BudgetUnit::Loops => least,
     };
-    let more = limit.saturating_mul(2).max(least).max(1);
+    let more = match limit.saturating_mul(2).max(least) {
+        0 => example(key.unit),
+        more => more,
+    };
     let amount = match key.unit {
         BudgetUnit::Usd => MicroUsd(more.min(MicroUsd::MOST.0)).to_string(),
         BudgetUnit::Tokens | BudgetUnit::Loops => more.to_string(),
@@ -174,5 +185,9 @@ mod tests {
         let key = LimitKey { unit: BudgetUnit::Tokens, window: WindowLength::Forever };
         let command = raise_command("agent:a", key, u64::MAX, 7);
         assert_eq!(command, format!("clawnode budget set agent:a --tokens {}", u64::MAX));
+        let raised = |limit, least| raise_command("agent:a", key, limit, least);
+        assert_eq!(raised(0, 0), "clawnode budget set agent:a --tokens 2000000");
+        // It is enough for the call below `ask_at`, too.
+        assert_eq!(raised(0, 1_316), "clawnode budget set agent:a --tokens 1645");
     }
 }
