@@ -60,7 +60,10 @@ impl FromStr for MicroUsd {
     fn from_str(text: &str) -> Result<Self, MoneyError> {
         parse(text).map_err(|reason| {
             let text = text.chars().take(40).collect::<String>();
-            let fix = nearest(&text).filter(|fix| parse(fix).is_ok());
+            // Less than a micro-dollar is not meant to be nothing.
+            let is_zero = !text.bytes().any(|byte| matches!(byte, b'1'..=b'9'));
+            let fix =
+                nearest(&text).filter(|fix| parse(fix).is_ok_and(|amount| is_zero || amount.0 > 0));
             MoneyError { text, reason, fix }
         })
     }
@@ -94,7 +97,8 @@ fn nearest(text: &str) -> Option<String> {
     if text.contains(['e', 'E']) {
         return None;
     }
-    let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
+    let text = pointed(text)?;
+    let (whole, decimals) = text.split_once('.').unwrap_or((text.as_str(), ""));
     let digits = |part: &str| part.chars().filter(char::is_ascii_digit).collect::<String>();
     let (whole, decimals) = (digits(whole), digits(decimals));
     if whole.is_empty() && decimals.is_empty() {
@@ -107,6 +111,16 @@ fn nearest(text: &str) -> Option<String> {
     }
     let decimals: String = decimals.chars().take(DECIMALS).collect();
     Some(if decimals.is_empty() { whole.to_owned() } else { format!("{whole}.{decimals}") })
+}
+
+/// The same text without commas. Nothing if a comma may be between thousands or before decimals.
+fn pointed(text: &str) -> Option<String> {
+    let Some((whole, rest)) = text.rsplit_once(',') else { return Some(text.to_owned()) };
+    match (whole.contains(['.', ',']), rest.contains('.')) {
+        (false, false) if rest.len() != 3 => Some(format!("{whole}.{rest}")),
+        (_, true) if !whole.contains('.') => Some(text.replace(',', "")),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -137,6 +151,12 @@ mod tests {
             ("$5.00", Some("5.00")),
             ("0.1234567", Some("0.123456")),
             ("1,000.50", Some("1000.50")),
+            ("1,000,000.50", Some("1000000.50")),
+            ("5,00", Some("5.00")),
+            ("1,000", None),
+            ("1.000,50", None),
+            ("0.0000001", None),
+            ("00", Some("0")),
             ("007", Some("7")),
             (".5", Some("0.5")),
             ("5.", Some("5")),

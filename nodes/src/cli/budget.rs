@@ -104,11 +104,11 @@ pub(super) struct SetArgs {
     #[command(flatten)]
     limits: LimitAmounts,
     /// Warn when this share is spent, in percent (default: as it is, or 75)
-    #[arg(long, value_name = "PERCENT")]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     warn_at: Option<u8>,
     /// Ask a person before more than this share is spent, in percent; 100 asks no person (default: as it
     /// is, or 90)
-    #[arg(long, value_name = "PERCENT")]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     ask_at: Option<u8>,
     /// Count only calls in the background, or all calls (default: as it is, or all)
     #[arg(long, value_name = "LANES", value_parser = LANES)]

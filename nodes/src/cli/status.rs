@@ -86,7 +86,7 @@ fn add(text: &mut String, line: &str) {
 
 fn turns(view: &StatusView) -> String {
     let waiting = match view.approvals {
-        Some(0) => "no call waits for a person".to_owned(),
+        Some(0) => "no tool call waits for a person".to_owned(),
         Some(calls) => {
             let verb = if calls == 1 { "waits" } else { "wait" };
             let calls = count(calls, "call");

@@ -129,7 +129,7 @@ mod tests {
         assert!(short.message().starts_with("Exceeded max daily spend: $5.01 >= $5.00 ("));
         // Twice the limit would not be enough for this call.
         let large = SpentLimit { used: 0, limit: 10_000, needed: 192_300, ..daily };
-        let raise = "raise it: `clawnode budget set cluster --usd-per-day 0.20`; ";
+        let raise = "raise it: `clawnode budget set cluster --usd-per-day 0.25`; ";
         assert!(large.hint().starts_with(raise), "{}", large.hint());
 
         let window = Some(WindowLength::Hour);

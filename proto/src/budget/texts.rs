@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use super::{BudgetUnit, LimitKey, WindowLength};
+use super::{AMOUNT_MOST, BudgetUnit, LimitKey, WindowLength};
 use crate::money::{MicroUsd, MoneyError};
 
 /// Micro-dollars of a cent.
@@ -17,6 +17,9 @@ pub enum AmountError {
     /// It is no number.
     #[error("`{0}` is no amount of {1}: write a whole number such as `{2}`")]
     Number(String, BudgetUnit, u64),
+    /// It is more than a number can be.
+    #[error("`{0}` is no amount of {1}: it is at most {AMOUNT_MOST}")]
+    TooMuch(String, BudgetUnit),
 }
 
 /// An amount for people: `$5.00`, or a number.
@@ -29,15 +32,25 @@ pub fn amount_text(unit: BudgetUnit, amount: u64) -> String {
 
 /// Reads an amount of this unit: dollars as text, or a whole number, which may have `_` between digits.
 pub fn read_amount(unit: BudgetUnit, text: &str) -> Result<u64, AmountError> {
-    let example = match unit {
-        BudgetUnit::Usd => return Ok(text.parse::<MicroUsd>()?.0),
-        BudgetUnit::Tokens => 2_000_000,
-        BudgetUnit::Loops => 50,
-    };
+    if unit == BudgetUnit::Usd {
+        return Ok(text.parse::<MicroUsd>()?.0);
+    }
     let digits = text.replace('_', "");
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    let number = is_number.then(|| digits.parse().ok()).flatten();
-    number.ok_or_else(|| AmountError::Number(text.chars().take(40).collect(), unit, example))
+    let shown = || text.chars().take(40).collect();
+    if !is_number {
+        return Err(AmountError::Number(shown(), unit, example(unit)));
+    }
+    digits.parse().map_err(|_too_large| AmountError::TooMuch(shown(), unit))
+}
+
+/// A usual limit.
+const fn example(unit: BudgetUnit) -> u64 {
+    match unit {
+        BudgetUnit::Usd => 5_000_000,
+        BudgetUnit::Tokens => 2_000_000,
+        BudgetUnit::Loops => 50,
+    }
 }
 
 /// The flag of a limit on the command line, without its dashes: `usd-per-day`, or `usd` without end. A
@@ -51,14 +64,18 @@ pub fn limit_flag(key: LimitKey) -> String {
     }
 }
 
-/// The command that doubles a limit, as something to edit. It raises the limit to `least`, or to the next whole cent
-/// above, if that is more.
+/// The command that doubles a limit, as something to edit. It raises the limit to a quarter more than `least`, or to the
+/// next whole cent above, if that is more: the next message makes a call larger, and above `ask_at` a person is asked.
 pub fn raise_command(account: &str, key: LimitKey, limit: u64, least: u64) -> String {
+    let least = least.saturating_add(least / 4);
     let least = match key.unit {
         BudgetUnit::Usd => least.div_ceil(CENT).saturating_mul(CENT),
         BudgetUnit::Tokens | BudgetUnit::Loops => least,
     };
-    let more = limit.saturating_mul(2).max(least).max(1);
+    let more = match limit.saturating_mul(2).max(least) {
+        0 => example(key.unit),
+        more => more,
+    };
     let amount = match key.unit {
         BudgetUnit::Usd => MicroUsd(more.min(MicroUsd::MOST.0)).to_string(),
         BudgetUnit::Tokens | BudgetUnit::Loops => more.to_string(),
@@ -126,7 +143,7 @@ mod tests {
             (BudgetUnit::Tokens, "1.5", "whole number such as `2000000`"),
             (BudgetUnit::Loops, "", "whole number such as `50`"),
             (BudgetUnit::Loops, "_", "whole number"),
-            (BudgetUnit::Loops, "99999999999999999999", "whole number"),
+            (BudgetUnit::Loops, "99999999999999999999", "at most 1000000000000000"),
             (BudgetUnit::Loops, "+5", "whole number"),
         ] {
             let error = read_amount(unit, text).unwrap_err().to_string();
@@ -168,5 +185,9 @@ mod tests {
         let key = LimitKey { unit: BudgetUnit::Tokens, window: WindowLength::Forever };
         let command = raise_command("agent:a", key, u64::MAX, 7);
         assert_eq!(command, format!("clawnode budget set agent:a --tokens {}", u64::MAX));
+        let raised = |limit, least| raise_command("agent:a", key, limit, least);
+        assert_eq!(raised(0, 0), "clawnode budget set agent:a --tokens 2000000");
+        // It is enough for the call below `ask_at`, too.
+        assert_eq!(raised(0, 1_316), "clawnode budget set agent:a --tokens 1645");
     }
 }

@@ -75,8 +75,12 @@ fn of_state(key: &AccountKey, view: &LimitView) -> Option<WarningView> {
         }
         LimitState::NeedsPerson => {
             let (spent, limit) = (amount(view.spent), amount(view.limit));
-            let message =
-                format!("`{account}` has spent {spent} of {limit} ({}): calls wait", view.key());
+            let message = format!(
+                "`{account}` has spent {spent} of {limit} ({}): calls that may pass {} % of it \
+                 wait for a person",
+                view.key(),
+                view.ask_at
+            );
             (ASKS, message, format!("allow the rest with `{allow}`, or raise it: `{raise}`"))
         }
         LimitState::Over => {

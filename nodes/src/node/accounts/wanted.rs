@@ -108,7 +108,7 @@ mod tests {
         let over = (AMOUNT_MOST + 1).to_string();
         for (wanted, said) in [
             (wants(DAY, "-5"), "limits[1]`: `-5` is no amount in USD"),
-            (wants(DAY, "5,00"), "write `500`"),
+            (wants(DAY, "5,00"), "write `5.00`"),
             (wants(LOOPS, "1.5"), "whole number"),
             (wants(LOOPS, &over), "the most"),
             (wants(DAY, "none"), "has no limit `usd per day`"),
