@@ -341,7 +341,7 @@ mod tests {
             let killed = killed.clone();
             async move {
                 killed.cancelled().await;
-                timeout(SECOND, pending()).await.unwrap_or(())
+                timeout(SECOND, pending()).await.unwrap_or(());
             }
         });
         let begun = Instant::now();
