@@ -175,7 +175,7 @@ fn configuration(context: &CliContext) -> (Check, BTreeSet<Capability>) {
     let check = match warnings.first() {
         None => Check::green(CONFIGURATION, found),
         Some(warning) => {
-            let fix = "choose another model for the agent, or leave its tools out";
+            let fix = "correct what it names; `clawnode config check` shows all warnings";
             Check::yellow(CONFIGURATION, warning.clone(), fix)
         }
     };
