@@ -7,7 +7,7 @@ use crate::{
     feedback::PointFeedback,
     id::{EntityId, MemoryPointId, Position},
     memory::{MemoryKey, MemoryLayer, MemorySource, MemoryTrust},
-    memory_point::PointRefused,
+    memory_point::{CONFIDENCE_MOST, IMPORTANCE_DEFAULT, LearnedPoint, PointContent, PointRefused},
     timestamp::Timestamp,
 };
 
@@ -453,6 +453,26 @@ impl MemoryLayers {
             MemoryLayer::Episode => &mut self.episode,
         };
         *counted = counted.saturating_add(1);
+    }
+}
+
+// === impl WantedPoint ===
+
+impl WantedPoint {
+    /// The point that is learned, if it is within the limits; otherwise what breaks one, in words.
+    pub fn learned(self) -> Result<LearnedPoint, String> {
+        let content = PointContent {
+            layer: self.layer.unwrap_or(MemoryLayer::Semantic),
+            text: self.text,
+            subject: self.subject,
+            predicate: self.predicate,
+            object: self.object,
+            confidence: self.confidence.unwrap_or(CONFIDENCE_MOST),
+            importance: self.importance.unwrap_or(IMPORTANCE_DEFAULT),
+            trust: self.trust.unwrap_or(MemoryTrust::Operator),
+        };
+        content.check()?;
+        Ok(LearnedPoint { content, source: self.source })
     }
 }
 

@@ -38,7 +38,7 @@ Examples:
 pub(super) struct FeedbackArgs {
     /// The session: its key (`agent:channel:account:peer`) or its id
     session: String,
-    /// A turn that has ended; `clawnode sessions show` shows the turns
+    /// The id of a turn that has ended; `clawnode sessions show --json` has it
     #[arg(requires = "thumb")]
     turn: Option<String>,
     /// Whether the turn was good or bad
@@ -53,7 +53,7 @@ pub(super) struct FeedbackArgs {
 pub(super) struct ReflectArgs {
     /// The session: its key (`agent:channel:account:peer`) or its id
     session: String,
-    /// A turn that has ended (default: the last one)
+    /// The id of a turn that has ended (default: the last one)
     turn: Option<String>,
     /// A name for this request: a repeat under the same name asks for nothing
     #[arg(long, value_name = "KEY")]

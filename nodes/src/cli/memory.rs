@@ -332,14 +332,15 @@ fn wanted_lines(path: &Path) -> Result<(Vec<WantedPoint>, usize), Failure> {
         Box::new(File::open(path).map_err(unread)?)
     };
     let (mut input, mut wanted, mut skipped) = (BufReader::new(input), Vec::new(), 0);
+    // One more than a line may have tells that it has too many.
+    let most = u64::try_from(LINE_BYTES + 1).unwrap_or(u64::MAX);
     for number in 1.. {
-        let mut line = String::new();
-        let most = u64::try_from(LINE_BYTES).unwrap_or(u64::MAX);
-        input.by_ref().take(most).read_line(&mut line).map_err(unread)?;
+        let mut line = Vec::new();
+        input.by_ref().take(most).read_until(b'\n', &mut line).map_err(unread)?;
         if line.is_empty() {
             break;
         }
-        if line.trim().is_empty() {
+        if line.trim_ascii().is_empty() {
             continue;
         }
         match wanted_line(&line) {
@@ -356,14 +357,28 @@ fn wanted_lines(path: &Path) -> Result<(Vec<WantedPoint>, usize), Failure> {
 }
 
 /// A line of an export, or what a person wrote. Nothing if it says that its point is not live.
-fn wanted_line(line: &str) -> Result<Option<WantedPoint>, String> {
-    let value = clawnode_proto::json::read(line).map_err(|error| error.to_string())?;
-    if value.get("id").is_none() {
-        return serde_json::from_value(value).map(Some).map_err(|error| error.to_string());
+fn wanted_line(line: &[u8]) -> Result<Option<WantedPoint>, String> {
+    if line.len() > LINE_BYTES {
+        return Err(format!("it has more than {}", size(LINE_BYTES as u64)));
     }
-    let exported: MemoryPointView =
-        serde_json::from_value(value).map_err(|error| error.to_string())?;
-    Ok((exported.state == PointState::Live).then(|| exported.wanted()))
+    let line = str::from_utf8(line).map_err(|_invalid| "it is no UTF-8 text".to_owned())?;
+    let value = clawnode_proto::json::read(line).map_err(|error| error.to_string())?;
+    if !value.is_object() {
+        return Err("it is no JSON object".to_owned());
+    }
+    let point: WantedPoint = if value.get("id").is_none() {
+        serde_json::from_value(value).map_err(|error| error.to_string())?
+    } else {
+        let exported: MemoryPointView =
+            serde_json::from_value(value).map_err(|error| error.to_string())?;
+        if exported.state != PointState::Live {
+            return Ok(None);
+        }
+        exported.wanted()
+    };
+    // Before any of them is sent, so that a wrong line keeps out all.
+    point.clone().learned()?;
+    Ok(Some(point))
 }
 
 /// The points in the order of the file, as many as one request takes.
@@ -482,7 +497,7 @@ mod tests {
 
     #[test]
     fn lines_of_an_export_and_of_a_person_are_read() {
-        let written = wanted_line(r#"{"text": "Tea is at four.", "trust": "person"}"#);
+        let written = wanted_line(br#"{"text": "Tea is at four.", "trust": "person"}"#);
         let written = written.unwrap().unwrap();
         assert_eq!((written.trust, written.source), (Some(MemoryTrust::Person), None));
         let exported = |state: &str| {
@@ -492,14 +507,31 @@ mod tests {
                 "source":{{"entity":"ent_00000000000000000000000002","event":4,"part":1,"at":9}}}}"#
             )
         };
-        let live = wanted_line(&exported("live")).unwrap().unwrap();
+        let live = wanted_line(exported("live").as_bytes()).unwrap().unwrap();
         assert_eq!((live.layer, live.trust), (Some(MemoryLayer::Social), Some(MemoryTrust::Tool)));
         assert_eq!((live.confidence, live.importance), (Some(90), Some(7)));
         let source = live.source.unwrap();
         assert_eq!((source.event, source.part), (4, 1), "its id stays the same");
-        assert_eq!(wanted_line(&exported("superseded")), Ok(None));
-        assert!(wanted_line(r#"{"text": "a", "trsut": "tool"}"#).unwrap_err().contains("trsut"));
-        assert!(wanted_line(r#"{"text": "a", "text": "b"}"#).is_err(), "it says two things");
+        assert_eq!(wanted_line(exported("superseded").as_bytes()), Ok(None));
+        assert!(wanted_line(br#"{"text": "a", "text": "b"}"#).is_err(), "it says two things");
+    }
+
+    #[test]
+    fn a_wrong_line_is_found_before_anything_is_sent() {
+        let long = format!(r#"{{"text": "{}"}}"#, "x".repeat(1_001));
+        let huge = "x".repeat(LINE_BYTES + 1);
+        for (line, says) in [
+            (&br#"{"text": "a", "trsut": "tool"}"#[..], "trsut"),
+            (&br#"{"text": "a", "importance": 11}"#[..], "`importance` is 11"),
+            (&br#"{"text": " "}"#[..], "`text` is empty"),
+            (long.as_bytes(), "longer than 1000 characters"),
+            (huge.as_bytes(), "more than 64.0 KiB"),
+            (&b"[]"[..], "no JSON object"),
+            (&b"\xff"[..], "no UTF-8"),
+        ] {
+            let problem = wanted_line(line).unwrap_err();
+            assert!(problem.contains(says), "{problem}");
+        }
     }
 
     #[test]

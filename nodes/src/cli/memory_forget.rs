@@ -28,7 +28,7 @@ pub(super) struct MemoryForgetArgs {
     /// Remove the texts from the journal at once, also of points that were forgotten before
     #[arg(long, conflicts_with = "all")]
     now: bool,
-    /// Delete the sessions that the points were learned from
+    /// Delete the sessions that the points were learned from; what else was learned there is forgotten, too
     #[arg(long, requires = "yes")]
     sources: bool,
     /// Confirm that the memory or the sessions are deleted

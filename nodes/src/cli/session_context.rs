@@ -116,7 +116,7 @@ fn name(part: &ContextPart) -> String {
         ContextPartKind::Seed => "what it began with".to_owned(),
         ContextPartKind::Summary => "summary of older turns".to_owned(),
         ContextPartKind::Turn => format!("turn{number}"),
-        ContextPartKind::Recalled => "recalled".to_owned(),
+        ContextPartKind::Recalled => format!("recalled for turn{number}"),
         ContextPartKind::Running => format!("running turn{number}"),
         ContextPartKind::Hook => "of a hook".to_owned(),
         ContextPartKind::Unknown => "another part".to_owned(),
@@ -166,9 +166,11 @@ fn text(part: &ContextPart) -> Vec<String> {
 
 /// How the parts of a request differ from those of another one, in the order of both.
 fn changes(view: &ContextView, other: &ContextView) -> Vec<(&'static str, String)> {
+    // A turn that runs in one request is over in the other; what was recalled for it is a part beside it.
+    let is_recalled = |part: &ContextPart| part.kind == ContextPartKind::Recalled;
     let is_same_part = |one: &ContextPart, two: &ContextPart| match (one.turn, two.turn) {
         (None, None) => one.kind == two.kind,
-        (one, two) => one == two,
+        (one_turn, two_turn) => one_turn == two_turn && is_recalled(one) == is_recalled(two),
     };
     let mut changes = Vec::new();
     for part in &view.parts {
@@ -257,6 +259,28 @@ mod tests {
                 ("same", "running turn 2"),
                 ("only there", "turn 3"),
                 ("only there", "running turn 4"),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_was_recalled_is_not_taken_for_its_turn() {
+        use ContextPartKind::{Recalled, Running, Turn};
+        let here = view(vec![
+            part(Turn, Some(1), "a"),
+            part(Recalled, Some(2), "tea"),
+            part(Running, Some(2), "b"),
+        ]);
+        let there = view(vec![part(Recalled, Some(1), "jam"), part(Running, Some(1), "a")]);
+        let changes = changes(&here, &there);
+        let changes: Vec<_> = changes.iter().map(|(change, part)| (*change, &**part)).collect();
+        assert_eq!(
+            changes,
+            [
+                ("same", "turn 1"),
+                ("only here", "recalled for turn 2"),
+                ("only here", "running turn 2"),
+                ("only there", "recalled for turn 1"),
             ]
         );
     }

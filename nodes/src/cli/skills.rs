@@ -241,11 +241,15 @@ fn page(skill: &std::sync::Arc<Skill>, config: &Config) -> String {
     let head = &skill.head;
     let folder = skill.folder.display().to_string();
     let agents = agents(skill, config).join(", ");
+    // Triggers have a line of their own.
+    let others = head.metadata.iter().filter(|(key, _)| key != "triggers");
+    let others: Vec<String> = others.map(|(key, value)| format!("{key}: {value}")).collect();
     let lines = [
         ("description", head.description.clone()),
         ("license", head.license.clone().unwrap_or_default()),
         ("compatibility", head.compatibility.clone().unwrap_or_default()),
         ("triggers", head.triggers.join(", ")),
+        ("metadata", others.join(", ")),
         ("tools", head.allowed_tools.join(" ")),
         ("agents", agents),
         ("folder", folder),

@@ -292,7 +292,8 @@ impl Checks<'_> {
             }
             if let (Some(path), Err(error)) = (&agent.soul, agent.prompt()) {
                 let what = format!("cannot read `{}`: {error}", path.display());
-                let hint = "correct the path, which is relative to the configuration file";
+                let hint =
+                    "correct the file, or its path, which is relative to the configuration file";
                 return self.fail(&["agents", name, "soul"], what, hint);
             }
             let fault = agent.context_fault().or_else(|| agent.skills_fault());

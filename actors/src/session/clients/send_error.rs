@@ -124,15 +124,15 @@ impl From<SendError> for ErrorBody {
                 .hint("`clawnode journal show` shows entities of every kind"),
             SendError::Entity(failure) => (*failure).into(),
             SendError::NoTurn { .. } => Self::new(ErrorCode::NotFound, message)
-                .hint("`clawnode sessions show` shows the turns"),
+                .hint("`clawnode sessions show --json` has the ids of the turns"),
             SendError::NoFeedback { .. } => Self::new(ErrorCode::Conflict, message)
-                .hint("give feedback to one of the last turns, once it has ended; `clawnode sessions show` shows them"),
+                .hint("give feedback to one of the last turns, once it has ended; `clawnode sessions show --json` has their ids"),
             SendError::NoReflection { .. } | SendError::NoTurnEnded { .. } => {
                 Self::new(ErrorCode::Conflict, message)
-                    .hint("name one of the last turns, once it has ended; `clawnode sessions show` shows them")
+                    .hint("name one of the last turns, once it has ended; `clawnode sessions show --json` has their ids")
             }
             SendError::NoCall { .. } => Self::new(ErrorCode::NotFound, message)
-                .hint("name it as `TURN` or `TURN.STEP`; `clawnode sessions show` shows the turns"),
+                .hint("name it as `TURN` or `TURN.STEP`; turns count from 1, and `clawnode sessions show` shows them in order"),
             SendError::NoApproval { .. } => Self::new(ErrorCode::NotFound, message)
                 .hint("`clawnode approvals list` shows the calls that wait"),
             SendError::OtherAction { .. } => Self::new(ErrorCode::Conflict, message)

@@ -175,7 +175,7 @@ fn configuration(context: &CliContext) -> (Check, BTreeSet<Capability>) {
     let check = match warnings.first() {
         None => Check::green(CONFIGURATION, found),
         Some(warning) => {
-            let fix = "choose another model for the agent, or leave its tools out";
+            let fix = "correct what it names; `clawnode config check` shows all warnings";
             Check::yellow(CONFIGURATION, warning.clone(), fix)
         }
     };
@@ -186,7 +186,7 @@ fn data_dir(path: &Path) -> Check {
     const NAME: &str = "data_dir.writable";
     let shown = path.display();
     // The nearest directory that exists tells whether the rest can be made.
-    let Some(there) = path.ancestors().find(|path| path.exists()) else {
+    let Some(there) = nearest(path) else {
         return Check::red(
             NAME,
             format!("`{shown}` cannot be created"),
@@ -199,6 +199,13 @@ fn data_dir(path: &Path) -> Check {
         Ok(()) => Check::green(NAME, format!("`{shown}`, created when a node starts")),
         Err(error) => Check::red(NAME, format!("`{}`: {error}", there.display()), fix),
     }
+}
+
+/// The nearest directory of a path that exists. A relative path ends in an empty one, which is the current directory.
+fn nearest(path: &Path) -> Option<&Path> {
+    let here = Path::new(".");
+    let mut all = path.ancestors().map(|path| if path == Path::new("") { here } else { path });
+    all.find(|path| path.exists())
 }
 
 /// Writes and removes a file in `folder`.
@@ -246,7 +253,7 @@ fn files(limit: u64, wanted: u64) -> Check {
 
 fn disk(path: &Path) -> Check {
     const NAME: &str = "disk.free";
-    let there = path.ancestors().find(|path| path.exists()).unwrap_or(path);
+    let there = nearest(path).unwrap_or(path);
     let fix = "free some space, or choose another directory with `--data-dir`";
     match rustix::fs::statvfs(there) {
         Ok(about) => {
@@ -449,5 +456,6 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(data_dir(&dir.path().join("a/b")).verdict, CheckStatus::Green);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left behind");
+        assert_eq!(nearest(Path::new("no-such-folder/b")), Some(Path::new(".")));
     }
 }

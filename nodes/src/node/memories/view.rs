@@ -9,8 +9,8 @@ use clawnode_proto::{
     cursor::Pair,
     feedback::PointFeedback,
     limits::MEMORY_PUT_BYTES,
-    memory::{MemoryKey, MemoryLayer, MemoryTrust},
-    memory_point::{CONFIDENCE_MOST, IMPORTANCE_DEFAULT, LearnedPoint, MemoryPoint, PointContent},
+    memory::MemoryKey,
+    memory_point::{LearnedPoint, MemoryPoint, PointContent},
     memory_view::{MemoryPointView, MemoryPoints, MemoryShowParams, PointState, WantedPoint},
 };
 
@@ -36,19 +36,8 @@ pub(super) fn learned(points: Vec<WantedPoint>) -> Result<Vec<LearnedPoint>, Err
     let invalid = |what: String| ErrorBody::new(ErrorCode::InvalidParams, what);
     let mut learned = Vec::new();
     for (at, point) in points.into_iter().enumerate() {
-        let content = PointContent {
-            layer: point.layer.unwrap_or(MemoryLayer::Semantic),
-            text: point.text,
-            subject: point.subject,
-            predicate: point.predicate,
-            object: point.object,
-            confidence: point.confidence.unwrap_or(CONFIDENCE_MOST),
-            importance: point.importance.unwrap_or(IMPORTANCE_DEFAULT),
-            trust: point.trust.unwrap_or(MemoryTrust::Operator),
-        };
         let wrong = |problem| invalid(format!("parameter `points[{at}]`: {problem}"));
-        content.check().map_err(wrong)?;
-        learned.push(LearnedPoint { content, source: point.source });
+        learned.push(point.learned().map_err(wrong)?);
     }
     let bytes: usize = learned.iter().map(|point| point.content.bytes()).sum();
     if bytes > MEMORY_PUT_BYTES {
@@ -142,7 +131,8 @@ mod tests {
     use clawnode_memory::Memory;
     use clawnode_proto::{
         Epoch, EventId, Head, IdempotencyKey, Incarnation, Kind, ProcessId, Seq,
-        memory::MemorySource, memory_point::MemoryInput,
+        memory::{MemoryLayer, MemorySource, MemoryTrust},
+        memory_point::MemoryInput,
     };
 
     use super::*;
