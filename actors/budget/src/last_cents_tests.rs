@@ -1,5 +1,5 @@
 //! The end of the money, in a time that only the test moves: many calls want to be made, and too little is left for all
-//! of them.
+//! of them. A dead process may have a part of it.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use clawnode_proto::{
     ProcessId, Timestamp,
     budget::{
         AccountKey, BudgetInput, BudgetLimit, BudgetUnit, LimitKey, LimitSource, ProcessStanding,
-        WindowLength,
+        SliceAsk, WindowLength,
     },
 };
 
@@ -26,6 +26,10 @@ const MONEY: u64 = 100_000;
 const FIXED: u64 = 8_000;
 const COST: u64 = 3_000;
 const CALLS: u64 = 64;
+/// What a dead process has, in worlds with one. Ten calls leave enough of the rest for one with a smaller cap on output.
+const DEAD: u64 = 61_700;
+/// While money is left for a call, and none runs, the next one begins within this time.
+const BEGINS_WITHIN: u64 = 2_000;
 /// How long an append of the account takes, and until its process hears of it, in milliseconds.
 const STORED_IN: u64 = 20;
 const TOLD_IN: u64 = 5;
@@ -51,6 +55,10 @@ struct LastCents {
     call_ms: u64,
     paid: u64,
     refused: u64,
+    /// A process that has died.
+    dead: Option<ProcessId>,
+    /// When calls began.
+    begun: Vec<u64>,
     last_settled: u64,
     last_refused: u64,
 }
@@ -69,12 +77,24 @@ impl LastCents {
             call_ms,
             paid: 0,
             refused: 0,
+            dead: None,
+            begun: Vec::new(),
             last_settled: 0,
             last_refused: 0,
         };
         let limit = BudgetLimit { ask_at: 100, ..BudgetLimit::new(USD.unit, USD.window, MONEY) };
         let (source, limits) = (LimitSource::Configured, Some(vec![limit]));
         world.account_takes(BudgetInput::Set { source, limits, decides: None });
+        world
+    }
+
+    /// The same; another process has died with a part of the money.
+    fn with_dead(call_ms: u64) -> Self {
+        let process = ProcessId::from_u128(2);
+        let mut world = Self { dead: Some(process), ..Self::new(call_ms) };
+        let wants = SliceAsk { number: 1, limit: USD, call: DEAD, least: DEAD, waits: DEAD };
+        let (asks, reports, dead) = (vec![wants], Vec::new(), Vec::new());
+        world.account_takes(BudgetInput::Ask { process, asks, reports, dead });
         world
     }
 
@@ -96,7 +116,8 @@ impl LastCents {
             }
         }
         for (process, n) in self.account.told() {
-            if self.told.insert(process, n) != Some(n) {
+            let is_new = self.told.insert(process, n) != Some(n);
+            if is_new && process == self.holder.process() {
                 let state = &self.account;
                 let (slices, answers) = (state.slices_of(process), state.answers_to(process));
                 let (account, version) = (AccountKey::Cluster, state.n);
@@ -111,11 +132,18 @@ impl LastCents {
             match out {
                 HolderOutput::Send(_, body) => self.plan(STORED_IN, Due::Arrives(body)),
                 HolderOutput::Granted(granted) => {
+                    self.begun.push(self.now);
                     self.plan(self.call_ms, Due::Ends(granted.reservation));
                 }
                 HolderOutput::Waits(..) => {}
                 HolderOutput::Refused(_, why) => {
-                    assert!(matches!(why, Refusal::Bankrupt { .. }), "{why:?}");
+                    let is_stranded = matches!(why, Refusal::Stranded { .. });
+                    let is_bankrupt = matches!(why, Refusal::Bankrupt { .. });
+                    assert_eq!(
+                        (is_stranded, is_bankrupt),
+                        (self.dead.is_some(), self.dead.is_none()),
+                        "{why:?}"
+                    );
                     self.refused += 1;
                     self.last_refused = self.now;
                 }
@@ -149,6 +177,8 @@ impl LastCents {
                 Due::Told(standing) => self.holder_takes(HolderInput::Told(standing)),
                 Due::Tick => {
                     self.plan(TICK, Due::Tick);
+                    let behind = self.holder.waits_for().into_iter();
+                    self.holder.set_dead(behind.filter(|one| self.dead == Some(*one)).collect());
                     self.holder_takes(HolderInput::Tick);
                 }
             }
@@ -171,5 +201,22 @@ fn the_last_cents_end_all_calls_once_the_account_hears_of_the_last_settling() {
         let waited = last_refused.saturating_sub(last_settled);
         assert!(refused > 0 && waited > 0, "{refused} calls were refused");
         assert!(waited <= most, "{call_ms} ms: {waited} ms, of {most}");
+    }
+}
+
+/// What a dead process has holds no call up that can be made with the rest, also with a smaller cap on output.
+#[test]
+fn calls_go_on_beside_a_dead_process_until_the_rest_is_too_little() {
+    for call_ms in [150, 2_000] {
+        let mut world = LastCents::with_dead(call_ms);
+        let began = world.now;
+        world.run();
+        let LastCents { paid, refused, begun, .. } = world;
+        assert_eq!(paid + refused, CALLS, "{call_ms} ms");
+        assert!(paid * COST + DEAD <= MONEY, "I6, C20: {paid} calls");
+        assert!(paid * COST + DEAD + FIXED + 256 > MONEY, "{paid} calls: more could be paid");
+        let times: Vec<u64> = std::iter::once(began).chain(begun).collect();
+        let longest = times.windows(2).map(|pair| pair[1] - pair[0]).max();
+        assert!(longest <= Some(call_ms + BEGINS_WITHIN), "{call_ms} ms: {longest:?} ms");
     }
 }

@@ -30,6 +30,9 @@ pub enum BudgetInput {
         /// Taken first.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         reports: Vec<SliceReport>,
+        /// Those that membership holds dead of the processes for which its asks wait.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        dead: Vec<ProcessId>,
     },
     /// A process reports about its slices.
     Report {
@@ -169,7 +172,8 @@ pub struct AskAnswer {
     pub limit: LimitKey,
     /// What keeps it from getting one.
     pub verdict: AskVerdict,
-    /// The other process that may still spend the most of the limit, if the ask waits for what comes back.
+    /// The other process that may still spend the most of the limit, if the ask waits for what comes back. It is one
+    /// that the account holds dead only if what all others may give back is too little.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<ProcessId>,
 }

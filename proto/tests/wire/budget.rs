@@ -63,8 +63,9 @@ fn inputs() -> Vec<BudgetInput> {
     vec![
         BudgetInput::Set { source: ada(), limits: Some(limits()), decides: None },
         BudgetInput::Set { source: ada(), limits: Some(limits()), decides: Some(vec![LIMIT]) },
-        BudgetInput::Ask { process, asks: vec![wants], reports: vec![] },
-        BudgetInput::Ask { process, asks: vec![wants], reports: vec![report(0)] },
+        BudgetInput::Ask { process, asks: vec![wants], reports: vec![], dead: vec![] },
+        BudgetInput::Ask { process, asks: vec![wants], reports: vec![report(0)], dead: vec![] },
+        BudgetInput::Ask { process, asks: vec![wants], reports: vec![], dead: vec![process] },
         BudgetInput::Report { process, reports: vec![report(12)] },
         BudgetInput::Allow { by: "ada".to_owned(), limit: LIMIT, window: WINDOW },
         BudgetInput::TimerFired { due: Timestamp(1_795_651_200_000) },

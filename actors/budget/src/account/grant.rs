@@ -1,6 +1,6 @@
 //! Whether an ask gets a slice, and how large it is. Pure.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use clawnode_proto::{
     ProcessId, Timestamp,
@@ -57,14 +57,23 @@ pub enum GrantVerdict {
     Slice(u64),
     /// It gets none now.
     None(AskVerdict),
+    /// It waits, and what living processes give back is too little: dead ones have the rest.
+    Stranded,
 }
 
 impl LimitBook {
-    /// What becomes of an ask, given whether other processes have slices of this window or wait.
+    /// What becomes of an ask, given whether other processes have slices of this window or wait, and which
+    /// processes are held dead.
     ///
     /// A call waits while what others have could come back. What is left for good is granted even if
-    /// it is less than the call can cost: the call may be made smaller. Only what is spent ends it.
-    pub fn judge(&self, ask: &WaitingAsk, shared: bool) -> GrantVerdict {
+    /// it is less than the call can cost: the call may be made smaller. Only what is spent ends it. What dead
+    /// processes have counts like that of others (C20), but no call waits for it that can be made without.
+    pub fn judge(
+        &self,
+        ask: &WaitingAsk,
+        shared: bool,
+        dead: &BTreeSet<ProcessId>,
+    ) -> GrantVerdict {
         let Some(limit) = self.limit else { return GrantVerdict::None(AskVerdict::NoLimit) };
         let spent = self.current.spent();
         let needs_person = AskVerdict::NeedsPerson { spent, limit: limit.amount };
@@ -75,16 +84,21 @@ impl LimitBook {
         let room = ceiling.saturating_sub(self.current.committed());
         // If everything came back.
         let most = ceiling.saturating_sub(spent);
+        // If all that came back that comes back by itself.
+        let alive = most.saturating_sub(self.current.stranded(dead));
         let least = ask.wants.least.max(1);
         let call = ask.wants.call.max(least);
         if call <= room {
             return GrantVerdict::Slice(size(room, call, ask.wants.waits, shared));
         }
-        if call > most && least <= room {
+        if call > alive && least <= room {
             return GrantVerdict::Slice(room);
         }
-        if least <= most {
+        if least <= alive {
             return GrantVerdict::None(AskVerdict::Waits);
+        }
+        if least <= most {
+            return GrantVerdict::Stranded;
         }
         if least <= limit.amount.saturating_sub(spent) {
             return GrantVerdict::None(needs_person);

@@ -1,6 +1,6 @@
 //! One limit of an account: its windows, and the slices of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clawnode_kernel::Violation;
 use clawnode_proto::{
@@ -79,6 +79,11 @@ impl Slice {
         self.amount.saturating_sub(self.returned).max(self.spent)
     }
 
+    /// What of that is not reported as spent.
+    fn unspent(&self) -> u64 {
+        self.counts().saturating_sub(self.spent)
+    }
+
     /// Takes a report; says by how much the excess grew.
     fn hear(&mut self, report: &SliceReport) -> u64 {
         self.seq = report.seq;
@@ -110,12 +115,18 @@ impl WindowBook {
         self.slices.iter().fold(self.closed, |sum, slice| sum.saturating_add(slice.counts()))
     }
 
-    /// The process beside this one that may still spend the most.
-    pub(super) fn most_held_beside(&self, process: ProcessId) -> Option<ProcessId> {
+    /// What these processes may still spend, as far as the account knows.
+    pub(super) fn stranded(&self, dead: &BTreeSet<ProcessId>) -> u64 {
+        let own = self.slices.iter().filter(|slice| dead.contains(&slice.process));
+        own.fold(0, |sum, slice| sum.saturating_add(slice.unspent()))
+    }
+
+    /// The one of these processes that may still spend the most.
+    pub(super) fn most_held(&self, is_meant: impl Fn(ProcessId) -> bool) -> Option<ProcessId> {
         let mut held: BTreeMap<ProcessId, u64> = BTreeMap::new();
-        for slice in self.slices.iter().filter(|slice| slice.process != process) {
+        for slice in self.slices.iter().filter(|slice| is_meant(slice.process)) {
             let sum = held.entry(slice.process).or_default();
-            *sum = sum.saturating_add(slice.counts().saturating_sub(slice.spent));
+            *sum = sum.saturating_add(slice.unspent());
         }
         let most = held.into_iter().filter(|(_, held)| *held > 0).max_by_key(|(_, held)| *held);
         most.map(|(process, _)| process)

@@ -31,6 +31,8 @@ mod resident_tests;
 mod size_tests;
 mod state;
 #[cfg(test)]
+mod stranded_tests;
+#[cfg(test)]
 mod tests;
 
 pub use grant::{GrantVerdict, WaitingAsk};

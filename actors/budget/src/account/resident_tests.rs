@@ -51,7 +51,7 @@ impl Resident {
     fn asks(&mut self, by: u128) {
         let process = ProcessId::from_u128(by);
         let asks = vec![ask(1, 50_000, 5)];
-        self.hears(&BudgetInput::Ask { process, asks, reports: Vec::new() });
+        self.hears(&BudgetInput::Ask { process, asks, reports: Vec::new(), dead: Vec::new() });
     }
 
     fn reports(&mut self, by: u128, seq: u64) {

@@ -60,6 +60,10 @@ pub struct BudgetState {
     pub asks: Vec<WaitingAsk>,
     /// When each process was heard of last, or got something.
     heard: BTreeMap<ProcessId, LatestNews>,
+    /// Processes with slices that others hold dead. What they have counts as before, but no call waits for it that
+    /// can be made without.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    dead: BTreeSet<ProcessId>,
     /// What people and the configuration want, and is not recorded yet.
     pub(super) wanted: Vec<UnrecordedChange>,
     /// Who set and allowed what, the newest last: the last few changes, for people.
@@ -127,8 +131,9 @@ impl BudgetState {
             BudgetInput::Set { source, limits, decides } => {
                 self.wants_limits(BudgetSet { source, limits, decides });
             }
-            BudgetInput::Ask { process, asks, reports } => {
+            BudgetInput::Ask { process, asks, reports, dead } => {
                 self.reported(process, &reports);
+                self.holds_dead(process, &dead);
                 for wants in asks {
                     self.asked(process, wants);
                 }
@@ -176,6 +181,9 @@ impl BudgetState {
                 .iter_mut()
                 .filter(|ask| ask.process == process)
                 .for_each(|ask| ask.gone = true);
+        } else {
+            // Who reports lives, whatever others have said.
+            self.dead.remove(&process);
         }
         // For those, nothing can come back any more: they need not wait until they ask again.
         for (process, _) in waited.difference(&self.waits()) {
@@ -183,11 +191,21 @@ impl BudgetState {
         }
     }
 
+    /// Takes what one process knows of others. Only those matter that have slices.
+    fn holds_dead(&mut self, by: ProcessId, dead: &[ProcessId]) {
+        for process in dead.iter().filter(|process| **process != by) {
+            if self.has_slices(*process) {
+                self.dead.insert(*process);
+            }
+        }
+    }
+
     /// The asks that are granted once something comes back.
     fn waits(&self) -> BTreeSet<(ProcessId, u64)> {
         let waits = |ask: &&WaitingAsk| {
             let verdict = self.book(ask.wants.limit).map(|book| self.verdict(book, ask));
-            verdict == Some(GrantVerdict::None(AskVerdict::Waits))
+            let waiting = [GrantVerdict::None(AskVerdict::Waits), GrantVerdict::Stranded];
+            verdict.is_some_and(|verdict| waiting.contains(&verdict))
         };
         self.open_asks().filter(waits).map(|ask| (ask.process, ask.wants.number)).collect()
     }
@@ -251,9 +269,12 @@ impl BudgetState {
         let mut heard = std::mem::take(&mut self.heard);
         heard.retain(|process, heard| {
             let asks = || self.asks.iter().any(|ask| ask.process == *process);
-            now.since(heard.at) <= TOLD_AGE || asks() || !self.slices_of(*process).is_empty()
+            now.since(heard.at) <= TOLD_AGE || asks() || self.has_slices(*process)
         });
         self.heard = heard;
+        let mut dead = std::mem::take(&mut self.dead);
+        dead.retain(|process| self.has_slices(*process));
+        self.dead = dead;
     }
 
     // === events ===
@@ -345,6 +366,8 @@ impl BudgetState {
             let mut asks = self.open_asks().filter(|ask| ask.wants.limit == book.key);
             let served = asks.find_map(|ask| match self.verdict(book, ask) {
                 GrantVerdict::None(AskVerdict::Waits) => Some(None),
+                // What it waits for may not come: those that need less do not wait with it.
+                GrantVerdict::Stranded => None,
                 GrantVerdict::None(AskVerdict::NeedsPerson { spent, limit }) => {
                     let asks = !book.current.asked && book.current.over == 0;
                     let (key, window) = (book.key, book.current.number);
@@ -367,7 +390,7 @@ impl BudgetState {
         let mut slices = book.current.slices.iter();
         let mut asks = self.open_asks().filter(|one| one.wants.limit == book.key);
         let has = slices.any(|slice| slice.process != ask.process);
-        book.judge(ask, has || asks.any(|one| one.process != ask.process))
+        book.judge(ask, has || asks.any(|one| one.process != ask.process), &self.dead)
     }
 
     /// The end of the soonest window that a process spends in or waits for.
@@ -404,14 +427,24 @@ impl BudgetState {
             .collect()
     }
 
+    fn has_slices(&self, process: ProcessId) -> bool {
+        let mut slices = self.books.iter().flat_map(LimitBook::windows).flat_map(|one| &one.slices);
+        slices.any(|slice| slice.process == process)
+    }
+
     /// The slices that a process has.
     pub fn slices_of(&self, process: ProcessId) -> Vec<GrantedSlice> {
         let mut slices = Vec::new();
         for book in &self.books {
-            let waits = self.open_asks().any(|ask| {
+            let mut others = self.open_asks().filter(|ask| ask.process != process);
+            let waits = others.any(|ask| {
                 ask.wants.limit == book.key
-                    && ask.process != process
-                    && self.verdict(book, ask) == GrantVerdict::None(AskVerdict::Waits)
+                    && match self.verdict(book, ask) {
+                        GrantVerdict::None(verdict) => verdict == AskVerdict::Waits,
+                        // Living processes cannot help. One that is held dead may live.
+                        GrantVerdict::Stranded => self.dead.contains(&process),
+                        GrantVerdict::Slice(_) => false,
+                    }
             });
             for window in book.windows() {
                 let is_old = window.number != book.current.number || book.limit.is_none();
@@ -433,14 +466,18 @@ impl BudgetState {
         let own = self.asks.iter().filter(|ask| ask.process == process);
         own.map(|ask| {
             let book = self.book(ask.wants.limit);
-            let verdict = match book.map(|book| self.verdict(book, ask)) {
+            let judged = book.map(|book| self.verdict(book, ask));
+            let verdict = match judged {
                 None => AskVerdict::NoLimit,
                 // The account serves an earlier ask first.
-                Some(GrantVerdict::Slice(_)) => AskVerdict::Waits,
+                Some(GrantVerdict::Slice(_) | GrantVerdict::Stranded) => AskVerdict::Waits,
                 Some(GrantVerdict::None(verdict)) => verdict,
             };
+            let is_stranded = judged == Some(GrantVerdict::Stranded);
+            let is_meant =
+                |one: ProcessId| one != process && self.dead.contains(&one) == is_stranded;
             let waits = book.filter(|_| verdict == AskVerdict::Waits);
-            let holder = waits.and_then(|book| book.current.most_held_beside(process));
+            let holder = waits.and_then(|book| book.current.most_held(is_meant));
             AskAnswer { number: ask.wants.number, limit: ask.wants.limit, verdict, holder }
         })
         .collect()

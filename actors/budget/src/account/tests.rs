@@ -82,7 +82,8 @@ impl Account {
     }
 
     pub(super) fn ask(&mut self, by: u128, wants: SliceAsk) -> Vec<BudgetEvent> {
-        self.send(BudgetInput::Ask { process: process(by), asks: vec![wants], reports: vec![] })
+        let (process, asks) = (process(by), vec![wants]);
+        self.send(BudgetInput::Ask { process, asks, reports: vec![], dead: vec![] })
     }
 
     pub(super) fn report(&mut self, by: u128, report: SliceReport) -> Vec<BudgetEvent> {

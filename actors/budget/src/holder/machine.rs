@@ -246,7 +246,8 @@ impl Holder {
         ask.answered = true;
         ask.waits = answer.verdict == AskVerdict::Waits;
         ask.behind = answer.holder.filter(|_| ask.waits);
-        ask.stranded = ask.stranded.filter(|(process, _)| ask.behind == Some(*process));
+        ask.stranded = ask.stranded.filter(|dead| ask.behind == Some(dead.process));
+        ask.stranded.iter_mut().for_each(|dead| dead.confirmed |= dead.sent);
         if !matches!(answer.verdict, AskVerdict::NeedsPerson { .. }) {
             ask.person = None;
         }

@@ -42,8 +42,20 @@ pub(super) struct OpenAsk {
     pub(super) waits: bool,
     /// The process that holds the most that could come back.
     pub(super) behind: Option<ProcessId>,
-    /// That process, if it is dead, and since when that is known here.
-    pub(super) stranded: Option<(ProcessId, Timestamp)>,
+    /// That process, if it is dead.
+    pub(super) stranded: Option<DeadBehind>,
+}
+
+/// A dead process that holds the most of what an ask waits for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DeadBehind {
+    pub(super) process: ProcessId,
+    /// Since when it is known here that it is dead.
+    pub(super) since: Timestamp,
+    /// The account was sent that. It grants what is left, if the call can be made with it.
+    pub(super) sent: bool,
+    /// The account has named the process again since: without what it has, there is too little.
+    pub(super) confirmed: bool,
 }
 
 /// The slices of one limit.

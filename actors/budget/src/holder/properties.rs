@@ -323,7 +323,10 @@ impl World {
                 Happens::Ends(at, reservation) => self.ends(at, reservation),
             }
         }
+        let alive: Vec<ProcessId> = self.holders.iter().map(Holder::process).collect();
         for at in 0..self.holders.len() {
+            let behind = self.holders[at].waits_for().into_iter();
+            self.holders[at].set_dead(behind.filter(|one| !alive.contains(one)).collect());
             if self.calm || !self.chance.is(2) {
                 self.holder_takes(at, HolderInput::Tick);
             }

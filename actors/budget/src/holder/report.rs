@@ -1,7 +1,7 @@
 //! What one account is sent, and when.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
 };
 
@@ -83,7 +83,8 @@ impl AccountAtHand {
         Some(if asks.is_empty() {
             BudgetInput::Report { process, reports }
         } else {
-            BudgetInput::Ask { process, asks, reports }
+            let dead = self.sends_dead();
+            BudgetInput::Ask { process, asks, reports, dead }
         })
     }
 
@@ -101,6 +102,17 @@ impl AccountAtHand {
             asks.push(SliceAsk { number: ask.number, limit: *limit, call, least, waits });
         }
         asks
+    }
+
+    /// The dead processes for which asks wait: the account hears of them with each of its asks.
+    fn sends_dead(&mut self) -> Vec<ProcessId> {
+        let asks = self.pools.values_mut().filter_map(|pool| pool.ask.as_mut());
+        let mut dead = BTreeSet::new();
+        for behind in asks.filter_map(|ask| ask.stranded.as_mut()) {
+            behind.sent = true;
+            dead.insert(behind.process);
+        }
+        dead.into_iter().collect()
     }
 
     fn reports(&mut self) -> Vec<SliceReport> {

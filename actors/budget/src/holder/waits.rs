@@ -7,7 +7,11 @@ use clawnode_proto::{
     budget::{AccountKey, LimitKey},
 };
 
-use super::{CallNeeds, HolderOptions, Refusal, Reservation, pool::OpenAsk, report::AccountAtHand};
+use super::{
+    CallNeeds, HolderOptions, Refusal, Reservation,
+    pool::{DeadBehind, OpenAsk},
+    report::AccountAtHand,
+};
 
 /// One limit of one account.
 pub(super) type PoolKey = (AccountKey, LimitKey);
@@ -32,8 +36,8 @@ pub(super) struct Waiter {
 pub enum WaitReason {
     /// Other calls have reserved what is left. It comes back when they end.
     Calls,
-    /// This process holds most of the rest, and is dead. That comes back when the window ends, or when a
-    /// person closes it.
+    /// What is left is too little, and this process, which is dead, holds most of the rest. That comes back when the
+    /// window ends, or when a person closes it.
     Stranded(ProcessId),
     /// A person has to allow more.
     Person,
@@ -42,15 +46,19 @@ pub enum WaitReason {
 /// Asks by account.
 type Accounts = BTreeMap<AccountKey, AccountAtHand>;
 
-/// Keeps since when each ask waits for a dead process.
+/// Keeps since when each ask waits for a dead process. Its account has to hear of that at once: a call that can be
+/// made with what is left does not wait for that process.
 pub(super) fn look_for_dead(accounts: &mut Accounts, dead: &BTreeSet<ProcessId>, now: Timestamp) {
     let pools = accounts.values_mut().flat_map(|account| account.pools.values_mut());
     for ask in pools.filter_map(|pool| pool.ask.as_mut()) {
         let before = ask.stranded;
         let process = ask.behind.filter(|process| dead.contains(process));
         ask.stranded = process.map(|process| match before {
-            Some(before) if before.0 == process => before,
-            Some(_) | None => (process, now),
+            Some(before) if before.process == process => before,
+            Some(_) | None => {
+                ask.sent = None;
+                DeadBehind { process, since: now, sent: false, confirmed: false }
+            }
         });
     }
 }
@@ -85,7 +93,8 @@ pub(super) fn too_long(
     if asked.is_some_and(|since| now.since(since) >= options.ask_wait) {
         return Some(Refusal::NotAllowed { account, limit });
     }
-    if let Some((process, since)) = ask.and_then(|ask| ask.stranded)
+    if let Some(DeadBehind { process, since, confirmed: true, .. }) =
+        ask.and_then(|ask| ask.stranded)
         && now.since(since.max(first)) >= options.ask_wait
     {
         return Some(Refusal::Stranded { account, limit, process });
@@ -129,8 +138,10 @@ impl OpenAsk {
     fn reason(&self) -> Option<WaitReason> {
         match (self.person, self.stranded) {
             (Some(_), _) => Some(WaitReason::Person),
-            (None, Some((process, _))) => Some(WaitReason::Stranded(process)),
-            (None, None) => self.waits.then_some(WaitReason::Calls),
+            (None, Some(DeadBehind { process, confirmed: true, .. })) => {
+                Some(WaitReason::Stranded(process))
+            }
+            (None, _) => self.waits.then_some(WaitReason::Calls),
         }
     }
 }

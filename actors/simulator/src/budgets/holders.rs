@@ -43,9 +43,18 @@ impl Sim {
         let after = self.world.rng.random_range(100..TICK_MOST);
         let tick = PlannedNote::own("its holder ticks".to_owned(), move |sim| {
             sim.plan_holder_tick(process);
+            sim.holder_knows_dead(process);
             sim.holder_takes(process, HolderInput::Tick)
         });
         self.world.later(process, after, tick);
+    }
+
+    /// Whom membership holds dead of those for which its calls wait. They may live.
+    fn holder_knows_dead(&mut self, process: ProcessId) {
+        let holding = self.processes.get_mut(&process).and_then(|running| running.holder.as_mut());
+        let Some(holding) = holding else { return };
+        let behind = holding.holder.waits_for().into_iter();
+        holding.holder.set_dead(behind.filter(|other| self.dead.contains(other)).collect());
     }
 
     pub(super) fn holder_hears(

@@ -15,7 +15,7 @@ use clawnode_budget::holder::{CallHold, CallNeeds, Refusal, ReservePort, WaitRea
 use clawnode_kernel::driver::Port;
 use clawnode_proto::{
     Attempt, CallId, EntityId, Frame, FrameBody, FrameKey, TurnId,
-    budget::{AccountKey, LimitKey, allow_command, reconcile_command},
+    budget::{AccountKey, LimitKey, WindowLength, allow_command, reconcile_command},
     frame::Notice,
     kill_switch::KillSwitch,
     lane::Lane,
@@ -269,9 +269,12 @@ impl ReservePort for ReserveAnswer {
             ),
             WaitReason::Stranded(process) => {
                 let command = reconcile_command(account, &process);
+                let is_endless = limit.window == WindowLength::Forever;
+                let until = if is_endless { "" } else { " until the window ends" };
                 let message = format!(
-                    "the call waits: a process that is dead has what is left of `{account}` \
-                     ({limit}) until the window ends; to have it back now: `{command}`"
+                    "the call waits: what is left of `{account}` ({limit}) is too little for it, \
+                     and a process that is dead has the rest{until}; to have that back now: \
+                     `{command}`"
                 );
                 ("budget_stranded", message)
             }
@@ -373,8 +376,9 @@ pub fn outcome(refusal: Refusal) -> TurnOutcome {
             failed(
                 FailureClass::BudgetUnavailable,
                 format!(
-                    "a process that is dead has what is left of the budget of `{account}` \
-                     ({limit}), and no person has given it back in time: `{command}`"
+                    "what is left of the budget of `{account}` ({limit}) is too little for the \
+                     call, a process that is dead has the rest, and no person has given that back \
+                     in time: `{command}`"
                 ),
             )
         }

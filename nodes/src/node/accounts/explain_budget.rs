@@ -27,29 +27,43 @@ pub(super) fn limits(accounts: Vec<AccountView>, call: &CallNeeds) -> Vec<Explai
 
 /// What becomes of a call that needs so much of a limit at least, and reserves so much if it is there.
 fn explained(account: AccountKey, limit: LimitView, needs: u64, reserves: u64) -> ExplainedLimit {
-    let forecast = forecast(&limit, needs);
-    let why = why(&account, &limit, needs, forecast);
+    let forecast = forecast(&limit, needs, reserves);
+    let why = why(&account, &limit, (needs, reserves), forecast);
     ExplainedLimit { account, limit, needs, reserves, forecast, why }
 }
 
-fn forecast(limit: &LimitView, needs: u64) -> CallForecast {
+/// The account decides by the same amounts: see [`clawnode_budget::account::LimitBook::judge`].
+fn forecast(limit: &LimitView, needs: u64, reserves: u64) -> CallForecast {
     if limit.excess > 0 {
         return CallForecast::NeedsPerson;
     }
-    let ceiling = if limit.allowed { limit.limit } else { share(limit) };
-    let unspent = ceiling.saturating_sub(limit.spent);
-    let alive = limit.holders.iter().filter(|holder| !holder.dead);
-    let idle = alive
-        .fold(0_u64, |sum, holder| sum.saturating_add(holder.held.saturating_sub(holder.running)));
+    let unspent = unspent(limit);
+    // What may be there once all calls of living processes have ended, and what is there now.
+    let alive = unspent.saturating_sub(limit.stranded);
+    let room = room(limit);
     match () {
-        () if needs <= unspent.saturating_sub(limit.held).saturating_add(idle) => {
-            CallForecast::Possible
-        }
-        () if needs <= unspent.saturating_sub(limit.stranded) => CallForecast::Waits,
+        () if reserves <= room => CallForecast::Possible,
+        // It waits for no more than there will be: its cap on output becomes smaller.
+        () if reserves > alive && needs <= room => CallForecast::Possible,
+        () if needs <= alive => CallForecast::Waits,
         () if needs <= unspent => CallForecast::Stranded,
         () if needs <= limit.limit.saturating_sub(limit.spent) => CallForecast::NeedsPerson,
         () => CallForecast::Bankrupt,
     }
+}
+
+/// What may be granted without a person, and is not spent.
+fn unspent(limit: &LimitView) -> u64 {
+    let ceiling = if limit.allowed { limit.limit } else { share(limit) };
+    ceiling.saturating_sub(limit.spent)
+}
+
+/// What a call may have now: what no process has, and what living processes do not use.
+fn room(limit: &LimitView) -> u64 {
+    let alive = limit.holders.iter().filter(|holder| !holder.dead);
+    let idle = alive
+        .fold(0_u64, |sum, holder| sum.saturating_add(holder.held.saturating_sub(holder.running)));
+    unspent(limit).saturating_sub(limit.held).saturating_add(idle)
 }
 
 /// What may be granted without a person.
@@ -57,11 +71,27 @@ fn share(limit: &LimitView) -> u64 {
     limit.limit.saturating_mul(limit.ask_at.into()) / 100
 }
 
-fn why(account: &AccountKey, limit: &LimitView, needs: u64, forecast: CallForecast) -> String {
+fn why(
+    account: &AccountKey,
+    limit: &LimitView,
+    (needs, reserves): (u64, u64),
+    forecast: CallForecast,
+) -> String {
     let amount = |amount| amount_text(limit.unit, amount);
     let allow = format!("`{}`", allow_command(account, limit.key()));
     match forecast {
-        CallForecast::Possible => format!("it needs {}, which is there", amount(needs)),
+        CallForecast::Possible if reserves > room(limit) => format!(
+            "it needs {}, which is there, and would reserve {}: its cap on output is lowered to \
+             what is left",
+            amount(needs),
+            amount(reserves)
+        ),
+        CallForecast::Possible => format!("it reserves {}, which is there", amount(reserves)),
+        CallForecast::Waits if needs <= room(limit) => format!(
+            "it reserves {} and waits for calls that run{}",
+            amount(reserves),
+            named(limit, false)
+        ),
         CallForecast::Waits => format!(
             "it needs {} and waits for calls that run{}",
             amount(needs),
@@ -179,6 +209,30 @@ mod tests {
                 "row {at}"
             );
         }
+    }
+
+    #[test]
+    fn a_call_is_made_smaller_and_does_not_wait_for_a_dead_process() {
+        let dollar = |spent, holders: &[(bool, u64, u64)]| LimitView {
+            limit: 1_000_000,
+            ask_at: 100,
+            ..limit(spent, holders)
+        };
+        let dead = (true, 372_768, 248_512);
+        let said = |limit| {
+            let said = explained(key("cluster"), limit, 5_214, 124_254);
+            (said.forecast, said.why)
+        };
+        let (forecast, why) = said(dollar(504_900, &[dead]));
+        assert_eq!(forecast, CallForecast::Possible);
+        assert!(why.contains("would reserve $0.124254: its cap on output is lowered"), "{why}");
+        // Living calls leave more: it waits for that.
+        let (forecast, why) = said(dollar(380_000, &[dead, (false, 124_254, 124_254)]));
+        assert_eq!(forecast, CallForecast::Waits);
+        assert!(why.starts_with("it reserves $0.124254 and waits for calls that run"), "{why}");
+        let (forecast, why) = said(dollar(622_500, &[dead]));
+        assert_eq!(forecast, CallForecast::Stranded);
+        assert!(why.contains("reconcile cluster --node a --gone"), "{why}");
     }
 
     #[test]

@@ -71,7 +71,12 @@ impl TestAccount {
     /// A process asks for one call of this size.
     pub(super) fn ask(&mut self, process: ProcessId, number: u64, call: u64) {
         let wants = SliceAsk { number, limit: USD, call, least: call, waits: call };
-        self.send(&BudgetInput::Ask { process, asks: vec![wants], reports: Vec::new() });
+        self.send(&BudgetInput::Ask {
+            process,
+            asks: vec![wants],
+            reports: Vec::new(),
+            dead: Vec::new(),
+        });
     }
 
     pub(super) fn report(&mut self, process: ProcessId, report: SliceReport) {
