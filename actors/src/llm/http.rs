@@ -292,7 +292,10 @@ impl Http {
             None => message,
         };
         let status = status.as_u16();
-        let failure = ModelFailure { status: Some(status), ..ModelFailure::new(class, message) };
+        let keeps_attachments =
+            class == FailureClass::Rejected && (quota || !may_be_content(status, &message));
+        let failure = ModelFailure { keeps_attachments, ..ModelFailure::new(class, message) };
+        let failure = ModelFailure { status: Some(status), ..failure };
         // Some of Amazon's limits have the status of a bad request.
         let passes = passes(status) || class == FailureClass::RateLimited;
         let again = may_retry && !quota && passes;
@@ -349,6 +352,13 @@ pub(super) fn class_of(status: u16) -> FailureClass {
 /// Whether a refusal with this status may pass by itself.
 pub(super) fn passes(status: u16) -> bool {
     matches!(status, 408 | 429 | 500 | 502 | 503 | 504 | 529)
+}
+
+/// Whether a refusal may be about what the request says: about a picture in it, for example.
+fn may_be_content(status: u16, message: &str) -> bool {
+    // OpenRouter finds no provider that reads pictures, and says it with the status of a missing model.
+    let is_about_pictures = message.to_ascii_lowercase().contains("image input");
+    is_about_pictures || matches!(status, 400 | 413 | 415 | 422)
 }
 
 /// The message in an error's body, in the shapes that providers use.
