@@ -33,6 +33,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+pub use changes::CHANGES_MOST;
 pub use grant::{GrantVerdict, WaitingAsk};
 pub use kind::{Budget, BudgetEffect, BudgetJob};
 pub use limit_book::{LimitBook, Slice, WindowBook};
