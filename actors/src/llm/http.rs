@@ -6,7 +6,7 @@
 
 use std::{
     error::Error,
-    fmt,
+    fmt, io,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -251,8 +251,10 @@ impl Http {
 
     fn not_sent(&self, url: &Url, error: reqwest::Error) -> AttemptFailure {
         let is_connect = error.is_connect();
+        let plain = not_connected(&error);
         let why = self.clean(&ErrorChain(&error.without_url()).to_string());
         if is_connect {
+            let why = plain.unwrap_or(&why);
             let message = format!("provider unreachable: {url}: {why}");
             return AttemptFailure::last(FailureClass::Unreachable, message).again(true);
         }
@@ -347,6 +349,26 @@ pub(super) fn class_of(status: u16) -> FailureClass {
         500.. => FailureClass::Overloaded,
         _ => FailureClass::Rejected,
     }
+}
+
+/// Why there is no connection, in words; nothing if it is none of the usual reasons.
+fn not_connected(error: &reqwest::Error) -> Option<&'static str> {
+    if error.is_timeout() {
+        return Some("it did not take the connection in time");
+    }
+    let mut cause = error.source();
+    while let Some(one) = cause {
+        match one.downcast_ref::<io::Error>().map(io::Error::kind) {
+            Some(io::ErrorKind::ConnectionRefused) => {
+                return Some("the connection was refused: no server listens there");
+            }
+            Some(io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable) => {
+                return Some("no network leads there");
+            }
+            _ => cause = one.source(),
+        }
+    }
+    None
 }
 
 /// Whether a refusal with this status may pass by itself.

@@ -214,6 +214,8 @@ async fn nobody_there_is_unreachable() {
             failure.message.starts_with("provider unreachable: http://127.0.0.1"),
             "{failure:?}"
         );
-        assert!(failure.message.contains("refused"), "{failure:?}");
+        let plain = ": the connection was refused: no server listens there. Provider `p` at ";
+        assert!(failure.message.contains(plain), "{failure:?}");
+        assert!(!failure.message.contains("os error"), "{failure:?}");
     }
 }
