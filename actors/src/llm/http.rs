@@ -428,6 +428,18 @@ mod tests {
     use crate::llm::Wire;
 
     #[test]
+    fn a_missing_model_is_no_refusal_of_what_was_asked() {
+        for (status, message, is_content) in [
+            (400, "no", true),
+            (404, "the model `x` does not exist", false),
+            (404, "No endpoints found that support image input", true),
+            (409, "no", false),
+        ] {
+            assert_eq!(may_be_content(status, message), is_content, "{status} {message}");
+        }
+    }
+
+    #[test]
     fn every_known_shape_of_an_error_is_read() {
         for (body, message) in [
             (

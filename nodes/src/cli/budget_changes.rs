@@ -24,7 +24,7 @@ struct LimitsBefore<'a> {
 
 /// The changes, newest first: when, who and what.
 pub(super) fn rows(changes: &[AccountChange]) -> Vec<Vec<String>> {
-    // Where older ones are gone, nobody knows what was before.
+    // Where older ones are gone, it is not known what was before.
     let is_whole = changes.len() < CHANGES_MOST;
     let nothing = is_whole.then_some(NO_LIMITS);
     let mut before =
