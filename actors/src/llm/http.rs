@@ -296,8 +296,8 @@ impl Http {
         let status = status.as_u16();
         let keeps_attachments =
             class == FailureClass::Rejected && (quota || !may_be_content(status, &message));
-        let failure = ModelFailure { keeps_attachments, ..ModelFailure::new(class, message) };
-        let failure = ModelFailure { status: Some(status), ..failure };
+        let failure = ModelFailure::new(class, message);
+        let failure = ModelFailure { status: Some(status), keeps_attachments, ..failure };
         // Some of Amazon's limits have the status of a bad request.
         let passes = passes(status) || class == FailureClass::RateLimited;
         let again = may_retry && !quota && passes;
