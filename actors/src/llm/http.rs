@@ -365,6 +365,10 @@ fn not_connected(error: &reqwest::Error) -> Option<&'static str> {
             Some(io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable) => {
                 return Some("no network leads there");
             }
+            // The connector has no type for it.
+            None if one.to_string() == "dns error" => {
+                return Some("the name of its host has no address");
+            }
             _ => cause = one.source(),
         }
     }
