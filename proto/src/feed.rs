@@ -59,7 +59,7 @@ pub enum EventBody {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         node: Option<NodeName>,
     },
-    /// The first call of a turn has begun.
+    /// The first call of a turn has begun. It is sent once, also if that call is made again.
     TurnStarted {
         /// Whose message began it.
         session: EntityId,

@@ -323,12 +323,18 @@ pub struct ModelFailure {
     /// The request is too long for the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub too_long: Option<PromptTooLong>,
+    /// It was refused for another reason than what it says, such as a model that is not there: what was attached is
+    /// shown again. Failures that were recorded before there was this field are as if it were `false`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keeps_attachments: bool,
 }
 
 impl ModelFailure {
     /// One without an HTTP status.
     pub fn new(class: FailureClass, message: impl Into<String>) -> Self {
-        Self { class, message: message.into(), status: None, retry_after_ms: None, too_long: None }
+        let message = message.into();
+        let (status, retry_after_ms, too_long) = (None, None, None);
+        Self { class, message, status, retry_after_ms, too_long, keeps_attachments: false }
     }
 
     /// The stable code for it.

@@ -6,7 +6,7 @@
 
 use std::{
     error::Error,
-    fmt,
+    fmt, io,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -251,8 +251,10 @@ impl Http {
 
     fn not_sent(&self, url: &Url, error: reqwest::Error) -> AttemptFailure {
         let is_connect = error.is_connect();
+        let plain = not_connected(&error);
         let why = self.clean(&ErrorChain(&error.without_url()).to_string());
         if is_connect {
+            let why = plain.unwrap_or(&why);
             let message = format!("provider unreachable: {url}: {why}");
             return AttemptFailure::last(FailureClass::Unreachable, message).again(true);
         }
@@ -292,7 +294,10 @@ impl Http {
             None => message,
         };
         let status = status.as_u16();
-        let failure = ModelFailure { status: Some(status), ..ModelFailure::new(class, message) };
+        let keeps_attachments =
+            class == FailureClass::Rejected && (quota || !may_be_content(status, &message));
+        let failure = ModelFailure::new(class, message);
+        let failure = ModelFailure { status: Some(status), keeps_attachments, ..failure };
         // Some of Amazon's limits have the status of a bad request.
         let passes = passes(status) || class == FailureClass::RateLimited;
         let again = may_retry && !quota && passes;
@@ -346,9 +351,40 @@ pub(super) fn class_of(status: u16) -> FailureClass {
     }
 }
 
+/// Why there is no connection, in words; nothing if it is none of the usual reasons.
+fn not_connected(error: &reqwest::Error) -> Option<&'static str> {
+    if error.is_timeout() {
+        return Some("it did not take the connection in time");
+    }
+    let mut cause = error.source();
+    while let Some(one) = cause {
+        match one.downcast_ref::<io::Error>().map(io::Error::kind) {
+            Some(io::ErrorKind::ConnectionRefused) => {
+                return Some("the connection was refused: no server listens there");
+            }
+            Some(io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable) => {
+                return Some("no network leads there");
+            }
+            // The connector has no type for it.
+            None if one.to_string() == "dns error" => {
+                return Some("the name of its host has no address");
+            }
+            _ => cause = one.source(),
+        }
+    }
+    None
+}
+
 /// Whether a refusal with this status may pass by itself.
 pub(super) fn passes(status: u16) -> bool {
     matches!(status, 408 | 429 | 500 | 502 | 503 | 504 | 529)
+}
+
+/// Whether a refusal may be about what the request says: about a picture in it, for example.
+fn may_be_content(status: u16, message: &str) -> bool {
+    // OpenRouter finds no provider that reads pictures, and says it with the status of a missing model.
+    let is_about_pictures = message.to_ascii_lowercase().contains("image input");
+    is_about_pictures || matches!(status, 400 | 413 | 415 | 422)
 }
 
 /// The message in an error's body, in the shapes that providers use.
@@ -394,6 +430,18 @@ mod tests {
 
     use super::*;
     use crate::llm::Wire;
+
+    #[test]
+    fn a_missing_model_is_no_refusal_of_what_was_asked() {
+        for (status, message, is_content) in [
+            (400, "no", true),
+            (404, "the model `x` does not exist", false),
+            (404, "No endpoints found that support image input", true),
+            (409, "no", false),
+        ] {
+            assert_eq!(may_be_content(status, message), is_content, "{status} {message}");
+        }
+    }
 
     #[test]
     fn every_known_shape_of_an_error_is_read() {

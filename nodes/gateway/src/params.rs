@@ -359,8 +359,23 @@ where
             "." => format!("parameters of `{}`: {problem}", method.as_str()),
             path => format!("parameter `{path}` of `{}`: {problem}", method.as_str()),
         };
-        invalid(message)
+        match as_text(&path, &problem.to_string()) {
+            Some(text) => invalid(message).hint(format!("write it as text: `\"{text}\"`")),
+            None => invalid(message),
+        }
     })
+}
+
+/// The number that should have been a text, if that is the problem. Amounts of money have two decimals.
+fn as_text(path: &str, problem: &str) -> Option<String> {
+    let (kind, said) = problem.strip_prefix("invalid type: ")?.split_once(" `")?;
+    let (number, expected) = said.split_once("`, expected ")?;
+    if !matches!(kind, "integer" | "floating point") || !expected.starts_with("a string") {
+        return None;
+    }
+    let is_short = number.rsplit_once('.').is_some_and(|(_, decimals)| decimals.len() == 1);
+    let zero = if is_short && path.ends_with("amount") { "0" } else { "" };
+    Some(format!("{number}{zero}"))
 }
 
 /// Reads a request's JSON, which means one thing: no field of it is there twice.
@@ -387,4 +402,31 @@ where
 
 pub(super) fn invalid(message: impl Into<String>) -> ErrorBody {
     ErrorBody::new(ErrorCode::InvalidParams, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::budget::BudgetSetParams;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_number_in_the_place_of_a_text_is_shown_as_text() {
+        let refused = |amount: Value| {
+            let limit = json!({ "unit": "usd", "window": "day", "amount": amount });
+            let params = json!({ "account": "cluster", "limits": [limit], "keep_others": true });
+            read::<BudgetSetParams>(Method::BudgetSet, params).unwrap_err()
+        };
+        for (amount, hint) in [
+            (json!(5.0), Some("write it as text: `\"5.00\"`")),
+            (json!(0.25), Some("write it as text: `\"0.25\"`")),
+            (json!(5), Some("write it as text: `\"5\"`")),
+            (json!(true), None),
+        ] {
+            let error = refused(amount.clone());
+            assert!(error.message.starts_with("parameter `limits[0].amount` of `budget.set`: "));
+            assert_eq!(error.hint.as_deref(), hint, "{amount}");
+        }
+    }
 }

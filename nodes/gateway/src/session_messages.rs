@@ -37,6 +37,10 @@ use super::{
 /// What a message looks like.
 pub(super) const EXAMPLE: &str = r#"{"content":"hello","stream":false}"#;
 
+/// What to do with files that are too large for a message.
+const FILES_APART: &str = "upload files first, with `POST /v1/files` or `POST /v1/sessions/{session}/files`, and name \
+                           them in the message: `\"attachments\":[{\"file\":\"file_…\"}]`";
+
 /// The route.
 pub(super) async fn send(
     State(gateway): State<Arc<Gateway>>,
@@ -49,7 +53,8 @@ pub(super) async fn send(
     gateway.metrics.call(method.as_str());
     let sent = Instant::now();
     let begun = async {
-        let said = rest::said(&gateway, RouteBody::Object(EXAMPLE), request).await?;
+        let said = rest::said(&gateway, RouteBody::Object(EXAMPLE), request).await;
+        let said = said.map_err(with_files_apart)?;
         let mut message: SessionMessage = read(method, Value::Object(said))?;
         if message.idempotency_key.is_none() {
             message.idempotency_key = idempotency_header(&headers)?;
@@ -71,6 +76,11 @@ pub(super) async fn send(
         return whole(&gateway, following, sent).await;
     }
     session_events::respond(gateway, Streamed { session, following, after: None, sent: Some(sent) })
+}
+
+/// What makes a message too large is what is attached to it.
+fn with_files_apart(error: ErrorBody) -> ErrorBody {
+    if error.code == ErrorCode::TooLarge { error.hint(FILES_APART) } else { error }
 }
 
 /// The message as `chat.send` takes it: a session's key says all about where it goes.

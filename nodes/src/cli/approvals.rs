@@ -9,7 +9,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    budget,
+    budget, budget_changes,
     command_context::CliContext,
     id_prefix,
     output::{Output, brief, exact, time},
@@ -157,7 +157,7 @@ fn budgets(out: Output, budgets: &[AskingBudget]) -> String {
         let amount = |amount| amount_text(limit.unit, amount);
         vec![
             asking.account.to_string(),
-            budget::limit_text(limit.key(), limit.limit, limit.lanes),
+            budget_changes::limit_text(limit.key(), limit.limit, limit.lanes),
             amount(limit.spent),
             limit.state.as_str().to_owned(),
             format!("clawnode approvals approve {}", asking.account),

@@ -1,22 +1,22 @@
 //! `budget`: limits of spending; what is spent of them, and by whom.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use clap::{
-    Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches, Subcommand,
-    parser::ValueSource,
-};
+use clap::{Args, Subcommand};
 use clawnode_proto::{
+    ProcessId,
     api::{ListParams, SessionParams, calls},
     budget::{
-        AccountChange, AccountKey, AccountView, BudgetAllowParams, BudgetExplainView, BudgetList,
-        BudgetParams, BudgetReconcileParams, BudgetSetParams, BudgetUnit, CallForecast, ChangeKind,
-        ClosedSlice, CountedLanes, ExplainedLimit, LimitKey, LimitOrigin, LimitSource, LimitView,
-        ReconcileView, SliceHolderView, WantedLimit, WindowLength, amount_text, reconcile_command,
+        AccountKey, AccountView, BudgetAllowParams, BudgetExplainView, BudgetList, BudgetParams,
+        BudgetReconcileParams, BudgetSetParams, CallForecast, CountedLanes, ExplainedLimit,
+        LimitKey, LimitOrigin, LimitView, ReconcileView, SliceHolderView, WantedLimit, amount_text,
+        limit_flag, read_amount, reconcile_command,
     },
 };
 
 use super::{
+    budget_changes::{self, limit_text},
+    budget_flags::{LimitAmounts, LimitChoices},
     command_context::CliContext,
     output::{Output, Tone, clean, count, time},
 };
@@ -47,22 +47,10 @@ Examples:
 const WITHOUT_SESSION: &str = "embeddings and `models test`, which spend from it, have no session: \
 `clawnode usage` does not show them";
 
-/// Every limit, as a flag names it, and an example of its amount.
-const LIMITS: [(&str, BudgetUnit, WindowLength); 12] = [
-    ("usd-per-hour", BudgetUnit::Usd, WindowLength::Hour),
-    ("usd-per-day", BudgetUnit::Usd, WindowLength::Day),
-    ("usd-per-month", BudgetUnit::Usd, WindowLength::Month),
-    ("usd", BudgetUnit::Usd, WindowLength::Forever),
-    ("tokens-per-hour", BudgetUnit::Tokens, WindowLength::Hour),
-    ("tokens-per-day", BudgetUnit::Tokens, WindowLength::Day),
-    ("tokens-per-month", BudgetUnit::Tokens, WindowLength::Month),
-    ("tokens", BudgetUnit::Tokens, WindowLength::Forever),
-    ("loops-per-hour", BudgetUnit::Loops, WindowLength::Hour),
-    ("loops-per-day", BudgetUnit::Loops, WindowLength::Day),
-    ("loops-per-month", BudgetUnit::Loops, WindowLength::Month),
-    ("loops", BudgetUnit::Loops, WindowLength::Forever),
-];
-
+/// The amount that takes a limit away.
+const NONE: &str = "none";
+/// What amounts look like.
+const AMOUNTS: &str = "write for example `5.00` for dollars, `2000000` for tokens, or `none`";
 /// What `--lanes` takes.
 const LANES: [&str; 2] = ["all", BACKGROUND];
 /// Only calls in the background count.
@@ -140,14 +128,6 @@ pub(super) struct ReconcileArgs {
     gone: bool,
 }
 
-/// Limits with amounts.
-#[derive(Debug)]
-struct LimitAmounts(Vec<(LimitKey, String)>);
-
-/// Limits without amounts.
-#[derive(Debug)]
-struct LimitChoices(Vec<LimitKey>);
-
 /// `budget`.
 pub(super) async fn run(command: BudgetCommand, context: &CliContext) -> Result<Exit, Failure> {
     let out = context.out;
@@ -191,6 +171,13 @@ fn set_params(args: SetArgs) -> Result<BudgetSetParams, Failure> {
         let hint = format!("name at least one: `clawnode budget set {account} --usd-per-day 5.00`");
         return Err(Failure::new(Exit::Usage, "usage", "no limit is named").hint(hint));
     }
+    amounts_fit(&limits.0)?;
+    if let (Some(warn_at), Some(ask_at)) = (warn_at, ask_at)
+        && warn_at > ask_at
+    {
+        let what = format!("`--warn-at {warn_at}` is more than `--ask-at {ask_at}`");
+        return Err(Failure::new(Exit::Usage, "usage", what).hint("warn before a person is asked"));
+    }
     let is_background = |lanes: String| lanes == BACKGROUND;
     let (all, background) = (CountedLanes::All, CountedLanes::Background);
     let lanes = lanes.map(|lanes| if is_background(lanes) { background } else { all });
@@ -204,6 +191,17 @@ fn set_params(args: SetArgs) -> Result<BudgetSetParams, Failure> {
     };
     let limits = limits.0.into_iter().map(limit).collect();
     Ok(BudgetSetParams { account, limits, keep_others: !only })
+}
+
+/// Whether each is an amount: a node would name it by its place in the request, and not by its flag.
+fn amounts_fit(limits: &[(LimitKey, String)]) -> Result<(), Failure> {
+    for (key, amount) in limits.iter().filter(|(_, amount)| amount != NONE) {
+        read_amount(key.unit, amount).map_err(|error| {
+            let what = format!("`--{}`: {error}", limit_flag(*key));
+            Failure::new(Exit::Usage, "usage", what).hint(AMOUNTS)
+        })?;
+    }
+    Ok(())
 }
 
 fn reconcile_params(args: ReconcileArgs) -> Result<BudgetReconcileParams, Failure> {
@@ -266,23 +264,15 @@ fn table(out: Output, accounts: &[AccountView]) -> String {
     });
     let rows: Vec<Vec<String>> = rows.collect();
     if rows.is_empty() {
-        return "no limits: set one with `clawnode budget set cluster --usd-per-day 5.00`"
-            .to_owned();
+        let account = match accounts {
+            [one] => one.account.clone(),
+            _ => AccountKey::Cluster,
+        };
+        return format!(
+            "no limits: set one with `clawnode budget set {account} --usd-per-day 5.00`"
+        );
     }
     out.table(&head, rows)
-}
-
-/// A limit in words: `$5.00 per day`.
-pub(super) fn limit_text(key: LimitKey, amount: u64, lanes: CountedLanes) -> String {
-    let amount = amount_text(key.unit, amount);
-    let what = match key.unit {
-        BudgetUnit::Usd => amount,
-        BudgetUnit::Tokens | BudgetUnit::Loops => format!("{amount} {}", key.unit),
-    };
-    match key.window {
-        WindowLength::Forever => format!("{what} in all{}", lanes.suffix()),
-        window => format!("{what} per {window}{}", lanes.suffix()),
-    }
 }
 
 fn state(limit: &LimitView) -> String {
@@ -325,10 +315,7 @@ pub(super) fn detail(out: Output, account: &AccountView) -> String {
         parts.push(WITHOUT_SESSION.to_owned());
     }
     if !account.changes.is_empty() {
-        let row = |changed: &AccountChange| {
-            vec![time(changed.at), author(&changed.by), change(&changed.what)]
-        };
-        parts.push(out.table(&["when", "who", "change"], account.changes.iter().map(row)));
+        parts.push(out.table(&["when", "who", "change"], budget_changes::rows(&account.changes)));
     }
     parts.join("\n\n")
 }
@@ -337,31 +324,6 @@ pub(super) fn detail(out: Output, account: &AccountView) -> String {
 fn dead_holders(limit: &LimitView) -> impl Iterator<Item = String> {
     let dead = limit.holders.iter().filter(|holder| holder.dead);
     dead.map(SliceHolderView::named)
-}
-
-fn author(by: &LimitSource) -> String {
-    if let LimitSource::Person { name } = by {
-        clean(name)
-    } else if *by == LimitSource::Configured {
-        "configuration".to_owned()
-    } else {
-        "built-in default".to_owned()
-    }
-}
-
-fn change(what: &ChangeKind) -> String {
-    match what {
-        ChangeKind::Set { limits } if limits.is_empty() => "set no limits".to_owned(),
-        ChangeKind::Set { limits } => {
-            let limits = limits.iter().map(|set| {
-                let limit = limit_text(set.key, set.amount, set.lanes);
-                format!("{limit} (warns at {} %, asks at {} %)", set.warn_at, set.ask_at)
-            });
-            format!("set {}", limits.collect::<Vec<String>>().join(", "))
-        }
-        ChangeKind::Reset => "took away what a person had set".to_owned(),
-        ChangeKind::Allowed { limit } => format!("allowed more of {limit}"),
-    }
 }
 
 fn explained(out: Output, view: &BudgetExplainView) -> String {
@@ -414,10 +376,16 @@ const fn forecast(forecast: CallForecast) -> &'static str {
 }
 
 fn reconciled(out: Output, view: &ReconcileView) -> String {
-    let row = |slice: &ClosedSlice| {
-        let amount = |amount| amount_text(slice.limit.unit, amount);
-        let limit = slice.limit.to_string();
-        vec![slice.process.to_string(), limit, amount(slice.counted), amount(slice.spent)]
+    // A process has many parts of a limit: one for each time it asked for more.
+    let mut sums: BTreeMap<(ProcessId, LimitKey), (u64, u64)> = BTreeMap::new();
+    for slice in &view.closed {
+        let (counted, spent) = sums.entry((slice.process, slice.limit)).or_default();
+        *counted = counted.saturating_add(slice.counted);
+        *spent = spent.saturating_add(slice.spent);
+    }
+    let row = |((process, limit), (counted, spent)): ((ProcessId, LimitKey), (u64, u64))| {
+        let amount = |amount| amount_text(limit.unit, amount);
+        vec![process.to_string(), limit.to_string(), amount(counted), amount(spent)]
     };
     let head = ["process", "limit", "counted", "counts now"];
     let unread = match view.unread {
@@ -425,76 +393,9 @@ fn reconciled(out: Output, view: &ReconcileView) -> String {
         unread => format!("; {unread} could not be read, so running calls count whole"),
     };
     let read = format!("the journals of {} were read{unread}", count(view.sessions, "session"));
-    let closed = out.table(&head, view.closed.iter().map(row));
+    let closed = out.table(&head, sums.into_iter().map(row));
     let account = table(out, std::slice::from_ref(&view.account));
     format!("{closed}\n{read}\n\n{account}")
-}
-
-// === Flags ===
-
-fn keys() -> impl Iterator<Item = (&'static str, LimitKey)> {
-    LIMITS.into_iter().map(|(flag, unit, window)| (flag, LimitKey { unit, window }))
-}
-
-fn is_typed(matches: &ArgMatches, flag: &str) -> bool {
-    matches.value_source(flag) == Some(ValueSource::CommandLine)
-}
-
-impl FromArgMatches for LimitAmounts {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
-        let amount = |flag| matches.get_one::<String>(flag).cloned();
-        Ok(Self(keys().filter_map(|(flag, key)| Some((key, amount(flag)?))).collect()))
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
-
-impl Args for LimitAmounts {
-    fn augment_args(command: Command) -> Command {
-        keys().fold(command, |command, (flag, LimitKey { unit, window })| {
-            let within = match window {
-                WindowLength::Forever => "in all".to_owned(),
-                WindowLength::Hour => "that may be spent in an hour".to_owned(),
-                window => format!("that may be spent in a {window}"),
-            };
-            let help = format!("The {unit} {within}, or `none`");
-            let arg = Arg::new(flag).long(flag).value_name("AMOUNT").help(help);
-            // The node says why a negative amount is none.
-            command.arg(arg.allow_negative_numbers(true))
-        })
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        Self::augment_args(command)
-    }
-}
-
-impl FromArgMatches for LimitChoices {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
-        let chosen = keys().filter(|(flag, _)| is_typed(matches, flag));
-        Ok(Self(chosen.map(|(_, key)| key).collect()))
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
-
-impl Args for LimitChoices {
-    fn augment_args(command: Command) -> Command {
-        keys().fold(command, |command, (flag, key)| {
-            let help = format!("More of the limit `{key}` (default: all that wait for a person)");
-            command.arg(Arg::new(flag).long(flag).action(ArgAction::SetTrue).help(help))
-        })
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        Self::augment_args(command)
-    }
 }
 
 #[cfg(test)]
@@ -502,10 +403,13 @@ mod tests {
     use clap::Parser;
     use clawnode_proto::{
         Timestamp,
-        budget::{BudgetLimit, LimitState, limit_flag},
+        budget::{
+            AccountChange, BudgetLimit, BudgetUnit, ChangeKind, ClosedSlice, LimitSource,
+            LimitState, WindowLength,
+        },
     };
 
-    use super::*;
+    use super::{super::budget_flags::keys, *};
     use crate::config::Env;
 
     #[derive(Debug, Parser)]
@@ -551,6 +455,17 @@ mod tests {
         );
         let BudgetCommand::Set(args) = parsed("set cluster --ask-at 80") else { panic!() };
         assert_eq!(set_params(args).unwrap_err().exit, Exit::Usage);
+        for (line, says) in [
+            ("--usd-per-day 5,00", "`--usd-per-day`: "),
+            ("--loops 1.5", "`--loops`: `1.5`"),
+            ("--usd -5", "`--usd`: `-5` is no amount in USD"),
+            ("--usd 5 --warn-at 90 --ask-at 80", "`--warn-at 90` is more than `--ask-at 80`"),
+        ] {
+            let BudgetCommand::Set(args) = parsed(&format!("set cluster {line}")) else { panic!() };
+            let failure = set_params(args).unwrap_err();
+            assert_eq!(failure.exit, Exit::Usage, "{line}");
+            assert!(failure.message.starts_with(says), "{line}: {failure}");
+        }
         let BudgetCommand::Allow(args) = parsed("allow cluster --usd-per-day") else { panic!() };
         let day = LimitKey { unit: BudgetUnit::Usd, window: WindowLength::Day };
         assert_eq!(args.limits.0, [day]);
@@ -606,6 +521,18 @@ mod tests {
         ] {
             assert!(text.contains(said), "{text}");
         }
-        assert!(table(out, &[]).starts_with("no limits: set one"), "it says what to do");
+        assert!(table(out, &[]).contains("`clawnode budget set cluster --"), "it says what to do");
+        let agent: AccountKey = "agent:default".parse().unwrap();
+        let none = AccountView { account: agent, limits: Vec::new(), ..account.clone() };
+        let text = table(out, &[none]);
+        assert!(text.contains("`clawnode budget set agent:default --"), "its own account: {text}");
+
+        let slice = |limit, counted| ClosedSlice { process, limit, counted, spent: 1_000_000 };
+        let tokens = LimitKey { unit: BudgetUnit::Tokens, ..key };
+        let closed = vec![slice(key, 2_000_000), slice(tokens, 2_000_000), slice(key, 3_000_000)];
+        let view = ReconcileView { closed, sessions: 1, unread: 0, account };
+        let text = reconciled(out, &view);
+        assert!(text.contains("usd per day     $5.00    $2.00"), "their sum: {text}");
+        assert_eq!(text.matches("proc_00000000000000000000000001  usd").count(), 1, "{text}");
     }
 }

@@ -11,6 +11,8 @@ mod approvals;
 mod args;
 mod backup;
 mod budget;
+mod budget_changes;
+mod budget_flags;
 mod chat;
 mod clap_command;
 #[cfg(feature = "nats")]

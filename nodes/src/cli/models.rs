@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 use clawnode_proto::{
-    AgentName,
+    AgentName, ErrorCode,
     api::{Nothing, calls},
     llm::ModelRef,
     model::{ModelParams, ModelPrice, ModelTest, ModelView},
@@ -56,12 +56,14 @@ pub(super) async fn run(command: ModelsCommand, context: &CliContext) -> Result<
             out.document(&list, |list| table(out, &list.models))?;
         }
         ModelsCommand::Show { model } => {
-            let view = context.call(calls::ModelsShow, &ModelParams { model }).await?;
+            let view = context.call(calls::ModelsShow, &ModelParams { model }).await;
+            let view = view.map_err(mistyped)?;
             out.document(&view, detail)?;
         }
         ModelsCommand::Test { model } => {
             out.aside(&format!("one real call of {model}: it costs a few hundred tokens"));
-            let test = context.call(calls::ModelsTest, &ModelParams { model }).await?;
+            let test = context.call(calls::ModelsTest, &ModelParams { model }).await;
+            let test = test.map_err(mistyped)?;
             out.document(&test, |test| tested(out, test))?;
             let works = test.error.is_none() && test.text && test.tool_call != Some(false);
             return Ok(if works { Exit::Ok } else { Exit::Failed });
@@ -69,6 +71,15 @@ pub(super) async fn run(command: ModelsCommand, context: &CliContext) -> Result<
         ModelsCommand::Route(args) => return model_route::run(args, context).await,
     }
     Ok(Exit::Ok)
+}
+
+/// A provider that the configuration does not have is a wrong argument like others.
+fn mistyped(failure: Failure) -> Failure {
+    if failure.code == ErrorCode::NotFound.as_str() {
+        Failure { exit: Exit::Usage, ..failure }
+    } else {
+        failure
+    }
 }
 
 fn table(out: Output, models: &[ModelView]) -> String {

@@ -287,7 +287,7 @@ impl Answers for NodeBackend {
     }
 
     async fn models_show(&self, _: &Caller, params: ModelParams) -> HandlerResult<ModelView> {
-        Ok(self.models().show(&params.model))
+        self.models().show(&params.model)
     }
 
     async fn models_test(&self, _: &Caller, params: ModelParams) -> HandlerResult<ModelTest> {

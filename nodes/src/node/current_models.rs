@@ -40,6 +40,13 @@ impl CurrentModels {
         self.0.read().unwrap_or_else(PoisonError::into_inner).embeddings.clone()
     }
 
+    /// The names of the providers, if none of them is the model's.
+    pub fn without_provider_of(&self, model: &ModelRef) -> Option<Vec<String>> {
+        let models = self.models();
+        let is_known = models.names().any(|name| name == model.provider);
+        (!is_known).then(|| models.names().map(str::to_owned).collect())
+    }
+
     /// Refuses a model that cannot be called, as far as that is known without a call.
     pub fn check(&self, model: &ModelRef) -> Result<(), ModelFailure> {
         let models = self.models();

@@ -96,9 +96,17 @@ impl ModelAnswers<'_> {
         ModelList { models: models.iter().map(|model| self.view(model, &agents)).collect() }
     }
 
-    /// What is known of one model.
-    pub(super) fn show(&self, model: &ModelRef) -> ModelView {
-        self.view(model, &self.options())
+    /// What is known of one model. A mistyped provider would have the profile and price that a pattern gives it.
+    pub(super) fn show(&self, model: &ModelRef) -> Result<ModelView, ErrorBody> {
+        self.has_provider(model)?;
+        Ok(self.view(model, &self.options()))
+    }
+
+    fn has_provider(&self, model: &ModelRef) -> Result<(), ErrorBody> {
+        match self.models.without_provider_of(model) {
+            Some(known) => Err(of_no_provider(model, &known)),
+            None => Ok(()),
+        }
     }
 
     /// Asks a model for a text and a call of a tool, and says what worked. It is a call like any other: the
@@ -128,6 +136,7 @@ impl ModelAnswers<'_> {
     }
 
     async fn asked(&self, model: &ModelRef) -> Result<ModelTest, ErrorBody> {
+        self.has_provider(model)?;
         let tools = self.profiles().of(model).tools;
         let client = self.models.resolve_model(model);
         let client = client.map_err(|error| ErrorBody::new(ErrorCode::NotFound, error.message))?;
@@ -265,6 +274,18 @@ fn not_allowed(agent: &AgentOptions, model: &ModelRef) -> ErrorBody {
     ))
 }
 
+/// The refusal of a model whose provider is none of these.
+fn of_no_provider(model: &ModelRef, known: &[String]) -> ErrorBody {
+    let name = &model.provider;
+    let near = nearest(name, known.iter().map(String::as_str));
+    let meant = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
+    let known: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
+    ErrorBody::new(ErrorCode::NotFound, format!("no provider is called `{name}`")).hint(format!(
+        "{meant}name one of {}, or add `[providers.{name}]` to the configuration",
+        known.join(", ")
+    ))
+}
+
 /// The models that an agent's messages may have, as far as they are named.
 fn chosen(agent: &AgentOptions) -> Vec<ModelRef> {
     let named = agent.models.iter().filter(|pattern| !pattern.contains(['*', '?']));
@@ -314,5 +335,15 @@ mod tests {
         }
         let far = not_allowed(&agent, &"x/y".parse().unwrap()).hint.unwrap_or_default();
         assert!(!far.contains("did you mean"), "{far}");
+    }
+
+    #[test]
+    fn a_mistyped_provider_gets_the_nearest_name() {
+        let known = ["anthropic", "ollama"].map(str::to_owned);
+        let error = of_no_provider(&"antropic/claude-sonnet-4-5".parse().unwrap(), &known);
+        assert_eq!(error.code, ErrorCode::NotFound);
+        assert_eq!(error.message, "no provider is called `antropic`");
+        let hint = error.hint.unwrap_or_default();
+        assert!(hint.starts_with("did you mean `anthropic`? name one of `anthropic`, `ollama`"));
     }
 }

@@ -124,6 +124,22 @@ fn a_part_of_a_later_build_is_shown_as_unknown() {
     assert_eq!(read.parts.len(), whole_view().parts.len());
 }
 
+/// CTX-1: what a request shows of a turn that failed follows from its failure, as it was recorded.
+#[test]
+fn failures_of_before_say_nothing_of_attachments() {
+    let before = ModelFailure::new(FailureClass::Rejected, "no such model");
+    let kept = ModelFailure { keeps_attachments: true, ..before.clone() };
+    let bytes = encode(&before).unwrap();
+    assert!(
+        !String::from_utf8_lossy(&bytes).contains("keeps_attachments"),
+        "its bytes are as before"
+    );
+    for failure in [before, kept] {
+        let bytes = encode(&failure).unwrap();
+        assert_eq!(decode::<ModelFailure>(&bytes).unwrap(), failure);
+    }
+}
+
 /// A build that does not know the rules of a session leaves it to a later one.
 #[test]
 fn rules_of_a_later_build_are_refused() {

@@ -114,6 +114,7 @@ fn failure() -> ModelFailure {
         status: Some(429),
         retry_after_ms: None,
         too_long: None,
+        keeps_attachments: false,
     }
 }
 

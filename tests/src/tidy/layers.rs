@@ -141,6 +141,7 @@ const LAYERS: &[LayerList] = &[
             // What all commands share.
             "flags hidden_characters id_prefix entity_tables output signals turn verify command_context history \
              job_tables session_list reconnection",
+            "budget_changes budget_flags",
             "agent_profile backup budget cluster config doctor feedback hooks import journal ledger mcp memory_forget \
              memory_search model_route node nodes panic parked partitions providers session_context skill_bundles \
              skills tools usage",

@@ -16,13 +16,20 @@ use crate::{
 async fn refusals_are_classed_and_carry_the_providers_words() {
     use FailureClass::{Overloaded, Rejected};
     for wire in WIRES {
-        for (status, class) in
-            [(400, Rejected), (404, Rejected), (413, Rejected), (422, Rejected), (501, Overloaded)]
-        {
+        for (status, class, keeps_attachments) in [
+            (400, Rejected, false),
+            (402, Rejected, true),
+            (404, Rejected, true),
+            (413, Rejected, false),
+            (415, Rejected, false),
+            (422, Rejected, false),
+            (501, Overloaded, false),
+        ] {
             let server = server([Act::status(status, "because\r\nof you")]).await.unwrap();
             let events = call(&*client(wire, &server), ask("hi")).await;
             let failure = failed(&events);
             assert_eq!((failure.class, failure.status), (class, Some(status)), "{wire:?}");
+            assert_eq!(failure.keeps_attachments, keeps_attachments, "{wire:?}: {status}");
             assert_eq!(own_words(failure), "because  of you", "{wire:?}");
             assert_eq!(server.stop().await.unwrap().len(), 1, "{status} is not tried again");
         }
@@ -110,6 +117,7 @@ async fn an_account_without_credit_is_not_asked_again() {
         let server = server([Act::status_body(429, body)]).await.unwrap();
         let events = call(&*client(wire, &server), ask("hi")).await;
         assert_eq!(failed(&events).class, FailureClass::Rejected, "{wire:?}");
+        assert!(failed(&events).keeps_attachments, "{wire:?}: it is not about what was asked");
         assert_eq!(own_words(failed(&events)), "You exceeded your current quota");
         assert_eq!(server.stop().await.unwrap().len(), 1, "{wire:?}: asked once");
     }
@@ -206,6 +214,8 @@ async fn nobody_there_is_unreachable() {
             failure.message.starts_with("provider unreachable: http://127.0.0.1"),
             "{failure:?}"
         );
-        assert!(failure.message.contains("refused"), "{failure:?}");
+        let plain = ": the connection was refused: no server listens there. Provider `p` at ";
+        assert!(failure.message.contains(plain), "{failure:?}");
+        assert!(!failure.message.contains("os error"), "{failure:?}");
     }
 }

@@ -114,7 +114,11 @@ async fn a_conversation_goes_on_without_a_picture_that_is_gone_or_was_refused() 
     let client = node.client()?;
     let pictures = |name: &str| json!([{ "data": STANDARD.encode([picture(100), name.into()].concat()), "name": name }]);
     let asked = || String::from_utf8_lossy(&server.calls().pop().unwrap().body).into_owned();
-    assert_eq!(say(&client, "what is it?", pictures("a.png")).await.0, 200);
+    // A model that is not there has not refused the picture.
+    server.push(Act::Status(Status { status: 404, ..Status::default() }));
+    assert_ne!(say(&client, "what is it?", pictures("a.png")).await.0, 200);
+    assert_eq!(say(&client, "and with the right model?", json!([])).await.0, 200);
+    assert!(asked().contains(r#""type":"image""#), "it is shown again");
     for blob in std::fs::read_dir(home.data().join("blobs")).unwrap() {
         std::fs::remove_file(blob.unwrap().path()).unwrap();
     }

@@ -8,7 +8,7 @@ use clawnode_proto::{
 use super::BudgetState;
 
 /// Changes that are kept. The journal has all of them.
-const CHANGES_MOST: usize = 8;
+pub const CHANGES_MOST: usize = 8;
 
 impl BudgetState {
     /// Keeps what this event changed, if it is a decision.

@@ -35,6 +35,7 @@ mod stranded_tests;
 #[cfg(test)]
 mod tests;
 
+pub use changes::CHANGES_MOST;
 pub use grant::{GrantVerdict, WaitingAsk};
 pub use kind::{Budget, BudgetEffect, BudgetJob};
 pub use limit_book::{LimitBook, Slice, WindowBook};

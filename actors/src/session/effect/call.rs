@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use clawnode_cluster::Peek;
 use clawnode_guard::kill_switch::{StoppableWork, WorkStopped};
 use clawnode_proto::{
-    EntityId, Frame, FrameBody, FrameKey, Traceparent,
+    Attempt, EntityId, Frame, FrameBody, FrameKey, Traceparent,
     feed::EventBody,
     frame::Notice,
     lane::Lane,
@@ -126,7 +126,7 @@ impl SessionRunner {
         mut job: CallJob,
         cancelled: CancellationToken,
     ) -> Option<Outcome> {
-        if job.call.is_at(job.turn, 0) {
+        if job.call.is_at(job.turn, 0) && job.attempt == Attempt(1) {
             self.parts.feed.tell(EventBody::TurnStarted { session: entity, turn: job.turn });
         }
         let mut call = RunningCall::new(&self, entity, trace, &job);

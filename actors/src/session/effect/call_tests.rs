@@ -2,12 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use clawnode_cluster::{Clock, Feed, SystemClock, membership::Members};
+use clawnode_cluster::{BusEvent, Clock, Feed, SystemClock, membership::Members};
 use clawnode_guard::kill_switch::SwitchGate;
 use clawnode_kernel::supervise::Supervisor;
 use clawnode_proto::{
-    ProcessId,
+    Attempt, ProcessId,
     budget::{BudgetUnit, LimitKey, WindowLength},
+    codec,
+    feed::{EventBatch, EventBody},
     limits::INLINE_BYTES,
     llm::{FailureClass, ModelFailure, ModelRef, Sampling, StopReason, Usage},
     model::{ModelPrice, SchemaStyle},
@@ -244,5 +246,35 @@ async fn a_long_reply_to_a_silent_call_leaves_no_blob() {
         assert_eq!(content.inline().is_some(), is_silent);
         let blobs = storage.blobs.list().await.unwrap();
         assert_eq!(blobs.is_empty(), is_silent, "{blobs:?}");
+    }
+}
+
+/// Metrics count turns by this event.
+#[tokio::test]
+async fn a_turn_starts_once_though_its_first_call_is_made_again() {
+    for attempt in [1, 2, 3] {
+        let cancelled = CancellationToken::new();
+        let model = Scripted { pieces: vec![done(Usage::default())], cancelled: cancelled.clone() };
+        let (_dir, runner, mut run) = runner(model).await;
+        let (storage, feed) = (runner.parts.storage.clone(), runner.parts.feed.clone());
+        let mut heard = storage.bus.subscribe(storage.prefix.events()).await.unwrap();
+        let job = CallJob { attempt: Attempt(attempt), ..begun(&mut run) };
+        runner.call(key().entity(), None, job, cancelled).await.unwrap();
+        feed.tell(EventBody::NodeDraining);
+        let sending = tokio::spawn(feed.run(storage));
+        let mut started = 0;
+        'heard: loop {
+            let Some(BusEvent::Message(message)) = heard.next().await else { panic!("no events") };
+            let batch: EventBatch = codec::decode(&message.payload).unwrap();
+            for event in batch.events {
+                match event.what {
+                    EventBody::TurnStarted { .. } => started += 1,
+                    EventBody::NodeDraining => break 'heard,
+                    _ => {}
+                }
+            }
+        }
+        sending.abort();
+        assert_eq!(started, usize::from(attempt == 1), "attempt {attempt}");
     }
 }

@@ -68,7 +68,9 @@ pub trait ResolveModel: Send + Sync + fmt::Debug + 'static {
 impl ResolveModel for Models {
     fn resolve_model(&self, model: &ModelRef) -> Result<Arc<dyn Model>, ModelFailure> {
         self.resolve(model).map_err(|error| {
-            ModelFailure::new(FailureClass::Rejected, ErrorChain(&error).to_string())
+            let failure = ModelFailure::new(FailureClass::Rejected, ErrorChain(&error).to_string());
+            // No provider has read the request.
+            ModelFailure { keeps_attachments: true, ..failure }
         })
     }
 

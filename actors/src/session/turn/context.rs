@@ -391,11 +391,12 @@ fn earlier(turn: &Turn, model: &ModelRef) -> Vec<Message> {
     messages
 }
 
-/// Whether a provider refused the turn's last request. An attachment may have been the reason, and
+/// Whether a provider refused the turn's last request for what it says. An attachment may have been the reason, and
 /// each later request that has it would be refused as well.
 fn is_refused(turn: &Turn) -> bool {
     let end = turn.steps.last().and_then(|step| step.end.as_ref());
-    matches!(end, Some(StepEnd::Failed { failure, .. }) if failure.class == FailureClass::Rejected)
+    matches!(end, Some(StepEnd::Failed { failure, .. })
+        if failure.class == FailureClass::Rejected && !failure.keeps_attachments)
 }
 
 /// A message, and in words what was attached to it.
@@ -471,7 +472,7 @@ mod tests {
     use clawnode_proto::{block::Blocks, media::MediaType, session::SessionInput};
 
     use super::*;
-    use clawnode_proto::llm::{Text, Usage};
+    use clawnode_proto::llm::{ModelFailure, Text, Usage};
 
     use crate::session::{played::PlayedActivation, turn::prepare::SessionJob};
 
@@ -557,19 +558,28 @@ mod tests {
     /// One bad picture must not have each later request refused too.
     #[test]
     fn attachments_of_a_refused_request_are_not_shown_again() {
-        for (class, is_shown) in [(FailureClass::Rejected, false), (FailureClass::Timeout, true)] {
+        let failure = |class, keeps_attachments| ModelFailure {
+            keeps_attachments,
+            ..ModelFailure::new(class, "no")
+        };
+        for (class, keeps_attachments, is_shown) in [
+            (FailureClass::Rejected, false, false),
+            (FailureClass::Rejected, true, true),
+            (FailureClass::Timeout, false, true),
+        ] {
             let mut run = PlayedActivation::new(&[], Vec::new());
             let message =
                 UserMessage { attachments: vec![picture(1, 70)], ..UserMessage::text("see") };
             run.hears("a", &SessionInput::UserMessage(message));
-            run.fails(class);
+            run.fails_as(failure(class, keeps_attachments), Usage::default());
             run.says("and now?");
             let messages = request(&run).messages;
-            assert_eq!(messages[0].attachments.len(), usize::from(is_shown), "{class:?}");
+            let attached = messages[0].attachments.len();
+            assert_eq!(attached, usize::from(is_shown), "{class:?} {keeps_attachments}");
             let told = messages.iter().any(|one| {
                 one.content.inline().is_some_and(|text| text.contains("is not shown again"))
             });
-            assert_eq!(told, !is_shown, "{class:?}");
+            assert_eq!(told, !is_shown, "{class:?} {keeps_attachments}");
         }
     }
 

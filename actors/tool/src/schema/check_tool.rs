@@ -1,7 +1,7 @@
 //! Whether a tool may be configured.
 
 use clawnode_proto::tool::ToolSpec;
-use jsonschema::{PatternOptions, Validator};
+use jsonschema::{PatternOptions, ValidationError, Validator, error::ValidationErrorKind};
 use serde_json::Value;
 
 use super::weigh::weigh;
@@ -14,6 +14,10 @@ const DESCRIPTION_BYTES: usize = 16 << 10;
 const PATTERN_BYTES: usize = 256 << 10;
 /// Characters of a foreign error that are shown.
 const SHOWN: usize = 300;
+/// Characters of a wrong `type` that are shown.
+const TYPE_SHOWN: usize = 80;
+/// The types that a schema can name.
+const TYPES: &str = "`string`, `number`, `integer`, `boolean`, `object`, `array` and `null`";
 
 /// Why a tool may not be configured.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -63,6 +67,9 @@ pub enum SchemaFault {
     /// It uses a keyword that changes what references mean.
     #[error("schema uses `{keyword}`, which is not supported")]
     Foreign { keyword: String },
+    /// No value at all fits it.
+    #[error("schema cannot be met by any reply: {0}")]
+    Unmeetable(String),
     /// It says something that no schema can say.
     #[error("schema is not valid: {0}")]
     NotASchema(String),
@@ -116,7 +123,8 @@ impl Usable {
             .build(&schema);
         let validator = built.map_err(|error| {
             let place = error.instance_path().to_string();
-            let why: String = error.masked().to_string().chars().take(SHOWN).collect();
+            let why = unknown_type(&error, &place).unwrap_or_else(|| error.masked().to_string());
+            let why: String = why.chars().take(SHOWN).collect();
             SchemaFault::NotASchema(if place.is_empty() {
                 why
             } else {
@@ -125,4 +133,12 @@ impl Usable {
         })?;
         Ok(Self { schema, validator, weight })
     }
+}
+
+/// What is wrong with a `type`, and what it can be: the validator only says that none of its own rules holds.
+fn unknown_type(error: &ValidationError<'_>, place: &str) -> Option<String> {
+    let is_type = place.rsplit('/').next() == Some("type")
+        && matches!(error.kind(), ValidationErrorKind::AnyOf { .. });
+    let given: String = error.instance().to_string().chars().take(TYPE_SHOWN).collect();
+    is_type.then(|| format!("{given} is no type of JSON; write one of {TYPES}, or a list of them"))
 }

@@ -5,7 +5,7 @@ use clawnode_proto::{
     limits::{RESPONSE_BYTES, RESPONSE_SCHEMA_BYTES},
     response::ResponseSchema,
 };
-use serde_json::error::Category;
+use serde_json::{Value, error::Category};
 
 use super::{
     check_arguments::WORK,
@@ -24,7 +24,33 @@ const FENCE: &str = "```";
 
 /// Whether replies can be judged by this schema.
 pub fn check_response(schema: &ResponseSchema) -> Result<(), SchemaFault> {
-    Usable::read(&schema.schema, RESPONSE_SCHEMA_BYTES).map(drop)
+    let usable = Usable::read(&schema.schema, RESPONSE_SCHEMA_BYTES)?;
+    match unmeetable(&usable.schema, "") {
+        Some(why) => Err(SchemaFault::Unmeetable(why)),
+        None => Ok(()),
+    }
+}
+
+/// Which part of a schema refuses every value, if that is plain to see.
+fn unmeetable(schema: &Value, place: &str) -> Option<String> {
+    let here = if place.is_empty() { "it" } else { place };
+    if *schema == Value::Bool(false) {
+        return Some(format!("{here} is `false`"));
+    }
+    let parts = |name: &str| -> Vec<Option<String>> {
+        let parts = schema.get(name).and_then(Value::as_array).into_iter().flatten().enumerate();
+        parts.map(|(at, part)| unmeetable(part, &format!("{place}/{name}/{at}"))).collect()
+    };
+    if schema.get("enum").and_then(Value::as_array).is_some_and(Vec::is_empty) {
+        return Some(format!("`enum` of {here} is empty; list at least one value"));
+    }
+    if let Some(why) = parts("allOf").into_iter().flatten().next() {
+        return Some(why);
+    }
+    // One that can be met is enough.
+    let none_of =
+        |name: &str| parts(name).into_iter().collect::<Option<Vec<_>>>()?.into_iter().next();
+    none_of("anyOf").or_else(|| none_of("oneOf"))
 }
 
 /// The JSON of a reply that fits, as the model wrote it; otherwise what is wrong, for the model.
@@ -93,7 +119,7 @@ fn unfenced(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -162,7 +188,16 @@ mod tests {
     fn a_schema_that_cannot_be_used_is_refused_with_its_place() {
         let deep = (0..40).fold(json!({}), |inner, _| json!({"items": {"not": inner}}));
         for (schema, words) in [
-            (json!({"type": "objet"}), "schema is not valid: `/type`"),
+            (
+                json!({"type": "objet"}),
+                "schema is not valid: `/type`: \"objet\" is no type of JSON; write one of `string`, `number`, \
+                 `integer`, `boolean`, `object`, `array` and `null`, or a list of them",
+            ),
+            (
+                json!({"properties": {"type": {"type": ["objet", "null"]}}}),
+                "`/properties/type/type`: [\"objet\",\"null\"] is no type of JSON",
+            ),
+            (json!({"properties": {"type": 5}}), "`/properties/type`: value is not of types"),
             (json!({"properties": {"a": {"minLength": -1}}}), "`/properties/a/minLength`"),
             (json!({"$ref": "https://example.com/a"}), "`https://example.com/a`, which is not"),
             (json!({"items": {"$ref": "#"}}), "refers to `#` in a circle"),
@@ -179,6 +214,28 @@ mod tests {
             check_response(&ResponseSchema::new(None, &schema)).unwrap();
         }
         check_response(&ResponseSchema::any_object()).unwrap();
+    }
+
+    #[test]
+    fn a_schema_that_no_reply_can_meet_is_refused() {
+        for (schema, words) in [
+            (json!(false), "it is `false`"),
+            (json!({"enum": []}), "`enum` of it is empty; list at least one value"),
+            (json!({"allOf": [{}, {"enum": []}]}), "`enum` of /allOf/1 is empty"),
+            (json!({"anyOf": [false, {"oneOf": [false]}]}), "/anyOf/0 is `false`"),
+        ] {
+            let schema = ResponseSchema::new(None, &schema);
+            let fault = check_response(&schema).unwrap_err().to_string();
+            assert!(fault.starts_with("schema cannot be met by any reply: "), "{fault}");
+            assert!(fault.contains(words), "{words}: {fault}");
+        }
+        for schema in [
+            json!({"enum": [null]}),
+            json!({"anyOf": [false, {"type": "string"}]}),
+            json!({"properties": {"never": false}}),
+        ] {
+            check_response(&ResponseSchema::new(None, &schema)).unwrap();
+        }
     }
 
     proptest! {

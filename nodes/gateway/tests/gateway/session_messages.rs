@@ -56,6 +56,15 @@ async fn a_message_is_answered_when_its_turn_has_ended() {
 }
 
 #[tokio::test]
+async fn a_message_that_is_too_large_says_where_its_files_go() {
+    let gateway = Gateway::start().await;
+    let large = json!({ "content": "see", "attachments": [{ "data": "A".repeat(4 << 20) }] });
+    let problem = problem(post(&gateway, PATH, large, None).await, 413, "too_large").await;
+    assert!(problem.to_string().contains("`POST /v1/files`"), "{problem}");
+    gateway.stop().await;
+}
+
+#[tokio::test]
 async fn what_was_taken_back_is_not_in_the_answer() {
     let gateway = Gateway::start().await;
     let answer = tokio::spawn(gateway.post(PATH).json(&json!({ "content": "hold" })).send());

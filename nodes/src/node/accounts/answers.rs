@@ -1,6 +1,6 @@
 //! Answers the methods `budget.…`: reads journals of accounts, and stores inputs for them.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
 use clawnode_actors::{
     agent::Agents,
@@ -19,7 +19,7 @@ use clawnode_proto::{
         WindowNumber,
     },
     codec,
-    subject::{BUDGET_KEYS, budget_key},
+    subject::BUDGET_KEYS,
     view::WarningView,
 };
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
@@ -71,9 +71,9 @@ impl BudgetAnswers {
         const LIST: Method = Method::BudgetList;
         let after = after.map(|cursor| cursor.read::<AccountKey>(LIST)).transpose()?;
         let keys = self.keys().await?.into_iter();
-        let mut keys = keys.filter(|(key, _)| after.as_ref().is_none_or(|after| key > after));
+        let mut keys = keys.filter(|key| after.as_ref().is_none_or(|after| key > after));
         let page: Vec<_> = keys.by_ref().take(limit).collect();
-        let last = page.last().map(|(key, _)| key.clone()).filter(|_| keys.next().is_some());
+        let last = page.last().cloned().filter(|_| keys.next().is_some());
         let next = last.map(|key| Cursor::new(LIST, key));
         let mut accounts = self.views(page).await?;
         for account in &mut accounts {
@@ -85,7 +85,7 @@ impl BudgetAnswers {
     /// Answers `budget.show`.
     pub(in crate::node) async fn show(&self, key: AccountKey) -> HandlerResult<AccountView> {
         let account = self.existing(&key).await?;
-        self.view(key, &account.state).await
+        Ok(self.seen(key, &account.state))
     }
 
     /// Answers `budget.explain`, by what the session's turn itself would reserve. `named` says what is wrong with
@@ -104,7 +104,7 @@ impl BudgetAnswers {
         let mut keys: Vec<AccountKey> =
             next.needs.needs.iter().map(|need| need.account.clone()).collect();
         keys.dedup();
-        let accounts = self.views(keys.into_iter().map(|key| (key, false)).collect()).await?;
+        let accounts = self.views(keys).await?;
         let limits = explain_budget::limits(accounts, &next.needs);
         Ok(BudgetExplainView {
             session: next.session.to_string(),
@@ -136,7 +136,7 @@ impl BudgetAnswers {
     async fn scanned(self) -> HandlerResult<Vec<AccountView>> {
         let is_user = |key: &AccountKey| matches!(key, AccountKey::User { .. });
         let keys = self.keys().await?.into_iter();
-        let (users, mut keys): (Vec<_>, Vec<_>) = keys.partition(|(key, _)| is_user(key));
+        let (users, mut keys): (Vec<_>, Vec<_>) = keys.partition(is_user);
         keys.extend(users.into_iter().take(USERS_SCANNED));
         self.views(keys).await
     }
@@ -169,7 +169,7 @@ impl BudgetAnswers {
     pub(in crate::node) async fn reset(&self, key: AccountKey) -> HandlerResult<AccountView> {
         let account = self.existing(&key).await?;
         if !account.state.is_set_by_person() {
-            return self.view(key, &account.state).await;
+            return Ok(self.seen(key, &account.state));
         }
         let input = BudgetInput::Set { source: self.person(), limits: None, decides: None };
         self.change(key, &[input]).await
@@ -191,7 +191,7 @@ impl BudgetAnswers {
             })
         };
         let limits = if limits.is_empty() {
-            let view = self.view(key.clone(), &account.state).await?;
+            let view = self.seen(key.clone(), &account.state);
             view.limits.iter().filter(|limit| limit.state.asks()).map(LimitView::key).collect()
         } else {
             limits
@@ -234,7 +234,7 @@ impl BudgetAnswers {
             Some(input) => self.folded(&key, input).await?,
             None => self.existing(&key).await?.state,
         };
-        self.view(key, &state).await
+        Ok(self.seen(key, &state))
     }
 
     /// The account once its journal has this input.
@@ -309,7 +309,7 @@ impl BudgetAnswers {
         if let Some(account) = self.load(key).await? {
             return Ok(account);
         }
-        let names: Vec<String> = self.keys().await?.keys().map(ToString::to_string).collect();
+        let names: Vec<String> = self.keys().await?.iter().map(ToString::to_string).collect();
         let key = key.to_string();
         let near = nearest(&key, names.iter().map(String::as_str)).filter(|near| *near != key);
         let meant = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
@@ -320,16 +320,15 @@ impl BudgetAnswers {
         )))
     }
 
-    /// The keys that accounts may have now, and which have only the built-in default.
-    async fn keys(&self) -> HandlerResult<BTreeMap<AccountKey, bool>> {
+    /// The keys that accounts may have now.
+    async fn keys(&self) -> HandlerResult<BTreeSet<AccountKey>> {
         let agents = self.agents.names().into_iter().map(AccountKey::Agent);
-        let known = agents.chain([AccountKey::Cluster]).map(|key| (key, false));
-        let mut keys: BTreeMap<AccountKey, bool> = known.collect();
+        let mut keys: BTreeSet<AccountKey> = agents.chain([AccountKey::Cluster]).collect();
         let found = self.storage().bucket.list(BUDGET_KEYS).await.map_err(EntityError::from)?;
         for (name, entry) in found {
             match codec::decode::<BudgetView>(&entry.value) {
                 Ok(view) => {
-                    keys.insert(view.account, view.is_default);
+                    keys.insert(view.account);
                 }
                 Err(error) => warn!(name, %error, "cannot read which limits an account has"),
             }
@@ -337,21 +336,15 @@ impl BudgetAnswers {
         Ok(keys)
     }
 
-    async fn view(&self, key: AccountKey, state: &BudgetState) -> HandlerResult<AccountView> {
-        let bucket = &self.storage().bucket;
-        let found = bucket.get(&budget_key(key.entity())).await.map_err(EntityError::from)?;
-        let shown = found.and_then(|entry| codec::decode::<BudgetView>(&entry.value).ok());
-        Ok(self.seen(key, state, shown.is_some_and(|view| view.is_default)))
-    }
-
-    fn seen(&self, key: AccountKey, state: &BudgetState, is_default: bool) -> AccountView {
+    /// By its journal alone: what the account shows all processes is written a moment later.
+    fn seen(&self, key: AccountKey, state: &BudgetState) -> AccountView {
         let peers = |process| (self.peers.state(process), self.peers.name(process));
-        view::account(key, state, is_default, self.sessions.now(), &peers)
+        view::account(key, state, self.sessions.now(), &peers)
     }
 
     /// Those of these accounts that have limits, in the same order. One that cannot be read is left out.
-    async fn views(&self, keys: Vec<(AccountKey, bool)>) -> HandlerResult<Vec<AccountView>> {
-        let read = |(key, is_default): (AccountKey, bool)| async move {
+    async fn views(&self, keys: Vec<AccountKey>) -> HandlerResult<Vec<AccountView>> {
+        let read = |key: AccountKey| async move {
             let account = match self.load(&key).await {
                 Err(failure) if failure.code != ErrorCode::Unavailable => {
                     warn!(%key, failure = failure.message, "cannot read an account");
@@ -359,7 +352,7 @@ impl BudgetAnswers {
                 }
                 account => account?,
             };
-            let view = account.map(|account| self.seen(key, &account.state, is_default));
+            let view = account.map(|account| self.seen(key, &account.state));
             Ok::<_, ErrorBody>(view.filter(|view| !view.limits.is_empty()))
         };
         let read = stream::iter(keys.into_iter().map(read)).buffered(READS_MOST);

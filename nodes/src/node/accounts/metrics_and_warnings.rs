@@ -142,7 +142,7 @@ mod tests {
     };
 
     fn seen(account: &TestAccount, name: &str, state: PeerState) -> AccountView {
-        view::account(key(name), &account.state, false, NOW, &|_| (state, None))
+        view::account(key(name), &account.state, NOW, &|_| (state, None))
     }
 
     fn spent(amount: u64) -> TestAccount {

@@ -22,15 +22,14 @@ const HOLDERS_SHOWN: usize = 64;
 /// What a view says of a process: its state, and the name of its node.
 pub(super) type PeerLookup<'a> = &'a dyn Fn(ProcessId) -> (PeerState, Option<NodeName>);
 
-/// An account at this time. `is_default` says whether its limits are the built-in default.
+/// An account at this time.
 pub(super) fn account(
     key: AccountKey,
     state: &BudgetState,
-    is_default: bool,
     now: Timestamp,
     peers: PeerLookup<'_>,
 ) -> AccountView {
-    let origin = match (state.is_set_by_person(), is_default) {
+    let origin = match (state.is_set_by_person(), state.is_built_in()) {
         (true, _) => LimitOrigin::Person,
         (false, true) => LimitOrigin::Default,
         (false, false) => LimitOrigin::Configured,
@@ -133,7 +132,7 @@ fn holders(window: &WindowBook, peers: PeerLookup<'_>) -> Vec<SliceHolderView> {
 
 #[cfg(test)]
 mod tests {
-    use clawnode_proto::budget::{BudgetUnit, SliceReport, WindowNumber};
+    use clawnode_proto::budget::{BudgetInput, BudgetUnit, SliceReport, WindowNumber};
 
     use super::{super::test_account::*, *};
 
@@ -144,7 +143,7 @@ mod tests {
             let state = if is_dead { PeerState::Dead } else { PeerState::Alive };
             (state, is_dead.then(|| "a".parse().unwrap()))
         };
-        super::account(key("cluster"), &account.state, true, now, &peers)
+        super::account(key("cluster"), &account.state, now, &peers)
     }
 
     #[test]
@@ -230,7 +229,9 @@ mod tests {
         let view = seen(&account, NOW);
         assert_eq!(view.origin, LimitOrigin::Person);
         assert_eq!((view.set_by.as_deref(), view.set_at), (Some("ada"), Some(NOW)));
-        account.configured(&[usd(5)]);
+        let source = LimitSource::BuiltIn;
+        let limits = Some(vec![usd(5)]);
+        account.send(&BudgetInput::Set { source, limits, decides: None });
         assert_eq!(seen(&account, NOW).set_by.as_deref(), Some("ada"), "that has no effect");
         account.reset();
         let view = seen(&account, NOW);
@@ -239,5 +240,7 @@ mod tests {
         assert_eq!(view.changes[0].what, ChangeKind::Reset, "the newest first");
         assert_eq!(view.changes.len(), 3);
         assert_eq!(view.limits[0].unit, BudgetUnit::Usd);
+        account.configured(&[usd(5)]);
+        assert_eq!(seen(&account, NOW).origin, LimitOrigin::Configured);
     }
 }

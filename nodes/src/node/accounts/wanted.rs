@@ -23,7 +23,9 @@ pub(super) fn limits(
         let before = current.iter().find(|limit| limit.key == key);
         if one.amount == NONE {
             if before.is_none() {
-                return Err(invalid(at, &format!("the account has no limit `{key}`")));
+                let what = format!("the account has no limit `{key}` that could be taken away");
+                return Err(ErrorBody::new(ErrorCode::InvalidParams, what)
+                    .hint(format!("it has {}", named(current))));
             }
             continue;
         }
@@ -111,7 +113,7 @@ mod tests {
             (wants(DAY, "5,00"), "write `5.00`"),
             (wants(LOOPS, "1.5"), "whole number"),
             (wants(LOOPS, &over), "the most"),
-            (wants(DAY, "none"), "has no limit `usd per day`"),
+            (wants(DAY, "none"), "the account has no limit `usd per day` that could be"),
         ] {
             let good = wants(LimitKey { unit: BudgetUnit::Tokens, ..LOOPS }, "5");
             let message = limits(&[], &[good, wanted], true).unwrap_err().message;
