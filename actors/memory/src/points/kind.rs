@@ -104,7 +104,8 @@ impl EntityKind for Memory {
 
     /// What is forgotten in a memory that is not there is forgotten.
     fn begins(input: &Input) -> bool {
-        matches!(codec::decode(&input.body), Ok(MemoryInput::Put { .. }))
+        let body = codec::decode(&input.body);
+        matches!(body, Ok(MemoryInput::Put { .. } | MemoryInput::Import { .. }))
     }
 
     fn admits(state: &MemoryState, _: &Input) -> bool {

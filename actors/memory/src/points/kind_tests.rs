@@ -18,6 +18,8 @@ fn a_memory_begins_with_a_point_and_reads_only_its_own() {
     };
     let put = MemoryInput::Put { points: vec![told(1, "a", MemoryTrust::Person)] };
     assert!(Memory::begins(&input("default/all", &put)));
+    let import = MemoryInput::Import { points: Vec::new() };
+    assert!(Memory::begins(&input("default/all", &import)), "an export comes back");
     assert!(Memory::understands(&input("default/all", &put)));
     assert!(!Memory::understands(&input("default", &put)), "that is not the key of a memory");
     assert!(!Memory::begins(&input("default/all", &MemoryInput::Delete {})));

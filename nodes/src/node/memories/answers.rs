@@ -162,7 +162,12 @@ impl MemoryAnswers {
             self.may_begin(&key)?;
         }
         let name = name.unwrap_or_else(|| ulid::Ulid::generate().to_string());
-        let input = self.store(&key, &name, &MemoryInput::Put { points }).await?;
+        // Points of an export may be of another cluster, where their sources are other events.
+        let body = match points.iter().any(|point| point.source.is_some()) {
+            true => MemoryInput::Import { points },
+            false => MemoryInput::Put { points },
+        };
+        let input = self.store(&key, &name, &body).await?;
         let has_all =
             |memory: &Entity<Memory>| memory.core.has(input) && !memory.state.is_waiting(input);
         let state = self.changed(&key, has_all).await?;
