@@ -432,6 +432,10 @@ pub struct MemoryForgetView {
     /// The sessions that were deleted because the points were learned from them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deleted_sources: Vec<String>,
+    /// What the points say that they were learned from, and no session here has: it was deleted, or it is of another cluster.
+    /// A session here with such a key is another one, and is not deleted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources_elsewhere: Vec<String>,
 }
 
 /// A memory as the bucket lists it. The memory writes it under [`crate::subject::memory_key`].

@@ -70,8 +70,8 @@ pub(super) async fn forget(args: MemoryForgetArgs, context: &CliContext) -> Resu
 }
 
 fn forgotten(view: &MemoryForgetView) -> String {
-    let MemoryForgetView { memory, forgotten, deleted, purged, purges, sources, deleted_sources } =
-        view;
+    let MemoryForgetView { memory, forgotten, deleted, purged, purges, .. } = view;
+    let MemoryForgetView { sources, deleted_sources, sources_elsewhere, .. } = view;
     let memory = clean(&memory.to_string());
     let mut lines = vec![if *deleted {
         let points = count(u64::from(*forgotten), "live point");
@@ -89,6 +89,10 @@ fn forgotten(view: &MemoryForgetView) -> String {
     lines.extend(sources.iter().map(|session| {
         let session = clean(session);
         format!("it was learned from `{session}`, which still has it: `clawnode sessions delete {session} --yes`")
+    }));
+    lines.extend(sources_elsewhere.iter().map(|source| {
+        let source = clean(source);
+        format!("its source is not here: that of `{source}` was deleted, or is of another cluster")
     }));
     lines.join("\n")
 }
