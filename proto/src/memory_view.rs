@@ -432,6 +432,9 @@ pub struct MemoryForgetView {
     /// The sessions that were deleted because the points were learned from them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deleted_sources: Vec<String>,
+    /// How many other points of this memory were forgotten because those sessions had taught them.
+    #[serde(default)]
+    pub forgotten_with_sources: u32,
     /// What the points say that they were learned from, and no session here has: it was deleted, or it is of another cluster.
     /// A session here with such a key is another one, and is not deleted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -201,6 +201,7 @@ async fn what_was_learned_from_a_session_goes_with_it() -> Outcome {
         .run(&["memory", "forget", &all, &left[0].id.to_string(), "--sources", "--yes", "--now"])
         .await?;
     assert!(ended.out.contains(&format!("`{}` is deleted", sessions[1])), "{ended:?}");
+    assert!(ended.out.contains("sessions whose turns were shown the text keep it"), "{ended:?}");
     let list: Value = client.call("sessions.list", json!({ "state": "deleted" })).await?;
     assert_eq!(list["sessions"].as_array().map(Vec::len), Some(2), "{list}");
     Ok(())

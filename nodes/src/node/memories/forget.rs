@@ -87,6 +87,10 @@ impl MemoryAnswers {
         for source in sources {
             let is_here = source.place == SourcePlace::Here;
             let is_deleted = deletes && is_here && self.delete_source(&source).await;
+            if is_deleted && !view.deleted {
+                let also = view::taught(&state, source.id, point);
+                view.forgotten_with_sources = view.forgotten_with_sources.saturating_add(also);
+            }
             let names = match source.place {
                 _ if is_deleted => &mut view.deleted_sources,
                 SourcePlace::Here | SourcePlace::Unknown => &mut view.sources,
@@ -136,6 +140,7 @@ impl MemoryAnswers {
             purges: state.purge_due(),
             sources: Vec::new(),
             deleted_sources: Vec::new(),
+            forgotten_with_sources: 0,
             sources_elsewhere: Vec::new(),
         })
     }
@@ -162,6 +167,7 @@ impl MemoryAnswers {
             purges: None,
             sources: Vec::new(),
             deleted_sources: Vec::new(),
+            forgotten_with_sources: 0,
             sources_elsewhere: Vec::new(),
         })
     }

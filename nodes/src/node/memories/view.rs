@@ -128,6 +128,14 @@ pub(super) fn sources(
     sources
 }
 
+/// How many points of a memory, beside this one, an entity has taught.
+pub(super) fn taught(state: &MemoryState, by: EntityId, beside: Option<MemoryPointId>) -> u32 {
+    let live = state.live().map(|kept| (kept.id, &kept.point));
+    let points = live.chain(state.past().map(|past| (past.id, &past.point)));
+    let others = points.filter(|(id, point)| Some(*id) != beside && point.source.entity == by);
+    u32::try_from(others.count()).unwrap_or(u32::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use clawnode_kernel::EntityKind as _;
@@ -240,6 +248,9 @@ mod tests {
         let all = BTreeMap::from([(EntityId::from_u128(9), events)]);
         assert_eq!(sources(&state, &key(), None), all);
         assert_eq!(sources(&state, &key(), Some(MemoryPointId::from_u128(1))), BTreeMap::new());
+        let first = state.live().next().map(|kept| kept.id);
+        assert_eq!(taught(&state, EntityId::from_u128(9), first), 1, "beside it");
+        assert_eq!(taught(&state, EntityId::from_u128(8), None), 0, "of another session");
         let exported = page(
             &state,
             &MemoryShowParams { memory: key(), all: false, cursor: None, limit: None },
