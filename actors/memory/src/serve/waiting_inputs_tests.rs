@@ -19,7 +19,7 @@ async fn sends_first(storage: &Storage) {
 }
 
 #[tokio::test]
-async fn what_a_memory_has_not_taken_yet_is_missed_aloud() {
+async fn a_search_is_degraded_while_a_memory_has_not_taken_what_it_was_sent() {
     let (data, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let storage = storage(data.path());
     let served = served_with(folder.path(), &storage, None);
