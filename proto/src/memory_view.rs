@@ -468,18 +468,15 @@ impl MemoryLayers {
 impl WantedPoint {
     /// The point that is learned, if it is within the limits; otherwise what breaks one, in words.
     pub fn learned(self) -> Result<LearnedPoint, String> {
-        let content = PointContent {
-            layer: self.layer.unwrap_or(MemoryLayer::Semantic),
-            text: self.text,
-            subject: self.subject,
-            predicate: self.predicate,
-            object: self.object,
-            confidence: self.confidence.unwrap_or(CONFIDENCE_MOST),
-            importance: self.importance.unwrap_or(IMPORTANCE_DEFAULT),
-            trust: self.trust.unwrap_or(MemoryTrust::Operator),
-        };
+        let Self { text, subject, predicate, object, source, .. } = self;
+        let layer = self.layer.unwrap_or(MemoryLayer::Semantic);
+        let confidence = self.confidence.unwrap_or(CONFIDENCE_MOST);
+        let importance = self.importance.unwrap_or(IMPORTANCE_DEFAULT);
+        let trust = self.trust.unwrap_or(MemoryTrust::Operator);
+        let content =
+            PointContent { layer, text, subject, predicate, object, confidence, importance, trust };
         content.check()?;
-        Ok(LearnedPoint { content, source: self.source })
+        Ok(LearnedPoint { content, source })
     }
 }
 

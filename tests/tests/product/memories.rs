@@ -238,11 +238,8 @@ async fn a_search_finds_what_is_live_and_crosses_no_scope() -> Outcome {
     assert_eq!(home.run(&["memory", "reindex", MEMORY]).await?.code, 0);
     let ended = home.run(&["memory", "reindex", "defualt/all"]).await?;
     assert!(ended.code != 0 && ended.err.contains("did you mean `default/all`?"), "{ended:?}");
-    let ended = home.run(&["memory", "reindex", "default:web:bot:nobody"]).await?;
-    assert!(
-        ended.code != 0 && ended.err.contains("no session `default:web:bot:nobody`"),
-        "{ended:?}"
-    );
+    let ended = home.run(&["memory", "reindex", "default:web:bot:zoe"]).await?;
+    assert!(ended.code != 0 && ended.err.contains("no session `default:web:bot:zoe`"), "{ended:?}");
     let ended = home.run(&["memory", "search", MEMORY, "Ada"]).await?;
     assert!(ended.out.contains("Ada lives in Bonn.") && ended.out.contains("FACTOR"), "{ended:?}");
     let ended = home.run(&["memory", "search", "--session", "default:web:bot", "Ada"]).await?;

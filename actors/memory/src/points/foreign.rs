@@ -23,7 +23,7 @@ impl MemoryState {
         let aside = original.aside();
         let is_here = |place: &&MemorySource| {
             let id = place.point();
-            // Of what was forgotten the time is not kept. It does not come back (MEM-4).
+            // The time of a forgotten point is not kept, and it does not come back (MEM-4).
             self.is_gone(id) || self.learned_at(id) == Some(source.at)
         };
         let here = [&original, &aside].into_iter().find(is_here).cloned();

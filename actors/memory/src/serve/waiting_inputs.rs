@@ -14,7 +14,7 @@ use tracing::debug;
 use super::{error::FillError, served::ServedStore};
 use crate::{points::Memory, store::StoreScope};
 
-/// How long a search waits for that: half of what a turn has, so that the rest is enough to search.
+/// How long a search waits for that: half the time that a turn has, so that the rest is enough to search.
 pub(super) const TAKEN_WITHIN: Duration = Duration::from_millis(75);
 /// How often it looks again.
 const LOOK: Duration = Duration::from_millis(5);

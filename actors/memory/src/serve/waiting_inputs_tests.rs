@@ -52,7 +52,7 @@ async fn a_search_waits_until_a_memory_has_taken_what_it_was_sent() {
         owner.learns("Tea is at four.", "tea").await;
     };
     let (has_all, ()) = tokio::join!(served.has_taken_all(&scope, Duration::from_mins(1)), learns);
-    assert!(has_all, "it is in the journal, though nobody has acknowledged it");
+    assert!(has_all, "it is in the journal, also before it is acknowledged");
     let found = served.search(&[scope], &RecallQuery::new("tea"), 10).await.unwrap();
     let texts: Vec<_> = found.found.iter().map(|found| found.document.text.as_str()).collect();
     assert_eq!((texts, found.damaged), (vec!["Tea is at four."], vec![]));

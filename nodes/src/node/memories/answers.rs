@@ -185,10 +185,9 @@ impl MemoryAnswers {
         }
         let name = name.unwrap_or_else(|| ulid::Ulid::generate().to_string());
         // Points of an export may be of another cluster, where their sources are other events.
-        let body = match points.iter().any(|point| point.source.is_some()) {
-            true => MemoryInput::Import { points },
-            false => MemoryInput::Put { points },
-        };
+        let are_exported = points.iter().any(|point| point.source.is_some());
+        let body =
+            if are_exported { MemoryInput::Import { points } } else { MemoryInput::Put { points } };
         let input = self.store(&key, &name, &body).await?;
         let has_all =
             |memory: &Entity<Memory>| memory.core.has(input) && !memory.state.is_waiting(input);
