@@ -2,8 +2,7 @@
 
 use clawnode_kernel::EntityKind as _;
 use clawnode_proto::{
-    IdempotencyKey, Input, codec, envelope::IMPORT, memory::MemoryTrust,
-    memory_point::MemoryInput,
+    IdempotencyKey, Input, codec, envelope::IMPORT, memory::MemoryTrust, memory_point::MemoryInput,
 };
 
 use super::{
