@@ -21,13 +21,12 @@ impl MemoryState {
         }
         let original = source.original();
         let aside = original.aside();
-        let is_here = |place: &&MemorySource| {
-            let id = place.point();
-            // The time of a forgotten point is not kept, and it does not come back (MEM-4).
-            self.is_gone(id) || self.learned_at(id) == Some(source.at)
-        };
-        let here = [&original, &aside].into_iter().find(is_here).cloned();
-        match here {
+        let places = [&original, &aside];
+        let has = |place: &&MemorySource| self.learned_at(place.point()) == Some(source.at);
+        // The time of a forgotten point is not kept, and it does not come back (MEM-4).
+        let is_gone = |place: &&MemorySource| self.is_gone(place.point());
+        let here = places.into_iter().find(has).or_else(|| places.into_iter().find(is_gone));
+        match here.cloned() {
             Some(here) => here,
             None if self.knows(source.point()) => aside,
             None => source,

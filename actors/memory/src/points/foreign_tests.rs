@@ -98,6 +98,11 @@ fn mem_4_what_is_forgotten_does_not_come_back_with_an_import() {
     here.forget(source(2).point());
     let again = import(&mut here, exported(&there));
     assert_eq!((again.added.len(), here.texts()), (0, vec!["here one", "there two"]));
+    assert_eq!(
+        again.known,
+        [added[0], added[1]],
+        "one is forgotten, and one is live under its id here"
+    );
 }
 
 /// Journals of before have no import: what `Put` did with another time is what it did.
