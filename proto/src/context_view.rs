@@ -166,14 +166,33 @@ pub struct ContextGap {
     pub why: String,
 }
 
+// === impl TurnPlace ===
+
+impl fmt::Display for TurnPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Id(id) => write!(f, "{id}"),
+        }
+    }
+}
+
+impl FromStr for TurnPlace {
+    type Err = ParseIdError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIdError> {
+        let number = text.parse().ok().filter(|number| *number > 0).map(Self::Number);
+        number.or_else(|| text.parse().ok().map(Self::Id)).ok_or_else(|| {
+            ParseIdError::new(text, "a turn's number in its session, from 1, or its id `turn_…`")
+        })
+    }
+}
+
 // === impl ContextPlace ===
 
 impl fmt::Display for ContextPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.turn {
-            TurnPlace::Number(number) => write!(f, "{number}")?,
-            TurnPlace::Id(id) => write!(f, "{id}")?,
-        }
+        write!(f, "{}", self.turn)?;
         self.step.map_or(Ok(()), |step| write!(f, ".{step}"))
     }
 }
@@ -190,8 +209,7 @@ impl FromStr for ContextPlace {
             Some((turn, step)) => (turn, Some(step)),
             None => (text, None),
         };
-        let number = turn.parse().ok().filter(|number| *number > 0).map(TurnPlace::Number);
-        let turn = number.or_else(|| turn.parse().ok().map(TurnPlace::Id)).ok_or_else(wrong)?;
+        let turn = turn.parse().map_err(|_error| wrong())?;
         let step = step.map(|step| step.parse().ok().filter(|step| *step > 0).ok_or_else(wrong));
         Ok(Self { turn, step: step.transpose()? })
     }

@@ -18,7 +18,7 @@ use crate::{
 pub struct FeedbackGive {
     /// `agent:channel:account:peer`, or `ent_…`.
     pub session: String,
-    /// The turn, which has ended.
+    /// The turn, which has ended: its id, or its number in the session, from 1.
     pub turn: String,
     /// Good or bad.
     pub thumb: Thumb,
@@ -68,7 +68,7 @@ pub struct FeedbackView {
 pub struct MemoryReflectParams {
     /// `agent:channel:account:peer`, or `ent_…`.
     pub session: String,
-    /// The turn, which has ended. Default: the last one that has.
+    /// The turn, which has ended: its id, or its number in the session, from 1. Default: the last one that has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<String>,
     /// A key of your own. For seven days, a request with the same key is stored only once.

@@ -17,6 +17,11 @@ pub const IMPORTANCE_DEFAULT: u8 = 5;
 /// The most confidence in a point, in percent; also the default.
 pub const CONFIDENCE_MOST: u8 = 100;
 
+/// The bit that a part has which is of another cluster. An event gives fewer parts of its own.
+const ASIDE: u32 = 1 << 31;
+/// Points that one event gives at most.
+const PARTS: u32 = 64;
+
 /// What a point says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -70,6 +75,12 @@ pub struct MemoryPoint {
 pub enum MemoryInput {
     /// Adds points. One whose source has been told before adds nothing.
     Put {
+        /// At most 64.
+        points: Vec<LearnedPoint>,
+    },
+    /// Adds points whose sources a person names: those of an export. A source is known by its time, too: journals of two
+    /// clusters have the same entities and small numbers of events. From this input on, `Put` looks at the time as well.
+    Import {
         /// At most 64.
         points: Vec<LearnedPoint>,
     },
@@ -282,6 +293,23 @@ impl MemorySource {
     /// The id of the point that it gives.
     pub fn point(&self) -> MemoryPointId {
         MemoryPointId::derive(self.entity, self.event, self.part)
+    }
+
+    /// The same source beside one of another cluster that has its entity, event and part: its time is in its part. The same
+    /// source gives the same one.
+    #[must_use]
+    pub fn aside(&self) -> Self {
+        let parts: [&[u8]; 2] = [&self.at.0.to_be_bytes(), &self.part.to_be_bytes()];
+        let [.., a, b, c, d] = derive("clawnode memory source part v1", &parts).to_be_bytes();
+        Self { part: ASIDE | u32::from_be_bytes([a, b, c, d]), ..self.clone() }
+    }
+
+    /// The source that it was before [`Self::aside`]; the same if it is none of those.
+    #[must_use]
+    pub fn original(&self) -> Self {
+        let parts = if self.part & ASIDE == 0 { 0..0 } else { 0..PARTS };
+        let mut originals = parts.map(|part| Self { part, ..self.clone() });
+        originals.find(|original| original.aside() == *self).unwrap_or_else(|| self.clone())
     }
 }
 

@@ -432,6 +432,13 @@ pub struct MemoryForgetView {
     /// The sessions that were deleted because the points were learned from them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deleted_sources: Vec<String>,
+    /// How many other points of this memory were forgotten because those sessions had taught them.
+    #[serde(default)]
+    pub forgotten_with_sources: u32,
+    /// What the points say that they were learned from, and no session here has: it was deleted, or it is of another cluster.
+    /// A session here with such a key is another one, and is not deleted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources_elsewhere: Vec<String>,
 }
 
 /// A memory as the bucket lists it. The memory writes it under [`crate::subject::memory_key`].
@@ -461,18 +468,15 @@ impl MemoryLayers {
 impl WantedPoint {
     /// The point that is learned, if it is within the limits; otherwise what breaks one, in words.
     pub fn learned(self) -> Result<LearnedPoint, String> {
-        let content = PointContent {
-            layer: self.layer.unwrap_or(MemoryLayer::Semantic),
-            text: self.text,
-            subject: self.subject,
-            predicate: self.predicate,
-            object: self.object,
-            confidence: self.confidence.unwrap_or(CONFIDENCE_MOST),
-            importance: self.importance.unwrap_or(IMPORTANCE_DEFAULT),
-            trust: self.trust.unwrap_or(MemoryTrust::Operator),
-        };
+        let Self { text, subject, predicate, object, source, .. } = self;
+        let layer = self.layer.unwrap_or(MemoryLayer::Semantic);
+        let confidence = self.confidence.unwrap_or(CONFIDENCE_MOST);
+        let importance = self.importance.unwrap_or(IMPORTANCE_DEFAULT);
+        let trust = self.trust.unwrap_or(MemoryTrust::Operator);
+        let content =
+            PointContent { layer, text, subject, predicate, object, confidence, importance, trust };
         content.check()?;
-        Ok(LearnedPoint { content, source: self.source })
+        Ok(LearnedPoint { content, source })
     }
 }
 

@@ -79,7 +79,8 @@ pub enum RecallFault {
     Late,
     /// The search failed.
     Failed,
-    /// The store does not have all of it now: it is being filled, or a journal cannot be read.
+    /// The store does not have all of it now: it is being filled, a journal cannot be read, or a memory has not recorded yet
+    /// what it was sent.
     Damaged,
 }
 

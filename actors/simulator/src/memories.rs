@@ -246,7 +246,7 @@ impl Booked for Memory {
         let (state, core) = (&book.entity.state, &book.entity.core);
         let purges = state.is_to_be_purged() || core.purging.is_some();
         match body {
-            MemoryInput::Put { .. } => {
+            MemoryInput::Put { .. } | MemoryInput::Import { .. } => {
                 state.is_waiting(input).then(|| format!("`{input}` is not recorded"))
             }
             MemoryInput::Forget { .. } | MemoryInput::ForgetSource { .. } => {

@@ -1,7 +1,7 @@
 //! For code that reads a world through a [`Storage`], in a driver without a runtime.
 //!
 //! A driver of a [`World`](crate::World) computes one step after the other, and production code that searches is async. So
-//! journals and blobs are shown as they are at one moment, and what reads them ends within that moment.
+//! journals and blobs are shown as they are at one moment, and what reads them ends within that moment. Inboxes are shown empty.
 
 use std::{
     collections::BTreeMap,
@@ -12,15 +12,17 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_cluster::{
-    AppendAnswer, Blobs, Clock, FeedPage, Journal, Record, Storage, StoreError, Write,
+    AppendAnswer, Blobs, Clock, Consumer, FeedPage, Inbox, Journal, Record, Storage, StoreError,
+    WaitingInput, Write,
 };
-use clawnode_proto::{Digest, EntityId, Position};
+use clawnode_proto::{Digest, EntityId, Input, Partition, Position};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::storage::{SimClock, SimStorageOptions, SimStores};
 
 const JOURNAL: &str = "shown journal";
 const BLOBS: &str = "shown blobs";
+const INBOX: &str = "shown inbox";
 
 /// Journals and blobs as they are shown, and the runtime that reads them.
 pub struct WorldReads {
@@ -56,8 +58,12 @@ impl WorldReads {
         let stores = runtime.block_on(async { SimStores::new(&SimStorageOptions::default()) });
         let clock = stores.clock();
         let storage = runtime.block_on(async { stores.open() });
-        let storage =
-            Storage { journal: Arc::new(shown.clone()), blobs: Arc::new(shown.clone()), ..storage };
+        let storage = Storage {
+            journal: Arc::new(shown.clone()),
+            blobs: Arc::new(shown.clone()),
+            inbox: Arc::new(shown.clone()),
+            ..storage
+        };
         Ok(Self { shown, storage, clock, runtime })
     }
 
@@ -153,6 +159,30 @@ impl Blobs for ShownRecords {
 
     async fn list(&self) -> Result<Vec<Digest>, StoreError> {
         Ok(self.lock().blobs.keys().copied().collect())
+    }
+}
+
+/// Nothing waits: what is shown is all there is at that moment.
+#[async_trait]
+impl Inbox for ShownRecords {
+    async fn put(&self, _: &Input) -> Result<Position, StoreError> {
+        Err(only_read(INBOX))
+    }
+
+    async fn read(&self, _: EntityId, _: Position) -> Result<Vec<WaitingInput>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn pending(&self, _: EntityId) -> Result<usize, StoreError> {
+        Ok(0)
+    }
+
+    async fn scan(&self, _: Partition) -> Result<Vec<EntityId>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn consume(&self, _: Partition, _: u8) -> Result<Box<dyn Consumer>, StoreError> {
+        Err(only_read(INBOX))
     }
 }
 

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use clawnode_proto::{
-    CallId, Cursor, Digest, ExecutionId, McpServerName, TurnId, context_view::ContextPlace,
-    feedback::FeedbackInput, ledger::LedgerShow,
+    CallId, Cursor, Digest, ExecutionId, McpServerName, TurnId,
+    context_view::{ContextPlace, TurnPlace},
+    feedback::Thumb,
+    ledger::LedgerShow,
 };
 
 use super::session_ref::SessionRef;
@@ -56,8 +58,12 @@ pub struct SessionContext {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TurnRating {
     pub session: SessionRef,
-    /// Which turn of it, and what is thought of it.
-    pub given: FeedbackInput,
+    /// Which turn of it.
+    pub turn: TurnPlace,
+    /// Good or bad.
+    pub thumb: Thumb,
+    /// What the person says about it.
+    pub comment: Option<String>,
     /// The client's name for the request; nothing if it has none.
     pub name: Option<String>,
 }
@@ -67,7 +73,7 @@ pub struct TurnRating {
 pub struct ReflectRequest {
     pub session: SessionRef,
     /// Which turn of it; nothing for the last one that has ended.
-    pub turn: Option<TurnId>,
+    pub turn: Option<TurnPlace>,
     /// The client's name for the request; nothing if it has none.
     pub name: Option<String>,
 }

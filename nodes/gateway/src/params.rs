@@ -11,7 +11,6 @@ use clawnode_proto::{
         PanicParams, SessionParams, SessionsHistory, SessionsList,
     },
     context_view::SessionsContext,
-    feedback::FeedbackInput,
     feedback_view::{FeedbackGive, FeedbackList, MemoryReflectParams},
     ledger::LedgerShow,
     limits,
@@ -173,8 +172,8 @@ impl Judge<given::FeedbackGive> for FeedbackGive {
             return Err(invalid(format!("`comment` is longer than {longest} characters")));
         }
         let comment = comment.filter(|comment| !comment.trim().is_empty());
-        let given = FeedbackInput { turn: parse("turn", &turn)?, thumb, comment };
-        Ok(TurnRating { session: parse("session", &session)?, given, name })
+        let (session, turn) = (parse("session", &session)?, parse("turn", &turn)?);
+        Ok(TurnRating { session, turn, thumb, comment, name })
     }
 }
 

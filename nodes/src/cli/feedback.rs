@@ -29,7 +29,7 @@ feedback of a turn counts. Without a turn, the command shows all feedback of the
 what models that looked back at turns think of them.
 
 Examples:
-  clawnode feedback default:cli:local:ada turn_01kb0e8x0000000000000000m1 up
+  clawnode feedback default:cli:local:ada 3 up
   clawnode feedback default:cli:local:ada turn_01kb0e8x0000000000000000m1 down --comment 'Tea is at five'
   clawnode feedback default:cli:local:ada";
 
@@ -38,7 +38,7 @@ Examples:
 pub(super) struct FeedbackArgs {
     /// The session: its key (`agent:channel:account:peer`) or its id
     session: String,
-    /// The id of a turn that has ended; `clawnode sessions show --json` has it
+    /// The number of a turn that has ended, from 1, or its id; `clawnode sessions show --json` has it
     #[arg(requires = "thumb")]
     turn: Option<String>,
     /// Whether the turn was good or bad
@@ -53,7 +53,7 @@ pub(super) struct FeedbackArgs {
 pub(super) struct ReflectArgs {
     /// The session: its key (`agent:channel:account:peer`) or its id
     session: String,
-    /// The id of a turn that has ended (default: the last one)
+    /// The number of a turn that has ended, from 1, or its id (default: the last one)
     turn: Option<String>,
     /// A name for this request: a repeat under the same name asks for nothing
     #[arg(long, value_name = "KEY")]

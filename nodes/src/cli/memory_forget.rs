@@ -14,6 +14,12 @@ use super::{
 };
 use crate::failure::{Exit, Failure};
 
+/// What no answer of a node says: which sessions were shown a point is in their journals alone.
+const SHOWN: &str = "\
+sessions whose turns were shown the text keep it, in `recalled` events and in replies that repeat it. This command does not
+look for them: `clawnode journal show SESSION --full` has the ids of points in `recalled`, and `clawnode sessions delete
+SESSION --yes` removes the text";
+
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(super) struct MemoryForgetArgs {
@@ -63,21 +69,22 @@ pub(super) async fn forget(args: MemoryForgetArgs, context: &CliContext) -> Resu
         }
     }
     context.out.document(&views, |views| {
-        let lines: Vec<String> = views.iter().map(forgotten).collect();
+        let mut lines: Vec<String> = views.iter().map(forgotten).collect();
+        lines.push(SHOWN.to_owned());
         lines.join("\n")
     })?;
     Ok(Exit::Ok)
 }
 
 fn forgotten(view: &MemoryForgetView) -> String {
-    let MemoryForgetView { memory, forgotten, deleted, purged, purges, sources, deleted_sources } =
-        view;
+    let MemoryForgetView { memory, forgotten, deleted, purged, purges, .. } = view;
+    let MemoryForgetView { sources, deleted_sources, forgotten_with_sources, .. } = view;
     let memory = clean(&memory.to_string());
     let mut lines = vec![if *deleted {
         let points = count(u64::from(*forgotten), "live point");
         format!("`{memory}` is deleted, with {points} and its journal")
     } else if *purged {
-        format!("the journal of `{memory}` is purged: it has no text that was forgotten")
+        format!("the journal of `{memory}` is purged: that journal has no text that was forgotten")
     } else {
         let until = purges.map_or_else(|| "it is purged".to_owned(), time);
         format!(
@@ -86,9 +93,51 @@ fn forgotten(view: &MemoryForgetView) -> String {
         )
     }];
     lines.extend(deleted_sources.iter().map(|session| format!("`{}` is deleted", clean(session))));
+    if *forgotten_with_sources > 0 {
+        let also = count(u64::from(*forgotten_with_sources), "other point");
+        lines.push(format!(
+            "{also} of `{memory}` went with the deleted sessions that had taught them"
+        ));
+    }
     lines.extend(sources.iter().map(|session| {
         let session = clean(session);
         format!("it was learned from `{session}`, which still has it: `clawnode sessions delete {session} --yes`")
     }));
+    lines.extend(view.sources_elsewhere.iter().map(|source| {
+        let source = clean(source);
+        format!("its source is not here: that of `{source}` was deleted, or is of another cluster")
+    }));
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_says_what_went_and_what_is_left_of_a_text() {
+        let view = MemoryForgetView {
+            memory: "default/all".parse().unwrap(),
+            forgotten: 1,
+            deleted: false,
+            purged: true,
+            purges: None,
+            sources: vec!["default:web:bot:ben".to_owned()],
+            deleted_sources: vec!["default:web:bot:ada".to_owned()],
+            forgotten_with_sources: 2,
+            sources_elsewhere: vec!["default:web:bot:cy".to_owned()],
+        };
+        let said = forgotten(&view);
+        for part in [
+            "that journal has no text that was forgotten",
+            "`default:web:bot:ada` is deleted",
+            "2 other points of `default/all` went with",
+            "`default:web:bot:ben`, which still has it",
+            "its source is not here: that of `default:web:bot:cy`",
+        ] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        let none = MemoryForgetView { forgotten_with_sources: 0, ..view };
+        assert!(!forgotten(&none).contains("other point"), "{}", forgotten(&none));
+    }
 }

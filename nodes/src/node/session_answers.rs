@@ -2,8 +2,9 @@
 
 use clawnode_gateway::{HandlerResult, ReflectRequest, SessionPage, SessionRef, TurnRating};
 use clawnode_proto::{
-    AgentName, ErrorBody, ErrorCode, IdempotencyKey, Traceparent, api::SessionsList,
-    feedback_view::FeedbackView, model_route::RouteView, view::SessionList,
+    AgentName, ErrorBody, ErrorCode, IdempotencyKey, Traceparent, TurnId, api::SessionsList,
+    context_view::TurnPlace, feedback::FeedbackInput, feedback_view::FeedbackView,
+    model_route::RouteView, view::SessionList,
 };
 
 use super::{
@@ -37,8 +38,10 @@ impl NodeBackend {
         rating: TurnRating,
         trace: Option<Traceparent>,
     ) -> HandlerResult<()> {
-        let TurnRating { session, given, name } = rating;
+        let TurnRating { session, turn, thumb, comment, name } = rating;
         let name = request_name("feedback", name)?;
+        let turn = self.turn_at(&session, turn).await?;
+        let given = FeedbackInput { turn, thumb, comment };
         let done = self.sessions.give_feedback(session.id, given, name, trace).await;
         done.map_err(|error| named(&session, error))
     }
@@ -51,8 +54,17 @@ impl NodeBackend {
     ) -> HandlerResult<()> {
         let ReflectRequest { session, turn, name } = wanted;
         let name = request_name("reflect", name)?;
+        let turn = match turn {
+            Some(turn) => Some(self.turn_at(&session, turn).await?),
+            None => None,
+        };
         let done = self.sessions.reflect(session.id, turn, name, trace).await;
         done.map_err(|error| named(&session, error))
+    }
+
+    async fn turn_at(&self, session: &SessionRef, place: TurnPlace) -> HandlerResult<TurnId> {
+        let found = self.sessions.turn_at(session.id, place).await;
+        found.map_err(|error| named(session, error))
     }
 
     /// One page of the feedback on the turns of a session.

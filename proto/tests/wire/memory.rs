@@ -84,7 +84,8 @@ fn inputs() -> Vec<MemoryInput> {
     let told = LearnedPoint { content: content(), source: Some(source(1)) };
     let own = LearnedPoint { source: None, ..told.clone() };
     vec![
-        MemoryInput::Put { points: vec![told, own] },
+        MemoryInput::Put { points: vec![told.clone(), own] },
+        MemoryInput::Import { points: vec![told] },
         MemoryInput::Forget { points: vec![source(0).point()], by: "ada".to_owned(), now: false },
         MemoryInput::ForgetSource { source: source(0).entity, by: "ada".to_owned() },
         MemoryInput::Delete {},
@@ -143,6 +144,9 @@ fn reflections() {
 fn mem_3_ids_of_points_follow_from_their_sources_for_ever() {
     let ids: Vec<String> = [0, 1].map(|part| source(part).point().to_string()).to_vec();
     assert_ne!(ids[0], ids[1]);
+    let aside = source(0).aside();
+    assert_eq!((aside.original(), source(0).original()), (source(0), source(0)));
+    let ids = [ids, vec![aside.point().to_string()]].concat();
     insta::assert_snapshot!(ids.join("\n"));
     assert_eq!(ids[0].parse::<MemoryPointId>().unwrap(), source(0).point());
 }

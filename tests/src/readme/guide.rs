@@ -111,7 +111,7 @@ pub const GUIDES: [Scene; 15] = [
             Step::new(
                 "clawnode memory put default/all 'The key",
                 "",
-                "shows 'it has no text that was forgotten'; shows '`default/all` is deleted, with 2 live points'",
+                "shows 'that journal has no text that was forgotten'; shows '`default/all` is deleted, with 2 live points'",
             ),
         ],
     },

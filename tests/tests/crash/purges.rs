@@ -6,6 +6,7 @@ use clawnode_proto::{
     MemoryPointId, SessionKey,
     memory::MemoryKey,
     memory_view::{MemoryForgetView, MemoryPoints, MemoryPutView, MemoryStats},
+    view::EventView,
 };
 use clawnode_tests::{
     model::Script,
@@ -221,7 +222,9 @@ async fn what_a_point_was_learned_from_leaves_every_file_with_it() -> Outcome {
     client.chat(&message).await?;
     let session: SessionKey = message.session().parse().unwrap();
     let memory = MemoryKey::of_peer(&session).to_string();
-    let source = json!({ "entity": session.entity().to_string(), "event": 3, "at": 1 });
+    let journal: Vec<EventView> = client.journal(&message.session()).await?;
+    let at = journal[2].ts;
+    let source = json!({ "entity": session.entity().to_string(), "event": 3, "at": at });
     let points = json!([{ "text": SECRET, "source": source }]);
     let put: MemoryPutView =
         client.call("memory.put", json!({ "memory": memory, "points": points })).await?;

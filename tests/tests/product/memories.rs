@@ -3,11 +3,12 @@
 use std::fs;
 
 use clawnode_proto::{
-    SessionKey,
+    SessionKey, Timestamp,
     memory::MemoryKey,
     memory_view::{
         MemoryList, MemoryPointView, MemoryPoints, MemoryPutView, MemorySearchView, PointState,
     },
+    view::EventView,
 };
 use clawnode_tests::{
     model::Script,
@@ -147,8 +148,8 @@ async fn what_was_learned_from_a_session_goes_with_it() -> Outcome {
     let (_server, home) = scene(Script::default()).await;
     let node = Node::up(&home).await?;
     let client = node.client()?;
-    let learned = |event: u64, entity: &str| {
-        let source = json!({ "entity": entity, "event": event, "at": 1 });
+    let learned = |event: u64, entity: &str, at: Timestamp| {
+        let source = json!({ "entity": entity, "event": event, "at": at });
         json!({ "text": format!("{event} of {entity}"), "source": source })
     };
     let mut sessions = Vec::new();
@@ -161,13 +162,30 @@ async fn what_was_learned_from_a_session_goes_with_it() -> Outcome {
         .iter()
         .map(|session| session.parse::<SessionKey>().unwrap().entity().to_string())
         .collect();
+    let mut journals: Vec<Vec<EventView>> = Vec::new();
+    for session in &sessions {
+        journals.push(client.journal(session).await?);
+    }
+    let first = learned(1, &ids[0], journals[0][0].ts);
+    let second = learned(2, &ids[1], journals[1][1].ts);
     let agent = sessions[0].parse::<SessionKey>().unwrap().agent;
     let (all, peer) = (format!("{agent}/all"), MemoryKey::of_peer(&sessions[0].parse().unwrap()));
     for memory in [all.as_str(), &peer.to_string(), "shared/handbook"] {
-        let points = [learned(1, &ids[0]), learned(2, &ids[1])];
+        let points = [&first, &second];
         let _: MemoryPutView =
             client.call("memory.put", json!({ "memory": memory, "points": points })).await?;
     }
+    // Of another cluster, where a session has the same key: the one that is here is not deleted for it.
+    let foreign =
+        json!({ "memory": "shared/other", "points": [learned(2, &ids[1], Timestamp(7))] });
+    let foreign: MemoryPutView = client.call("memory.put", foreign).await?;
+    let foreign = foreign.added[0].to_string();
+    let ended =
+        home.run(&["memory", "forget", "shared/other", &foreign, "--sources", "--yes"]).await?;
+    let said = format!("its source is not here: that of `{}`", sessions[1]);
+    assert!(ended.out.contains(&said) && !ended.out.contains("is deleted"), "{ended:?}");
+    let deleted: Value = client.call("sessions.list", json!({ "state": "deleted" })).await?;
+    assert_eq!(deleted["sessions"].as_array().map(Vec::len), Some(0), "{deleted}");
     let _: Value = client.call("sessions.delete", json!({ "session": sessions[0] })).await?;
     let rest = format!("2 of {}", ids[1]);
     for memory in [all.as_str(), &peer.to_string(), "shared/handbook"] {
@@ -183,6 +201,7 @@ async fn what_was_learned_from_a_session_goes_with_it() -> Outcome {
         .run(&["memory", "forget", &all, &left[0].id.to_string(), "--sources", "--yes", "--now"])
         .await?;
     assert!(ended.out.contains(&format!("`{}` is deleted", sessions[1])), "{ended:?}");
+    assert!(ended.out.contains("sessions whose turns were shown the text keep it"), "{ended:?}");
     let list: Value = client.call("sessions.list", json!({ "state": "deleted" })).await?;
     assert_eq!(list["sessions"].as_array().map(Vec::len), Some(2), "{list}");
     Ok(())
@@ -216,6 +235,11 @@ async fn a_search_finds_what_is_live_and_crosses_no_scope() -> Outcome {
     assert_eq!(found(&view), ["Ada lives in Bonn."], "C28");
     let ended = home.run(&["memory", "reindex"]).await?;
     assert_eq!(ended.code, 0, "{ended:?}");
+    assert_eq!(home.run(&["memory", "reindex", MEMORY]).await?.code, 0);
+    let ended = home.run(&["memory", "reindex", "defualt/all"]).await?;
+    assert!(ended.code != 0 && ended.err.contains("did you mean `default/all`?"), "{ended:?}");
+    let ended = home.run(&["memory", "reindex", "default:web:bot:zoe"]).await?;
+    assert!(ended.code != 0 && ended.err.contains("no session `default:web:bot:zoe`"), "{ended:?}");
     let ended = home.run(&["memory", "search", MEMORY, "Ada"]).await?;
     assert!(ended.out.contains("Ada lives in Bonn.") && ended.out.contains("FACTOR"), "{ended:?}");
     let ended = home.run(&["memory", "search", "--session", "default:web:bot", "Ada"]).await?;

@@ -74,10 +74,13 @@ async fn two_nodes_recall_the_same_whichever_dies_and_whatever_is_wiped_on_nats(
     assert_eq!(found, finds(&second, 2 * POINTS).await?, "in the same order, with the same scores");
 
     // The memory of a person has one holder, and the other node says who that is.
-    let of_ada = json!({ "memory": "default/peer/test:a:ada" });
+    let of_ben = json!({ "memory": "default/peer/test:a:ben" });
+    let lamp =
+        json!({ "memory": "default/peer/test:a:ben", "points": [{ "text": "Ben keeps a lamp." }] });
+    let _: Value = first.call("memory.put", lamp).await?;
     until("one node that cannot fill a memory again", async || {
-        let one = first.call::<Value>("memory.reindex", of_ada.clone()).await;
-        let other = second.call::<Value>("memory.reindex", of_ada.clone()).await;
+        let one = first.call::<Value>("memory.reindex", of_ben.clone()).await;
+        let other = second.call::<Value>("memory.reindex", of_ben.clone()).await;
         let refused = [one, other].into_iter().filter_map(Result::err);
         let refused: Vec<String> = refused.map(|error| error.to_string()).collect();
         let is_one = refused.len() == 1 && refused[0].contains("holds the index of");

@@ -366,15 +366,14 @@ impl BudgetState {
             let mut asks = self.open_asks().filter(|ask| ask.wants.limit == book.key);
             let served = asks.find_map(|ask| match self.verdict(book, ask) {
                 GrantVerdict::None(AskVerdict::Waits) => Some(None),
-                // What it waits for may not come: those that need less do not wait with it.
-                GrantVerdict::Stranded => None,
                 GrantVerdict::None(AskVerdict::NeedsPerson { spent, limit }) => {
                     let asks = !book.current.asked && book.current.over == 0;
                     let (key, window) = (book.key, book.current.number);
                     let asked = BudgetAsked { limit: key, window, spent, amount: limit };
                     asks.then(|| Some(BudgetEvent::from(asked)))
                 }
-                GrantVerdict::None(_) => None,
+                // What a stranded one waits for may not come: those that need less do not wait with it.
+                GrantVerdict::None(_) | GrantVerdict::Stranded => None,
                 GrantVerdict::Slice(amount) => {
                     let (process, number) = (ask.process, ask.wants.number);
                     let (limit, window) = (book.key, book.current.number);

@@ -6,6 +6,7 @@ use clawnode_cluster::Timer;
 use clawnode_kernel::{Begun, EffectKind, EntityKind, Violation};
 use clawnode_proto::{
     Head, IdempotencyKey, Input, Kind, TimerId, Timestamp, TurnId, codec,
+    envelope::IMPORT,
     memory::MemoryKey,
     memory_point::{MemoryEvent, MemoryInput},
     memory_view::ListedMemory,
@@ -48,7 +49,11 @@ impl Memory {
         sent: Timestamp,
         body: &MemoryInput,
     ) -> Result<Input, codec::CodecError> {
-        Input::new(Self::KIND, &memory.to_string(), name, sent, body)
+        let mut input = Input::new(Self::KIND, &memory.to_string(), name, sent, body)?;
+        if matches!(body, MemoryInput::Import { .. }) {
+            (input.v, input.v_min) = (IMPORT, IMPORT);
+        }
+        Ok(input)
     }
 }
 
@@ -104,7 +109,8 @@ impl EntityKind for Memory {
 
     /// What is forgotten in a memory that is not there is forgotten.
     fn begins(input: &Input) -> bool {
-        matches!(codec::decode(&input.body), Ok(MemoryInput::Put { .. }))
+        let body = codec::decode(&input.body);
+        matches!(body, Ok(MemoryInput::Put { .. } | MemoryInput::Import { .. }))
     }
 
     fn admits(state: &MemoryState, _: &Input) -> bool {

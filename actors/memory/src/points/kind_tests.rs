@@ -2,7 +2,7 @@
 
 use clawnode_kernel::EntityKind as _;
 use clawnode_proto::{
-    IdempotencyKey, Input, codec, memory::MemoryTrust, memory_point::MemoryInput,
+    IdempotencyKey, Input, codec, envelope::IMPORT, memory::MemoryTrust, memory_point::MemoryInput,
 };
 
 use super::{
@@ -18,6 +18,14 @@ fn a_memory_begins_with_a_point_and_reads_only_its_own() {
     };
     let put = MemoryInput::Put { points: vec![told(1, "a", MemoryTrust::Person)] };
     assert!(Memory::begins(&input("default/all", &put)));
+    let import = MemoryInput::Import { points: Vec::new() };
+    assert!(Memory::begins(&input("default/all", &import)), "an export comes back");
+    let oldest = |body: &MemoryInput| {
+        let memory = "default/all".parse().unwrap();
+        Memory::input(&memory, name.clone(), at(0), body).unwrap().v_min
+    };
+    assert_eq!(oldest(&import), IMPORT, "older builds leave it to newer ones");
+    assert!(oldest(&put) < IMPORT);
     assert!(Memory::understands(&input("default/all", &put)));
     assert!(!Memory::understands(&input("default", &put)), "that is not the key of a memory");
     assert!(!Memory::begins(&input("default/all", &MemoryInput::Delete {})));

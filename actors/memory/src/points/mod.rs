@@ -1,13 +1,14 @@
 //! A memory: a kind of entities with the points that an agent, or several, learned.
 //!
-//! Inputs come from people (`Put`, `Forget`, `Delete`), from sessions (`Rate`) and from a timer a day after something was
+//! Inputs come from people (`Put`, `Import`, `Forget`, `Delete`), from sessions (`Rate`) and from a timer a day after something was
 //! added. What is decided is an event: a point is added, and may supersede others; points are masked; consolidation takes
 //! points out of the live ones; feedback moves how much they matter.
 //!
 //! Time is the time of events, so it never goes back, and a timer that has fired says that it was due.
 //!
 //! Invariants
-//! - MEM-3 one source event gives one point: telling it again adds nothing.
+//! - MEM-3 one source event gives one point: telling it again adds nothing. Points of other clusters (`Import`) are known by
+//!   the time of their event as well (`foreign`).
 //! - MEM-4 what is masked or superseded is not shown as live after that event.
 //! - A memory has at most 2,000 live points with 2 MiB of text. What a person or an operator said leaves only when
 //!   they forget it, or when something that is trusted as much supersedes it or says the same.
@@ -20,6 +21,9 @@ mod duplicates;
 mod feedback;
 #[cfg(test)]
 mod feedback_tests;
+mod foreign;
+#[cfg(test)]
+mod foreign_tests;
 mod kept;
 mod kind;
 #[cfg(test)]

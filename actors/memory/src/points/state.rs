@@ -46,7 +46,7 @@ pub struct MemoryState {
     /// In the order in which they were added.
     pub(super) live: Vec<KeptPoint>,
     /// What left the live points and was not forgotten, the oldest first.
-    past: VecDeque<PastPoint>,
+    pub(super) past: VecDeque<PastPoint>,
     /// The ids of points that are in neither, so that their sources add nothing again, the oldest first.
     gone: VecDeque<MemoryPointId>,
     /// What is to be recorded.
@@ -66,6 +66,10 @@ pub struct MemoryState {
     /// Whether the journal is purged as soon as nothing is to be recorded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     purges: bool,
+    /// Whether points were imported: those of other clusters have the same ids as its own, at other times. Journals of
+    /// before have no import, and are folded as they were.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) imports: bool,
     /// Feedback that has no effect again.
     #[serde(default, skip_serializing_if = "KnownRatings::is_empty")]
     pub(super) ratings: KnownRatings,
@@ -218,7 +222,7 @@ impl MemoryState {
     }
 
     /// Whether the source of this point is known.
-    fn knows(&self, id: MemoryPointId) -> bool {
+    pub(super) fn knows(&self, id: MemoryPointId) -> bool {
         let waits =
             |change: &WantedChange| matches!(change, WantedChange::Put(_, point) if point.id == id);
         #[cfg(feature = "test-util")]
@@ -241,6 +245,10 @@ impl MemoryState {
         }
         match input {
             MemoryInput::Put { points } => self.put(n, at, id, points),
+            MemoryInput::Import { points } => {
+                self.imports = true;
+                self.put(n, at, id, points);
+            }
             MemoryInput::Forget { points, by, now } => {
                 let has = |id: &MemoryPointId| self.has_text(*id);
                 if points.iter().any(has) {
@@ -284,12 +292,7 @@ impl MemoryState {
 
     /// The points that it has of this source, and those that are to be recorded.
     fn points_of(&self, source: EntityId) -> impl Iterator<Item = MemoryPointId> {
-        let waiting = self.wanted.iter().filter_map(|wanted| match wanted {
-            WantedChange::Put(_, KeptPoint { id, point, .. }) => Some((*id, point)),
-            WantedChange::Mask(_) | WantedChange::Consolidate | WantedChange::Rate(_) => None,
-        });
-        let live = self.live.iter().map(|kept| (kept.id, &kept.point));
-        let known = live.chain(self.past.iter().map(|past| (past.id, &past.point))).chain(waiting);
+        let known = self.known_points();
         known.filter(move |(_, point)| point.source.entity == source).map(|(id, _)| id)
     }
 
@@ -298,10 +301,11 @@ impl MemoryState {
         let (mut known, mut refused) = (Vec::new(), Vec::new());
         for (part, LearnedPoint { content, source }) in (0..).zip(points) {
             let own = MemorySource { entity, event: n, part, at };
-            let point = MemoryPoint { content, source: source.unwrap_or(own) };
+            let source = self.placed(source.unwrap_or(own));
+            let point = MemoryPoint { content, source };
             let id = point.id();
             if self.knows(id) {
-                if self.gone.contains(&id) {
+                if self.is_gone(id) {
                     // Its text is in the journal again, and nothing else has it.
                     self.dropped = true;
                     self.forgotten.get_or_insert(self.now);

@@ -33,6 +33,9 @@ mod served;
 mod served_tests;
 mod sessions;
 mod vector_model;
+mod waiting_inputs;
+#[cfg(test)]
+mod waiting_inputs_tests;
 
 pub use document_vectors::MeaningState;
 pub use error::FillError;

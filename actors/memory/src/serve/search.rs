@@ -19,6 +19,7 @@ use super::{
     said::{SaidTruth, is_deletion},
     served::{MemoryTruth, ServedStore, SessionBeginning},
     vector_model::MeantQuery,
+    waiting_inputs::TAKEN_WITHIN,
 };
 use crate::store::{
     DocumentBatch, DocumentId, DocumentKind, FoundDocument, MemoryStore, MemoryStoreError,
@@ -33,7 +34,7 @@ const READS_MOST: usize = 16;
 #[derive(Debug)]
 pub(super) struct JournalView {
     truths: BTreeMap<StoreScope, Arc<MemoryTruth>>,
-    /// Memories whose journals could not be read.
+    /// Memories whose journals could not be read, or do not have all that they were sent.
     unread: BTreeSet<StoreScope>,
     sessions: SessionViews,
 }
@@ -157,22 +158,27 @@ impl ServedStore {
         (all, unread)
     }
 
-    /// What may be found of these memories. The journals of `unread` could not be read. If `fills`, the store has all of it
-    /// then.
+    /// What may be found of these memories. The journals of `unread` could not be read, or do not have all that the
+    /// memories were sent. If `fills`, the store has all of it then.
     async fn truths_of(
         &self,
         scopes: &BTreeSet<StoreScope>,
         fills: bool,
     ) -> (BTreeMap<StoreScope, Arc<MemoryTruth>>, BTreeSet<StoreScope>) {
         let memories = scopes.iter().filter(|scope| scope.memory().is_some());
-        let asked =
-            memories.map(|scope| async move { (scope.clone(), self.truth(scope, fills).await) });
+        let asked = memories.map(|scope| async move {
+            let has_all = self.has_taken_all(scope, TAKEN_WITHIN).await;
+            (scope.clone(), has_all, self.truth(scope, fills).await)
+        });
         let asked: Vec<_> = asked.collect();
         let asked: Vec<_> = stream::iter(asked).buffered(READS_MOST).collect().await;
         let (mut truths, mut unread) = (BTreeMap::new(), BTreeSet::new());
-        for (scope, truth) in asked {
+        for (scope, has_all, truth) in asked {
             match truth {
                 Ok(truth) => {
+                    if !has_all {
+                        unread.insert(scope.clone());
+                    }
                     truths.insert(scope, truth);
                 }
                 Err(failure) => {

@@ -6,6 +6,7 @@ use clawnode_kernel::Service;
 use clawnode_proto::{
     CallId, Cursor, EntityId, IdempotencyKey, Sealed, Seq, Traceparent, TurnId,
     api::Method,
+    context_view::TurnPlace,
     feedback::{FeedbackGiven, FeedbackInput},
     feedback_view::{FeedbackRow, FeedbackView, ReflectionRow},
     kernel::DELETED,
@@ -26,6 +27,28 @@ enum FeedbackEntry {
 }
 
 impl Sessions {
+    /// The id of the turn at this place. A number is that of a turn in the state of its session: no other turn takes feedback,
+    /// or is looked back at.
+    pub async fn turn_at(&self, session: EntityId, place: TurnPlace) -> Result<TurnId, SendError> {
+        let number = match place {
+            TurnPlace::Id(id) => return Ok(id),
+            TurnPlace::Number(number) => number,
+        };
+        let entity = self.known(session).await?;
+        if matches!(entity.core.service, Service::Deleted) {
+            return Err(SendError::NotFound { session: session.to_string() });
+        }
+        let state = &entity.state;
+        match state.turn_at(number) {
+            Some(turn) => Ok(turn.id),
+            None if number <= state.turn_count() => Err(SendError::NoFeedback {
+                turn: number.to_string(),
+                what: "later turns have taken its place in the state of its session".to_owned(),
+            }),
+            None => Err(SendError::NoTurn { turn: number.to_string() }),
+        }
+    }
+
     /// Says what a person thinks of a turn that has ended; answers once that is stored. The last feedback of a turn
     /// counts.
     pub async fn give_feedback(

@@ -7,6 +7,7 @@ use clawnode_kernel::archive;
 use clawnode_local as local;
 use clawnode_proto::{
     CallId, Cursor, IdempotencyKey, Input, InputId, Position, TurnId, codec,
+    context_view::TurnPlace,
     envelope::{FEEDBACK, REFLECT},
     feedback::{FeedbackInput, Thumb},
     limits::INLINE_BYTES,
@@ -163,6 +164,21 @@ async fn feedback_is_for_turns_in_the_state_and_for_builds_that_know_it() {
         waiting.iter().map(|waiting| Input::from_bytes(&waiting.bytes).unwrap()).collect();
     assert_eq!(inputs.len(), 1, "what was refused is not stored");
     assert_eq!((inputs[0].v, inputs[0].v_min), (FEEDBACK, FEEDBACK));
+}
+
+#[tokio::test]
+async fn a_turn_is_named_by_its_number_also_after_earlier_ones_left_the_state() {
+    let long = LongSession::new().await;
+    let (id, ids) = (key().entity(), LongSession::ids());
+    let at = async |place| long.sessions.turn_at(id, place).await;
+    let last = u64::try_from(TURNS).unwrap();
+    assert_eq!(at(TurnPlace::Number(last)).await.unwrap(), ids[TURNS - 1]);
+    assert_eq!(at(TurnPlace::Number(last - 1)).await.unwrap(), ids[TURNS - 2]);
+    assert_eq!(at(TurnPlace::Id(ids[5])).await.unwrap(), ids[5], "an id is looked up later");
+    let left = at(TurnPlace::Number(6)).await.unwrap_err();
+    assert!(matches!(left, SendError::NoFeedback { .. }), "{left:?}");
+    let none = at(TurnPlace::Number(last + 1)).await.unwrap_err();
+    assert!(matches!(none, SendError::NoTurn { .. }), "{none:?}");
 }
 
 /// The same for a request for a reflection. Without a turn, it is about the last one that has ended.

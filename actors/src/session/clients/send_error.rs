@@ -124,7 +124,7 @@ impl From<SendError> for ErrorBody {
                 .hint("`clawnode journal show` shows entities of every kind"),
             SendError::Entity(failure) => (*failure).into(),
             SendError::NoTurn { .. } => Self::new(ErrorCode::NotFound, message)
-                .hint("`clawnode sessions show --json` has the ids of the turns"),
+                .hint("name it by its number, from 1, or its id; `clawnode sessions show` shows turns in order, and with `--json` their ids"),
             SendError::NoFeedback { .. } => Self::new(ErrorCode::Conflict, message)
                 .hint("give feedback to one of the last turns, once it has ended; `clawnode sessions show --json` has their ids"),
             SendError::NoReflection { .. } | SendError::NoTurnEnded { .. } => {

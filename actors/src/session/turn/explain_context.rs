@@ -260,10 +260,9 @@ impl Sent<'_> {
             return String::new();
         };
         let mut why = format!(
-            "the store `{store}` found {} points of memories and {} passages of conversations for \
-             the message",
-            points.len(),
-            passages.len()
+            "the store `{store}` found {} of memories and {} of conversations for the message",
+            counted(points.len(), "point"),
+            counted(passages.len(), "passage")
         );
         if !standing.is_empty() {
             why.push_str("; standing instructions, which are always shown: ");
@@ -342,6 +341,10 @@ fn part(kind: ContextPartKind, tokens: u64, why: &str) -> ContextPart {
         messages: Vec::<Message>::new(),
         stubs: Vec::new(),
     }
+}
+
+fn counted(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

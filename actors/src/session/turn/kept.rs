@@ -135,6 +135,14 @@ impl SessionState {
         self.earlier.turns == u64::try_from(self.earlier.shelf().len()).unwrap_or(u64::MAX)
     }
 
+    /// The turn with this number, from 1, if it has it.
+    pub fn turn_at(&self, number: u64) -> Option<&Turn> {
+        let shelf = u64::try_from(self.earlier.shelf().len()).unwrap_or(u64::MAX);
+        let left = self.earlier.turns.saturating_sub(shelf);
+        let at = number.checked_sub(1)?.checked_sub(left)?;
+        self.turns().nth(usize::try_from(at).ok()?)
+    }
+
     /// The turn with this id, or that the input with this turn id joined.
     pub fn turn(&self, id: TurnId) -> Option<&Turn> {
         let is = |turn: &&Turn| turn.id == id || turn.joined.contains(&id);

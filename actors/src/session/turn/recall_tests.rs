@@ -388,7 +388,7 @@ fn a_context_names_what_was_recalled() {
     assert!(view.verified);
     let part = view.parts.iter().find(|part| part.kind == ContextPartKind::Recalled).unwrap();
     assert_eq!(part.messages, sent.messages[..1]);
-    assert!(part.why.contains("`sim` found 1 points"), "{}", part.why);
+    assert!(part.why.contains("`sim` found 1 point of memories"), "{}", part.why);
     let running = view.parts.last().unwrap();
     assert_eq!((running.kind, running.messages.len()), (ContextPartKind::Running, 1));
 }

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use clawnode_actors::{agent::Agents, session::Sessions};
+use clawnode_actors::{
+    agent::Agents,
+    session::{SendError, Sessions},
+};
 use clawnode_cluster::{Peek as _, WaitingInput};
 use clawnode_gateway::HandlerResult;
 use clawnode_kernel::{Entity, EntityError, Service};
@@ -10,7 +13,7 @@ use clawnode_memory::{
     Memory,
     points::MemoryState,
     serve::{FillError, ServedStore},
-    store::MemoryStore as _,
+    store::{MemoryStore as _, StoreScope},
 };
 use clawnode_proto::{
     AgentName, Cursor, ErrorBody, ErrorCode, IdempotencyKey, Input, InputId, Position,
@@ -135,8 +138,12 @@ impl MemoryAnswers {
         } else {
             for scope in search::to_refill(&params)? {
                 let holder = self.served.held_by(&scope);
+                let missing = self.missing(&params, &scope).await?;
                 // What this node has of it goes in any case.
                 self.served.refill(&scope).await?;
+                if let Some(missing) = missing {
+                    return Err(missing);
+                }
                 if let Some(holder) = holder {
                     return Err(self.node.members.peek(|members| {
                         let known = members.alive.iter().find(|alive| alive.process == holder);
@@ -147,6 +154,21 @@ impl MemoryAnswers {
         }
         let now = self.sessions.now();
         Ok(search::progress(self.served.progress(), now, self.served.name()))
+    }
+
+    /// Why there is nothing that this scope could be filled from, if there is nothing.
+    async fn missing(
+        &self,
+        params: &MemoryReindexParams,
+        scope: &StoreScope,
+    ) -> HandlerResult<Option<ErrorBody>> {
+        if let Some(memory) = params.memory.as_ref().filter(|_| scope.memory().is_some()) {
+            let found = self.existing(memory).await.map(drop);
+            return Ok(found.err().filter(|failure| failure.code == ErrorCode::NotFound));
+        }
+        let core = self.sessions.entities().core(scope.entity()).await?;
+        let session = params.session.clone().unwrap_or_default();
+        Ok(core.key.is_none().then(|| SendError::NotFound { session }.into()))
     }
 
     // === Changing ===
@@ -162,7 +184,11 @@ impl MemoryAnswers {
             self.may_begin(&key)?;
         }
         let name = name.unwrap_or_else(|| ulid::Ulid::generate().to_string());
-        let input = self.store(&key, &name, &MemoryInput::Put { points }).await?;
+        // Points of an export may be of another cluster, where their sources are other events.
+        let are_exported = points.iter().any(|point| point.source.is_some());
+        let body =
+            if are_exported { MemoryInput::Import { points } } else { MemoryInput::Put { points } };
+        let input = self.store(&key, &name, &body).await?;
         let has_all =
             |memory: &Entity<Memory>| memory.core.has(input) && !memory.state.is_waiting(input);
         let state = self.changed(&key, has_all).await?;

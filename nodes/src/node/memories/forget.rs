@@ -1,12 +1,15 @@
 //! Answers `memory.forget`: masks points, has journals purged, and deletes memories and what they were learned from.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::ControlFlow,
+};
 
 use clawnode_gateway::{HandlerResult, SessionRef};
-use clawnode_kernel::{Entity, Service};
+use clawnode_kernel::{Core, Entity, EntityError, Service};
 use clawnode_memory::{Memory, points::MemoryState, store::StoreScope};
 use clawnode_proto::{
-    EntityId, ErrorBody, ErrorChain, ErrorCode, Kind, MemoryPointId,
+    EntityId, ErrorBody, ErrorChain, ErrorCode, Kind, MemoryPointId, Sealed, Seq, Timestamp,
     memory::MemoryKey,
     memory_point::MemoryInput,
     memory_view::{MemoryForgetParams, MemoryForgetView},
@@ -29,8 +32,20 @@ struct PointSource {
     id: EntityId,
     /// Its key, or its id if it has none any more.
     name: String,
-    /// Whether it is a session that is there.
-    is_session: bool,
+    place: SourcePlace,
+}
+
+/// Whether a session here has the event that a point was learned from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SourcePlace {
+    /// It has.
+    Here,
+    /// None has it: it was deleted, or it is of another cluster. A session with its key may be here, which is another one.
+    Elsewhere,
+    /// It is no session: another memory, from which the point was copied.
+    NoSession,
+    /// Its journal cannot be read.
+    Unknown,
 }
 
 // === impl MemoryAnswers ===
@@ -69,10 +84,19 @@ impl MemoryAnswers {
             let failure = ErrorChain(&failure);
             warn!(%scope, %failure, "the store of memories forgets later");
         }
-        // What else they came from is gone, or was never here.
-        for source in sources.into_iter().filter(|source| source.is_session) {
-            let is_deleted = deletes && self.delete_source(&source).await;
-            let names = if is_deleted { &mut view.deleted_sources } else { &mut view.sources };
+        for source in sources {
+            let is_here = source.place == SourcePlace::Here;
+            let is_deleted = deletes && is_here && self.delete_source(&source).await;
+            if is_deleted && !view.deleted {
+                let also = view::taught(&state, source.id, point);
+                view.forgotten_with_sources = view.forgotten_with_sources.saturating_add(also);
+            }
+            let names = match source.place {
+                _ if is_deleted => &mut view.deleted_sources,
+                SourcePlace::Here | SourcePlace::Unknown => &mut view.sources,
+                SourcePlace::Elsewhere => &mut view.sources_elsewhere,
+                SourcePlace::NoSession => continue,
+            };
             names.push(source.name);
         }
         Ok(view)
@@ -116,6 +140,8 @@ impl MemoryAnswers {
             purges: state.purge_due(),
             sources: Vec::new(),
             deleted_sources: Vec::new(),
+            forgotten_with_sources: 0,
+            sources_elsewhere: Vec::new(),
         })
     }
 
@@ -141,6 +167,8 @@ impl MemoryAnswers {
             purges: None,
             sources: Vec::new(),
             deleted_sources: Vec::new(),
+            forgotten_with_sources: 0,
+            sources_elsewhere: Vec::new(),
         })
     }
 
@@ -156,18 +184,59 @@ impl MemoryAnswers {
         }
     }
 
-    /// These journals, with their names.
-    async fn named(&self, entities: BTreeSet<EntityId>) -> Vec<PointSource> {
-        let name = |id: EntityId| async move {
-            let core = self.sessions.entities().core(id).await.ok();
-            let is_session = core.as_ref().is_some_and(|core| {
-                core.kind == Some(Kind::SESSION) && core.service != Service::Deleted
+    /// These journals, with their names, and whether they have these events.
+    async fn named(
+        &self,
+        sources: BTreeMap<EntityId, BTreeSet<(u64, Timestamp)>>,
+    ) -> Vec<PointSource> {
+        let name = |(id, events): (EntityId, BTreeSet<(u64, Timestamp)>)| async move {
+            let core = self.sessions.entities().core(id).await;
+            let place = match &core {
+                Ok(core) => self.place(id, core, &events).await,
+                Err(failure) => Err(ErrorChain(failure).to_string()),
+            };
+            let place = place.unwrap_or_else(|failure| {
+                warn!(source = %id, failure, "what a point was learned from cannot be read");
+                SourcePlace::Unknown
             });
-            let name = core.and_then(|core| core.key).unwrap_or_else(|| id.to_string());
-            PointSource { id, name, is_session }
+            let name = core.ok().and_then(|core| core.key).unwrap_or_else(|| id.to_string());
+            PointSource { id, name, place }
         };
-        let first = entities.into_iter().take(SOURCES_MOST).map(name);
+        let first = sources.into_iter().take(SOURCES_MOST).map(name);
         stream::iter(first).buffered(READS_MOST).collect().await
+    }
+
+    /// Whether an entity has one of these events, at its time, since it began. What a point says of its source is not
+    /// enough: it may come from another cluster, where a session with the same key has other events.
+    async fn place(
+        &self,
+        id: EntityId,
+        core: &Core,
+        events: &BTreeSet<(u64, Timestamp)>,
+    ) -> Result<SourcePlace, String> {
+        if core.kind.is_some_and(|kind| kind != Kind::SESSION) {
+            return Ok(SourcePlace::NoSession);
+        }
+        let is_there = core.kind.is_some() && core.service != Service::Deleted;
+        let began = core.deleted_at.map_or(0, |deleted| deleted.0);
+        let mut lasting = events.iter().filter(|(event, _)| *event > began);
+        let bounds = (lasting.clone().next(), lasting.next_back());
+        let (true, (Some((first, _)), Some((last, _)))) = (is_there, bounds) else {
+            return Ok(SourcePlace::Elsewhere);
+        };
+        let mut is_here = false;
+        let visit = |sealed: Sealed| {
+            let event = sealed.head.n.0;
+            is_here = events.contains(&(event, sealed.head.ts));
+            if is_here || event >= *last {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        };
+        let read = self.sessions.entities().each_event(id, Seq(first.saturating_sub(1)), visit);
+        read.await.map_err(|failure: EntityError| ErrorChain(&failure).to_string())?;
+        Ok(if is_here { SourcePlace::Here } else { SourcePlace::Elsewhere })
     }
 }
 

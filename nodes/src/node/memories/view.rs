@@ -1,6 +1,6 @@
 //! Points as people see them and as they want them. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clawnode_memory::points::{KeptPoint, MemoryState, PastPoint, weight};
 use clawnode_proto::{
@@ -110,19 +110,30 @@ impl<'a> SeenPoint<'a> {
     }
 }
 
-/// The entities whose journals have what these points of a memory were learned from, beside the memory itself.
-/// All points if none is named.
+/// The events that these points of a memory were learned from, and their times, by their entities. Those of the memory itself
+/// are not among them. All points if none is named.
 pub(super) fn sources(
     state: &MemoryState,
     memory: &MemoryKey,
     named: Option<MemoryPointId>,
-) -> BTreeSet<EntityId> {
+) -> BTreeMap<EntityId, BTreeSet<(u64, Timestamp)>> {
     let live = state.live().map(|kept| (kept.id, &kept.point));
     let points = live.chain(state.past().map(|past| (past.id, &past.point)));
     let meant = points.filter(|(id, _)| named.is_none_or(|named| named == *id));
-    let entities = meant.map(|(_, point)| point.source.entity);
     let own = memory.entity();
-    entities.filter(|entity| *entity != own).collect()
+    let mut sources = BTreeMap::<_, BTreeSet<_>>::new();
+    for (_, MemoryPoint { source, .. }) in meant.filter(|(_, point)| point.source.entity != own) {
+        sources.entry(source.entity).or_default().insert((source.event, source.at));
+    }
+    sources
+}
+
+/// How many points of a memory, beside this one, an entity has taught.
+pub(super) fn taught(state: &MemoryState, by: EntityId, beside: Option<MemoryPointId>) -> u32 {
+    let live = state.live().map(|kept| (kept.id, &kept.point));
+    let points = live.chain(state.past().map(|past| (past.id, &past.point)));
+    let others = points.filter(|(id, point)| Some(*id) != beside && point.source.entity == by);
+    u32::try_from(others.count()).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -233,9 +244,13 @@ mod tests {
     #[test]
     fn other_journals_that_still_have_a_text_are_named() {
         let state = memory(&[(1, "a"), (2, "b")]);
-        let all = BTreeSet::from([EntityId::from_u128(9)]);
+        let events = BTreeSet::from([(1, Timestamp(1)), (2, Timestamp(2))]);
+        let all = BTreeMap::from([(EntityId::from_u128(9), events)]);
         assert_eq!(sources(&state, &key(), None), all);
-        assert_eq!(sources(&state, &key(), Some(MemoryPointId::from_u128(1))), BTreeSet::new());
+        assert_eq!(sources(&state, &key(), Some(MemoryPointId::from_u128(1))), BTreeMap::new());
+        let first = state.live().next().map(|kept| kept.id);
+        assert_eq!(taught(&state, EntityId::from_u128(9), first), 1, "beside it");
+        assert_eq!(taught(&state, EntityId::from_u128(8), None), 0, "of another session");
         let exported = page(
             &state,
             &MemoryShowParams { memory: key(), all: false, cursor: None, limit: None },

@@ -1,0 +1,115 @@
+//! Points of two clusters whose sources have the same ids.
+
+use clawnode_proto::{
+    memory::{MemorySource, MemoryTrust},
+    memory_point::{LearnedPoint, MemoryInput},
+};
+
+use super::{
+    PutAnswer,
+    tests::{Book, at, source, told},
+};
+
+/// A point that this event gave at this time.
+fn told_at(event: u64, ms: u64, text: &str) -> LearnedPoint {
+    let mut point = told(event, text, MemoryTrust::Operator);
+    point.source = Some(MemorySource { at: at(ms), ..source(event) });
+    point
+}
+
+/// What `memory export` gives.
+fn exported(book: &Book) -> Vec<LearnedPoint> {
+    let points = book.state.live().map(|kept| kept.point.clone());
+    points
+        .map(|point| LearnedPoint { content: point.content, source: Some(point.source) })
+        .collect()
+}
+
+fn import(book: &mut Book, points: Vec<LearnedPoint>) -> PutAnswer {
+    let input = book.accept(MemoryInput::Import { points });
+    book.decide();
+    book.state.answer(input).unwrap().clone()
+}
+
+/// Each of two clusters has points of the same events, at other times.
+fn two() -> (Book, Book) {
+    let books = [(100, ["here one", "here two"]), (900, ["there one", "there two"])];
+    let [here, there] = books.map(|(ms, texts)| {
+        let mut book = Book::new();
+        book.put((1..).zip(texts).map(|(event, text)| told_at(event, ms, text)).collect());
+        book
+    });
+    (here, there)
+}
+
+#[test]
+fn mem_3_points_of_another_cluster_are_added_beside_those_with_their_ids_and_once() {
+    let (mut here, mut there) = two();
+    let first = import(&mut here, exported(&there));
+    assert_eq!((first.added.len(), first.known.len()), (2, 0), "{first:?}");
+    assert_eq!(here.texts(), ["here one", "here two", "there one", "there two"]);
+    let again = import(&mut here, exported(&there));
+    assert_eq!((again.added.len(), again.known), (0, first.added));
+    // All of it is known in both, whichever has it beside its own.
+    let all = exported(&here);
+    assert_eq!(import(&mut here, all.clone()).known.len(), 4, "its own export");
+    let back = import(&mut there, all);
+    assert_eq!(
+        (back.added.len(), back.known.len()),
+        (2, 2),
+        "its own points come back as they are"
+    );
+    assert_eq!(there.texts(), ["there one", "there two", "here one", "here two"]);
+    for book in [here, there] {
+        assert_eq!(book.replayed(), book.state);
+    }
+}
+
+#[test]
+fn an_export_of_two_clusters_comes_back_whole_and_once_in_any_order() {
+    let (mut here, there) = two();
+    import(&mut here, exported(&there));
+    let mut all = exported(&here);
+    for _ in 0..2 {
+        let mut book = Book::new();
+        assert_eq!(import(&mut book, all.clone()).added.len(), 4);
+        assert_eq!(import(&mut book, all.clone()).added.len(), 0);
+        assert_eq!(import(&mut book, exported(&there)).added.len(), 0);
+        assert_eq!(book.texts().len(), 4);
+        all.reverse();
+    }
+}
+
+/// What a session learns is not lost to a point of another cluster that came first.
+#[test]
+fn an_own_event_with_the_id_of_an_imported_point_still_teaches() {
+    let mut book = Book::new();
+    import(&mut book, vec![told_at(1, 900, "there one")]);
+    assert_eq!(book.put(vec![told_at(1, 100, "here one")]).added.len(), 1);
+    assert_eq!(book.put(vec![told_at(1, 100, "found by a later build")]).added.len(), 0);
+    assert_eq!(book.texts(), ["there one", "here one"]);
+}
+
+#[test]
+fn mem_4_what_is_forgotten_does_not_come_back_with_an_import() {
+    let (mut here, there) = two();
+    let added = import(&mut here, exported(&there)).added;
+    here.forget(added[0]);
+    here.forget(source(2).point());
+    let again = import(&mut here, exported(&there));
+    assert_eq!((again.added.len(), here.texts()), (0, vec!["here one", "there two"]));
+    assert_eq!(
+        again.known,
+        [added[0], added[1]],
+        "one is forgotten, and one is live under its id here"
+    );
+}
+
+/// Journals of before have no import: what `Put` did with another time is what it did.
+#[test]
+fn without_an_import_a_source_is_known_at_any_time() {
+    let mut book = Book::new();
+    book.put(vec![told_at(1, 100, "here one")]);
+    assert_eq!(book.put(vec![told_at(1, 900, "there one")]).added.len(), 0);
+    assert_eq!(book.texts(), ["here one"]);
+}

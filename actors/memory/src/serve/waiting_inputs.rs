@@ -1,0 +1,66 @@
+//! What memories were sent and have not journaled yet.
+//!
+//! A turn ends when the inbox of a memory has what it teaches. Its journal has it a moment later, and the next turn may begin in
+//! between. So a search first waits until the journals of its memories have what waited in their inboxes; the memory of one that takes too
+//! long is `degraded`.
+
+use std::time::Duration;
+
+use clawnode_kernel::{Entity, Service};
+use clawnode_proto::{ErrorChain, Input, InputId, Position, codec};
+use tokio::time::Instant;
+use tracing::debug;
+
+use super::{error::FillError, served::ServedStore};
+use crate::{points::Memory, store::StoreScope};
+
+/// How long a search waits for that: half the time that a turn has, so that the rest is enough to search.
+pub(super) const TAKEN_WITHIN: Duration = Duration::from_millis(75);
+/// How often it looks again.
+const LOOK: Duration = Duration::from_millis(5);
+
+// === impl ServedStore ===
+
+impl ServedStore {
+    /// Waits until the journal of a memory has all that it was sent, at most so long. Whether it has.
+    pub(super) async fn has_taken_all(&self, scope: &StoreScope, within: Duration) -> bool {
+        let taken = self.takes_all(scope, Instant::now() + within).await;
+        taken.unwrap_or_else(|failure| {
+            let failure = ErrorChain(&failure);
+            debug!(%scope, %failure, "what a memory was sent cannot be compared with its journal");
+            false
+        })
+    }
+
+    async fn takes_all(&self, scope: &StoreScope, until: Instant) -> Result<bool, FillError> {
+        let (entity, storage) = (scope.entity(), self.storage());
+        let mut waiting = Vec::new();
+        // Before the journal: what has left the inbox is in the journal.
+        for one in storage.inbox.read(entity, Position(0)).await? {
+            waiting.push(codec::decode::<Input>(&one.bytes)?.id);
+        }
+        let mut read = Position(0);
+        while !waiting.is_empty() {
+            let position = storage.journal.position(entity).await?;
+            if position > read {
+                read = position;
+                let (memory, ..) = self.read_memory(scope).await?;
+                if !matches!(memory.core.service, Service::Active | Service::Deleted) {
+                    return Ok(false);
+                }
+                waiting.retain(|input| !has_taken(&memory, *input));
+                continue;
+            }
+            if Instant::now() >= until {
+                return Ok(false);
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(true)
+    }
+}
+
+/// Whether all that follows from an input is in the journal.
+fn has_taken(memory: &Entity<Memory>, input: InputId) -> bool {
+    memory.core.has(input) && !memory.state.is_waiting(input)
+}
