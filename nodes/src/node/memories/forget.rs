@@ -110,10 +110,10 @@ impl MemoryAnswers {
         now: bool,
         state: &MemoryState,
     ) -> HandlerResult<MemoryForgetView> {
-        let is_there = |state: &MemoryState| {
+        let lives = |state: &MemoryState| {
             state.live().any(|kept| kept.id == point) || state.past().any(|past| past.id == point)
         };
-        let was_there = is_there(state);
+        let was_there = lives(state);
         // What was masked, or left long ago, may still be in the journal.
         let still_goes = state.is_gone(point) && (state.is_to_be_purged() || state.has_text(point));
         if !was_there && !still_goes {
@@ -125,7 +125,7 @@ impl MemoryAnswers {
         let input = self.store(&key, &name, &body).await?;
         let is_done = |memory: &Entity<Memory>| {
             let is_purged = !memory.state.is_purging() && memory.core.purging.is_none();
-            memory.core.has(input) && !is_there(&memory.state) && (!now || is_purged)
+            memory.core.has(input) && !lives(&memory.state) && (!now || is_purged)
         };
         let state = self.changed(&key, is_done).await?;
         if now {
@@ -217,11 +217,11 @@ impl MemoryAnswers {
         if core.kind.is_some_and(|kind| kind != Kind::SESSION) {
             return Ok(SourcePlace::NoSession);
         }
-        let is_there = core.kind.is_some() && core.service != Service::Deleted;
+        let lives = core.kind.is_some() && core.service != Service::Deleted;
         let began = core.deleted_at.map_or(0, |deleted| deleted.0);
         let mut lasting = events.iter().filter(|(event, _)| *event > began);
         let bounds = (lasting.clone().next(), lasting.next_back());
-        let (true, (Some((first, _)), Some((last, _)))) = (is_there, bounds) else {
+        let (true, (Some((first, _)), Some((last, _)))) = (lives, bounds) else {
             return Ok(SourcePlace::Elsewhere);
         };
         let mut is_here = false;
