@@ -36,6 +36,7 @@ const ANSWERS_KEPT: usize = 64;
 
 /// Folded from the events of its journal: the points, and what is to be recorded of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is about something else that happened")]
 pub struct MemoryState {
     /// The memory's readable key.
     pub key: String,

@@ -137,8 +137,8 @@ impl SessionState {
 
     /// The turn with this number, from 1, if it has it.
     pub fn turn_at(&self, number: u64) -> Option<&Turn> {
-        let shelf = u64::try_from(self.earlier.shelf().len()).unwrap_or(u64::MAX);
-        let left = self.earlier.turns.saturating_sub(shelf);
+        let kept_turns = u64::try_from(self.earlier.shelf().len()).unwrap_or(u64::MAX);
+        let left = self.earlier.turns.saturating_sub(kept_turns);
         let at = number.checked_sub(1)?.checked_sub(left)?;
         self.turns().nth(usize::try_from(at).ok()?)
     }
