@@ -81,6 +81,8 @@ const ONLY: &[(&str, &[&str])] = &[
     ("wasmtime", &["wasm"]),
     ("qdrant-client", &["qdrant"]),
     ("tonic", &["qdrant"]),
+    ("candle-core", &["memory"]),
+    ("candle-nn", &["memory"]),
     ("russh", &["executors"]),
     ("landlock", &["executors"]),
     ("seccompiler", &["tool"]),

@@ -208,12 +208,13 @@ fn wasm(options: &Options, workspace: &Workspace, report: &mut Report, beside: &
 
 /// Looks at and tests the model `local`. Its tensor library takes minutes to compile, for one small part of a node.
 fn local_model(workspace: &Workspace) -> Result<(), String> {
+    const FEATURES: [&str; 2] = ["--features", "embed-local,test-util"];
     let mut clippy = cargo(workspace);
     clippy.args(["clippy", "--package", "clawnode", "--package", "clawnode-memory"]);
-    clippy.args(["--features", "embed-local", "--all-targets", "--"]).args(compiler::LINTS);
+    clippy.args(FEATURES).args(["--all-targets", "--"]).args(compiler::LINTS);
     finish(&mut clippy)?;
     let mut test = cargo(workspace);
-    test.args(["test", "--package", "clawnode-memory", "--features", "embed-local", "--lib"]);
+    test.args(["test", "--package", "clawnode-memory", "--lib"]).args(FEATURES);
     finish(test.arg("local_model"))
 }
 

@@ -124,7 +124,7 @@ impl LocalModel {
             let _place = place;
             parts.vectors(texts)
         };
-        spawn_blocking(run).await.map_err(ended)?
+        spawn_blocking(run).await.map_err(|failure| ended(&failure))?
     }
 }
 
@@ -140,7 +140,9 @@ impl TextEmbedder for LocalModel {
         };
         let mut vectors = vec![vec![0.0; self.dimensions()]; texts.len()];
         let parts = Arc::clone(&self.parts);
-        let passes = spawn_blocking(move || passes(parts.encoded(&texts))).await.map_err(ended)?;
+        let passes = spawn_blocking(move || passes(parts.encoded(&texts)))
+            .await
+            .map_err(|failure| ended(&failure))?;
         for texts in passes {
             for (place, made) in self.pass(texts).await? {
                 if let Some(vector) = vectors.get_mut(place) {
@@ -152,7 +154,7 @@ impl TextEmbedder for LocalModel {
     }
 }
 
-fn ended(failure: JoinError) -> EmbedFault {
+fn ended(failure: &JoinError) -> EmbedFault {
     EmbedFault::Failed(failure.to_string())
 }
 
