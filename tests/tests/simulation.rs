@@ -48,9 +48,9 @@ const BROKEN_ONCE: [u64; 3] = [5_299, 6_638, 9_776];
 const BEGUN_AGAIN: [u64; 2] = [5_960, 6_944];
 /// A seed without accounts in which that happened, and seeds in which it often does.
 const GAVE_IDS_AGAIN: u64 = 2_461;
-const DAMAGED: u64 = 100;
+const DAMAGED: u64 = 150;
 /// In so many of these at least a session begins again with a message that had begun calls before.
-const GIVES_IDS_AGAIN: usize = 5;
+const GIVES_IDS_AGAIN: usize = 3;
 /// Seeds whose models make summaries under budgets.
 const SUMMARIZED: u64 = 24;
 /// Seeds with memories, and up to those of a long run.

@@ -21,6 +21,8 @@ use super::{
     tools::specs,
 };
 
+/// How long after all others requests for reflections may come, in milliseconds: the world is given longer to come to rest.
+const REQUESTED_LATE: u64 = 180_000;
 /// The number of the first request for a reflection: no session has so many other inputs.
 const REQUESTS: usize = 10_000;
 
@@ -86,7 +88,7 @@ impl SimClient {
 /// When people ask for a reflection on each of these turns.
 fn requests(turns: &[TurnId], busy: u64, rng: &mut ChaCha8Rng) -> Vec<(u64, SessionInput)> {
     // Most turns have ended by then, and no message takes the call's place.
-    let last = busy.saturating_mul(4).max(1);
+    let last = busy.saturating_mul(4).min(busy.saturating_add(REQUESTED_LATE)).max(1);
     let request = |turn: &TurnId| {
         (rng.random_range(0..last), SessionInput::Reflect(ReflectInput { turn: *turn }))
     };

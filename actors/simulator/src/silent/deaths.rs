@@ -16,6 +16,8 @@ const DIES: f64 = 0.5;
 const WITHIN: u64 = 12;
 /// How soon people delete the session after that, at most: it takes longer until a process is held dead.
 const DELETES_WITHIN: u64 = 400;
+/// Processes that die so in one world, also once other faults have stopped: most models look back after that.
+const DEATHS_MOST: usize = 12;
 /// Attempts that processes die of: no further one may be begun (C6).
 const ATTEMPTS: u32 = 2;
 
@@ -63,8 +65,11 @@ impl Sim {
     fn dies_soon(&mut self, process: ProcessId, call: CallId, after: u64) {
         let about = self.about(|| format!("the process of {call} dies"));
         let dies = PlannedNote::own(about, move |sim| {
-            let lives = sim.processes.contains_key(&process);
-            if lives && !sim.calm { sim.kill(process) } else { Ok(()) }
+            if !sim.processes.contains_key(&process) || sim.silent.deaths == DEATHS_MOST {
+                return Ok(());
+            }
+            sim.silent.deaths += 1;
+            sim.kill(process)
         });
         self.world.later(FATE, after, dies);
     }

@@ -44,6 +44,8 @@ pub(crate) struct SilentCalls {
     heard: BTreeMap<SilentPlace, u64>,
     /// Calls that providers have seen.
     made: usize,
+    /// Processes that died of them.
+    pub(super) deaths: usize,
 }
 
 /// An activation, as a key.
