@@ -1,6 +1,6 @@
 //! What a session's senders said, and what its models were shown of that.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use clawnode_proto::{
     CallId, EntityId, Order, TurnId,
@@ -58,6 +58,8 @@ pub(super) struct SessionTexts {
     marks: BTreeMap<String, TurnId>,
     /// Those that wait, by their place.
     waiting: BTreeMap<u64, TurnId>,
+    /// The places of those that are in the inbox: a text may be there more than once.
+    inbox: BTreeMap<TurnId, VecDeque<u64>>,
     cancelled: BTreeSet<TurnId>,
     /// A turn that something joined was cancelled by that, or all were by a deletion.
     any_cancelled: bool,
@@ -103,8 +105,16 @@ impl SessionTexts {
         }
     }
 
+    /// Something is not in the inbox any more, once.
+    pub(super) fn removed(&mut self, turn: TurnId) {
+        if let Some(places) = self.inbox.get_mut(&turn) {
+            places.pop_front();
+        }
+    }
+
     fn said(&mut self, turn: TurnId, place: u64, message: &UserMessage, joins: bool) {
         let Some(mark) = mark(message) else { return };
+        self.inbox.entry(turn).or_default().push_back(place);
         // Said again, it is what it was.
         if let Some(text) = self.texts.get_mut(&turn) {
             if std::mem::take(&mut text.forgotten) {
@@ -267,10 +277,17 @@ impl SessionTexts {
             let text = format!("`{entity}` is deleted without an order");
             return Err(JudgeViolation::new("MSG-4", text));
         }
-        for text in self.texts.values_mut() {
+        for (turn, text) in &mut self.texts {
             if self.damaged {
-                // What only the damaged journal knew may come again.
-                (text.fate, text.excused, text.forgotten) = (TextFate::Waits, true, true);
+                // What only the damaged journal knew may come again. What is in the inbox now has its place there.
+                let place = self.inbox.get(turn).and_then(VecDeque::front).copied();
+                (text.fate, text.excused, text.forgotten) =
+                    (TextFate::Waits, true, place.is_none());
+                if let Some(place) = place {
+                    self.waiting.remove(&text.place);
+                    self.waiting.insert(place, *turn);
+                    text.place = place;
+                }
             } else if text.fate == TextFate::Waits {
                 text.excused = true;
             } else {
@@ -392,6 +409,25 @@ mod tests {
         heard.put(turn(9), 9, &SessionInput::Cancel { turn: turn(1) });
         shows(&mut heard, 2, 0, &[2]);
         assert_eq!(shows(&mut heard, 1, 0, &[2, 1]), "MSG-2", "and is shown after all");
+    }
+
+    #[test]
+    fn msg_2_a_damaged_journal_changes_no_place_in_the_inbox() {
+        let damaged = |comes_again: u128| {
+            let mut heard = told();
+            heard.removed(turn(1));
+            heard.damaged();
+            heard.ordered(Order::Bury);
+            heard.deleted(EntityId::from_u128(1)).unwrap();
+            heard.put(turn(5), 5, &SessionInput::UserMessage(UserMessage::text(text(5))));
+            let body = SessionInput::UserMessage(UserMessage::text(text(comes_again)));
+            heard.put(turn(comes_again), 6, &body);
+            heard
+        };
+        let mut heard = damaged(2);
+        assert_eq!(shows(&mut heard, 2, 0, &[2]), "", "it was in the inbox before");
+        assert_eq!(shows(&mut heard, 5, 0, &[2, 5]), "");
+        assert_eq!(shows(&mut damaged(1), 1, 0, &[1]), "MSG-2", "only the journal had it");
     }
 
     #[test]

@@ -125,9 +125,11 @@ impl OutsideJudge {
                 }
                 Ok(())
             }
-            StoreChange::Removed(..) | StoreChange::JobPut(_) | StoreChange::JobRemoved(_) => {
+            StoreChange::Removed(entity, input) => {
+                self.heard(*entity).removed(TurnId::from(*input));
                 Ok(())
             }
+            StoreChange::JobPut(_) | StoreChange::JobRemoved(_) => Ok(()),
         }
     }
 
