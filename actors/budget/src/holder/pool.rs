@@ -46,7 +46,7 @@ pub(super) struct OpenAsk {
     pub(super) stranded: Option<DeadBehind>,
 }
 
-/// A dead process that holds the most of what an ask waits for.
+/// A dead process that holds most of the amount that an ask waits for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeadBehind {
     pub(super) process: ProcessId,

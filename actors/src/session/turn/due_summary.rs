@@ -17,8 +17,8 @@ pub(super) struct DueSummary(OnceLock<(TurnId, bool)>);
 impl DueSummary {
     /// What is remembered of this turn, or else what `find` says.
     pub(super) fn or_find(&self, turn: TurnId, find: impl Fn() -> bool) -> bool {
-        let (of, is_due) = *self.0.get_or_init(|| (turn, find()));
-        if of == turn { is_due } else { find() }
+        let (known, is_due) = *self.0.get_or_init(|| (turn, find()));
+        if known == turn { is_due } else { find() }
     }
 
     /// The state changes.

@@ -28,7 +28,7 @@ pub(super) fn limits(accounts: Vec<AccountView>, call: &CallNeeds) -> Vec<Explai
 /// What becomes of a call that needs so much of a limit at least, and reserves so much if it is there.
 fn explained(account: AccountKey, limit: LimitView, needs: u64, reserves: u64) -> ExplainedLimit {
     let forecast = forecast(&limit, needs, reserves);
-    let why = why(&account, &limit, (needs, reserves), forecast);
+    let why = why(&account, &limit, needs, reserves, forecast);
     ExplainedLimit { account, limit, needs, reserves, forecast, why }
 }
 
@@ -74,7 +74,8 @@ fn share(limit: &LimitView) -> u64 {
 fn why(
     account: &AccountKey,
     limit: &LimitView,
-    (needs, reserves): (u64, u64),
+    needs: u64,
+    reserves: u64,
     forecast: CallForecast,
 ) -> String {
     let amount = |amount| amount_text(limit.unit, amount);
