@@ -77,7 +77,11 @@ impl BudgetState {
         let is_new =
             !self.wanted.is_empty() || now != sorted.as_ref() || earlier != decides.as_ref();
         if is_new && check_limits(sorted.as_deref().unwrap_or_default()).is_ok() {
-            self.wanted.push(UnrecordedChange::Set(BudgetSet { source, limits: sorted, decides }));
+            let set = UnrecordedChange::Set(BudgetSet { source, limits: sorted, decides });
+            // All nodes of a cluster say at once what their configuration has.
+            if self.wanted.last() != Some(&set) {
+                self.wanted.push(set);
+            }
         }
     }
 
@@ -204,6 +208,22 @@ mod tests {
         let source = LimitSource::Person { name: "bob".to_owned() };
         send(&mut state, BudgetInput::Set { source, limits: None, decides: None });
         assert_eq!(state.limits(), []);
+    }
+
+    #[test]
+    fn what_nodes_say_at_once_is_one_change() {
+        let mut state = BudgetState::default();
+        let says = |limits: &[BudgetLimit]| {
+            let limits = Some(limits.to_vec());
+            BudgetInput::Set { source: LimitSource::Configured, limits, decides: None }
+        };
+        for n in 1..=3 {
+            state.accept(n, Timestamp(0), says(&[DAILY]));
+        }
+        state.accept(4, Timestamp(0), says(&[MONTHLY]));
+        configured(&mut state, LimitSource::Configured, &[DAILY]);
+        assert_eq!(state.changes.len(), 3, "{:?}", state.changes);
+        assert_eq!(state.limits(), [DAILY], "the last one wins");
     }
 
     #[test]
