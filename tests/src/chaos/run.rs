@@ -270,7 +270,7 @@ async fn on_stage(
         faults: Vec::new(),
         complaints: Vec::new(),
         excused: Vec::new(),
-        reconciled: AtomicUsize::new(0),
+        stranded: AtomicUsize::new(0),
     };
     let played = play.play(scenario).await;
     let mut evidence = Evidence {

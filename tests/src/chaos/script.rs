@@ -57,8 +57,8 @@ pub(super) struct Play<'a> {
     pub complaints: Vec<String>,
     /// Sessions that it poisoned.
     pub excused: Vec<String>,
-    /// Slices of dead workers that were given back.
-    pub reconciled: AtomicUsize,
+    /// How often a dead worker was found with a part of the account.
+    pub stranded: AtomicUsize,
 }
 
 // === impl Play ===
