@@ -1,10 +1,15 @@
 //! Servers as `clawnode cluster init` configures them: started in the folders that it wrote.
 
 use std::{
+    env,
     fs::{self, File},
     net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::{
+        LazyLock,
+        atomic::{AtomicU16, Ordering},
+    },
 };
 
 use rand::Rng;
@@ -15,12 +20,17 @@ use super::{
     server::{LOOK_EVERY, PATIENCE, patience},
 };
 
-/// Where ports for clients are looked for; those for routes and monitoring lie above.
-const PORTS: std::ops::Range<u16> = 12_000..27_000;
+/// The lowest port for clients; those for routes and monitoring lie above.
+const LOWEST: u16 = 12_000;
 /// From a port for clients to those for routes and monitoring.
 const ABOVE: [u16; 3] = [0, 2_000, 4_000];
-/// Ports that are tried before giving up.
-const PORT_TRIES: usize = 200;
+/// Ports for clients that one test has. Tests that run at a time have different ones: between the look at a port and the
+/// server that listens there, another test would take it, and show its own server as this test's.
+const PORTS: u16 = 100;
+/// Tests at a time that have ports of their own.
+const SLOTS: u16 = ABOVE[1] / PORTS;
+/// Which of the tests that run at a time this one is, by the runner of tests.
+const SLOT: &str = "NEXTEST_TEST_GLOBAL_SLOT";
 
 /// Running servers; killed when dropped.
 #[derive(Debug)]
@@ -38,8 +48,13 @@ struct Server {
 impl SecuredNats {
     /// A port for clients that is not in use, nor are those above it.
     pub fn free_port() -> Result<u16, HarnessError> {
-        for _ in 0..PORT_TRIES {
-            let port = rand::rng().random_range(PORTS);
+        // Begins anywhere: what ended just now may hold a port still.
+        static NEXT: LazyLock<AtomicU16> =
+            LazyLock::new(|| AtomicU16::new(rand::rng().random_range(..PORTS)));
+        let slot = env::var(SLOT).ok().and_then(|slot| slot.parse::<u16>().ok());
+        let slot = slot.unwrap_or_else(|| rand::rng().random_range(..SLOTS)) % SLOTS;
+        for _ in 0..PORTS {
+            let port = LOWEST + slot * PORTS + NEXT.fetch_add(1, Ordering::Relaxed) % PORTS;
             let free = |above: &u16| TcpListener::bind(("127.0.0.1", port + above)).is_ok();
             if ABOVE.iter().all(free) {
                 return Ok(port);
