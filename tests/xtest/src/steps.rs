@@ -318,10 +318,20 @@ fn is_long(line: &str) -> bool {
     took.and_then(|(seconds, _)| seconds.trim().parse::<f64>().ok()).is_some_and(|took| took > LONG)
 }
 
+/// Lines that are said again of a panic or an error that ended a test.
+const CAUSE: usize = 3;
+
+/// Whether a line of the test runner begins why a test failed.
+fn is_cause(line: &str) -> bool {
+    let line = line.trim_start();
+    line.starts_with("Error: ") || (line.starts_with("thread '") && line.contains(" panicked at "))
+}
+
 /// Runs the test runner, and calls `begun` when it has built the tests: from then on cargo is free. It
-/// ends with a summary, and after it names once more what failed. The end also names tests that are too long.
+/// ends with a summary, and after it names once more what failed. The end also names tests that are too long, and why
+/// attempts failed: a test that passes when it is tried again is not explained after the summary.
 fn run_tests(run: Command, again: &mut Again, begun: impl FnOnce()) -> Result<(), String> {
-    let (mut begun, mut ends) = (Some(begun), false);
+    let (mut begun, mut ends, mut cause) = (Some(begun), false, 0_usize);
     watch(run, Output::Errors, again, |line| {
         if line.contains("Starting")
             && line.contains(" tests across ")
@@ -330,7 +340,8 @@ fn run_tests(run: Command, again: &mut Again, begun: impl FnOnce()) -> Result<()
             begun();
         }
         ends |= line.contains("Summary") && line.contains(" run: ");
-        ends || is_long(line)
+        cause = if is_cause(line) { CAUSE } else { cause.saturating_sub(1) };
+        ends || is_long(line) || cause > 0 || line.contains(" FAIL [")
     })
 }
 
@@ -421,7 +432,7 @@ fn is_ci() -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_long;
+    use super::{is_cause, is_long};
 
     #[test]
     fn a_test_over_a_minute_is_named_again() {
@@ -435,6 +446,19 @@ mod tests {
             "",
         ] {
             assert!(!is_long(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn why_a_test_failed_is_said_again() {
+        for line in [
+            "    thread 'nodes::a' (77) panicked at tests/tests/nodes.rs:7:5:",
+            "    Error: Ended { code: 1 }",
+        ] {
+            assert!(is_cause(line), "{line}");
+        }
+        for line in ["    thread 'nodes::a' has ended", "    error: it panicked at noon", ""] {
+            assert!(!is_cause(line), "{line}");
         }
     }
 }
