@@ -9,7 +9,7 @@ use clawnode_proto::offline::{BackupView, ImportView, RepairView};
 use crate::{
     config::{Config, LoadedConfig},
     node::{
-        backup_file,
+        backup_and_restore,
         import::{self, Import},
         kinds,
         offline::DataDirectory,
@@ -64,7 +64,7 @@ pub async fn backup(config: &Config, file: &Path) -> Result<BackupView, StartErr
     let directory = DataDirectory::open(config).await?;
     let sessions = directory.all().await?.len() as u64;
     let (dir, file) = (config.node.data_dir.clone(), file.to_owned());
-    tokio::task::spawn_blocking(move || backup_file::write(&dir, &file, sessions))
+    tokio::task::spawn_blocking(move || backup_and_restore::write(&dir, &file, sessions))
         .await
         .map_err(|error| StartError::failed("internal", error.to_string()))?
 }
@@ -72,7 +72,7 @@ pub async fn backup(config: &Config, file: &Path) -> Result<BackupView, StartErr
 /// Fills the data directory, which must be empty, from `file`.
 pub async fn restore(config: &Config, file: &Path) -> Result<BackupView, StartError> {
     let (dir, from) = (config.node.data_dir.clone(), file.to_owned());
-    let bytes = tokio::task::spawn_blocking(move || backup_file::read(&from, &dir))
+    let bytes = tokio::task::spawn_blocking(move || backup_and_restore::read(&from, &dir))
         .await
         .map_err(|error| StartError::failed("internal", error.to_string()))??;
     let sessions = DataDirectory::open(config).await?.all().await?.len() as u64;

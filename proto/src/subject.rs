@@ -22,6 +22,8 @@ pub const LETTER_KEYS: &str = "letter.";
 pub const APPROVAL_KEYS: &str = "approval.";
 /// Keys of the bucket with the limits of accounts begin with this.
 pub const BUDGET_KEYS: &str = "budget.";
+/// Keys of the bucket with processes of a node that runs alone and have spent without a journal begin with this.
+pub const UNJOURNALED_KEYS: &str = "unjournaled.";
 /// Keys of the bucket that list memories begin with this.
 pub const MEMORY_KEYS: &str = "memory.";
 /// Keys of the bucket with calls that wait for a provider begin with this.

@@ -1,5 +1,5 @@
 //! What calls share and of which there is only so much: the places of an agent, or the slots of a provider. It
-//! decides which call gets one next, and which one is ended for another. Pure, with no clock: the caller
+//! decides which call gets one next; `preemption` decides which one is ended for another. Pure, with no clock: the caller
 //! says how large the pool is, and how much each call has said.
 //!
 //! Invariants
@@ -14,10 +14,6 @@ use clawnode_proto::{AgentName, lane::Lane};
 
 use super::fair_queue::FairQueue;
 pub use super::fair_queue::PoolTicket;
-
-/// Tokens that a call may have said and still be ended for another: what a person has waited for, and paid
-/// for, is not thrown away beyond it.
-pub(super) const SAID_MOST: u64 = 1_000;
 
 /// Who asks.
 #[derive(Clone, Debug)]
@@ -34,16 +30,16 @@ pub struct PoolRequest {
 #[derive(Clone, Debug, Default)]
 pub struct Pool {
     last: u64,
-    running: BTreeMap<PoolTicket, PoolHolder>,
-    lanes: BTreeMap<Lane, FairQueue>,
+    pub(super) running: BTreeMap<PoolTicket, PoolHolder>,
+    pub(super) lanes: BTreeMap<Lane, FairQueue>,
 }
 
 /// A call that has something of a pool.
 #[derive(Clone, Copy, Debug)]
-struct PoolHolder {
-    lane: Lane,
+pub(super) struct PoolHolder {
+    pub(super) lane: Lane,
     /// It has to end for another.
-    is_ending: bool,
+    pub(super) is_ending: bool,
 }
 
 // === impl Pool ===
@@ -109,31 +105,5 @@ impl Pool {
         if let Some(holder) = self.running.get_mut(&ticket) {
             holder.is_ending = false;
         }
-    }
-
-    /// A call that ends now, because one of a higher lane waits: the one that has said least, and of several the
-    /// one that came last. `said` is what a call has said, in tokens; nothing if it cannot be ended now.
-    pub fn preempt(
-        &mut self,
-        size: u32,
-        said: impl Fn(PoolTicket) -> Option<u64>,
-    ) -> Option<PoolTicket> {
-        if self.running() < size {
-            return None;
-        }
-        let waiting: usize =
-            self.lanes.range(..Lane::Background).map(|(_, queue)| queue.len()).sum();
-        let ending = self.running.values().filter(|holder| holder.is_ending).count();
-        if ending >= waiting {
-            return None;
-        }
-        let may_end = |(ticket, holder): (&PoolTicket, &PoolHolder)| {
-            let is_background = holder.lane == Lane::Background && !holder.is_ending;
-            let said = said(*ticket).filter(|said| is_background && *said <= SAID_MOST)?;
-            Some((said, std::cmp::Reverse(*ticket)))
-        };
-        let (_, std::cmp::Reverse(ticket)) = self.running.iter().filter_map(may_end).min()?;
-        self.running.get_mut(&ticket)?.is_ending = true;
-        Some(ticket)
     }
 }

@@ -7,7 +7,8 @@ use proptest::prelude::*;
 
 use super::{
     fair_queue::PoolTicket,
-    pool::{Pool, PoolRequest, SAID_MOST},
+    pool::{Pool, PoolRequest},
+    preemption::SAID_MOST,
 };
 
 fn request(agent: usize, weight: u32, lane: Lane) -> PoolRequest {

@@ -1,5 +1,5 @@
-//! A call that may be ended for a more urgent one: how much it has said, and whether it has to end. One that waits for
-//! money has not begun, and gives its place back instead.
+//! Which call is ended for a more urgent one, and such a call's side: how much it has said, and whether it has to end.
+//! One that waits for money has not begun, and gives its place back instead.
 
 use std::{
     collections::BTreeMap,
@@ -9,9 +9,17 @@ use std::{
     },
 };
 
+use clawnode_proto::lane::Lane;
 use tokio_util::sync::CancellationToken;
 
-use super::{fair_queue::PoolTicket, pool::Pool};
+use super::{
+    fair_queue::PoolTicket,
+    pool::{Pool, PoolHolder},
+};
+
+/// Tokens that a call may have said and still be ended for another: what a person has waited for, and paid
+/// for, is not thrown away beyond it.
+pub(super) const SAID_MOST: u64 = 1_000;
 
 /// Bytes that count as a token while a reply comes: providers report tokens when it has ended.
 const TOKEN_BYTES: usize = 4;
@@ -37,6 +45,36 @@ pub(super) fn preempt(pool: &mut Pool, size: u32, calls: &YieldingCalls) {
         if let Some(call) = calls.get(&ticket) {
             call.ended.cancel();
         }
+    }
+}
+
+// === impl Pool ===
+
+impl Pool {
+    /// A call that ends now, because one of a higher lane waits: the one that has said least, and of several the
+    /// one that came last. `said` is what a call has said, in tokens; nothing if it cannot be ended now.
+    pub fn preempt(
+        &mut self,
+        size: u32,
+        said: impl Fn(PoolTicket) -> Option<u64>,
+    ) -> Option<PoolTicket> {
+        if self.running() < size {
+            return None;
+        }
+        let waiting: usize =
+            self.lanes.range(..Lane::Background).map(|(_, queue)| queue.len()).sum();
+        let ending = self.running.values().filter(|holder| holder.is_ending).count();
+        if ending >= waiting {
+            return None;
+        }
+        let may_end = |(ticket, holder): (&PoolTicket, &PoolHolder)| {
+            let is_background = holder.lane == Lane::Background && !holder.is_ending;
+            let said = said(*ticket).filter(|said| is_background && *said <= SAID_MOST)?;
+            Some((said, std::cmp::Reverse(*ticket)))
+        };
+        let (_, std::cmp::Reverse(ticket)) = self.running.iter().filter_map(may_end).min()?;
+        self.running.get_mut(&ticket)?.is_ending = true;
+        Some(ticket)
     }
 }
 

@@ -42,19 +42,22 @@ impl Wired {
     /// Serves clients, and says in the data directory where.
     pub(super) async fn open_gateway(&self) -> Result<OpenGateway, Failure> {
         let (base, loaded) = (&self.base, &*self.loaded);
-        let backend = self.backend();
+        let backend = Arc::new(self.backend());
         let remembering = self.operations.remember(&base.storage);
         remembering.await?;
         let token = token(loaded)?;
         let options = gateway_options(&loaded.config, token.as_ref(), Arc::clone(&base.clock));
         let stop = self.shutdown.clone();
-        let serving = clawnode_gateway::serve(options, Arc::new(backend), stop).await;
+        let serving = clawnode_gateway::serve(options, Arc::clone(&backend) as _, stop).await;
         let serving = serving.map_err(|error| refused(&error))?;
         self.operations.roots.gateway.get_or_init(|| serving.url.clone());
         // Set once, here.
         drop(advertised(&loaded.config, &serving.url).map(|url| self.reached.set(url)));
         let announced = self.announce(&serving)?;
         self.gauges.count(serving.clients());
+        if base.is_worker() {
+            backend.budgets().reconcile_earlier(self.shutdown.clone());
+        }
         Ok(OpenGateway { serving, token, announced })
     }
 

@@ -1,6 +1,6 @@
 //! `budget`: limits of spending; what is spent of them, and by whom.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
 use clawnode_proto::{
@@ -9,8 +9,8 @@ use clawnode_proto::{
     budget::{
         AccountKey, AccountView, BudgetAllowParams, BudgetExplainView, BudgetList, BudgetParams,
         BudgetReconcileParams, BudgetSetParams, CallForecast, CountedLanes, ExplainedLimit,
-        LimitKey, LimitOrigin, LimitView, ReconcileView, SliceHolderView, WantedLimit, amount_text,
-        limit_flag, read_amount, reconcile_command,
+        LimitKey, LimitOrigin, LimitView, ReconcileView, WantedLimit, amount_text, limit_flag,
+        read_amount, reconcile_command,
     },
 };
 
@@ -304,11 +304,11 @@ pub(super) fn detail(out: Output, account: &AccountView) -> String {
     if !holders.is_empty() {
         let head = ["held of", "node", "process", "state", "amount", "by running calls"];
         parts.push(out.table(&head, holders));
-        let dead: BTreeSet<String> = account.limits.iter().flat_map(dead_holders).collect();
-        parts.extend(dead.iter().map(|node| {
+        parts.extend(dead_holders(account).iter().map(|(node, ends)| {
             let command = reconcile_command(&account.account, node);
-            let what = "what a dead process has comes back when the window ends; sooner with";
-            out.paint(Tone::Warn, &format!("{what} `{command}`"))
+            let when = if *ends { "when the window ends; sooner with" } else { "with" };
+            let text = format!("what a dead process has comes back {when} `{command}`");
+            out.paint(Tone::Warn, &text)
         }));
     }
     if account.account == AccountKey::Cluster && !account.limits.is_empty() {
@@ -320,10 +320,15 @@ pub(super) fn detail(out: Output, account: &AccountView) -> String {
     parts.join("\n\n")
 }
 
-/// The nodes, or processes, whose parts come back with the end of the window.
-fn dead_holders(limit: &LimitView) -> impl Iterator<Item = String> {
-    let dead = limit.holders.iter().filter(|holder| holder.dead);
-    dead.map(SliceHolderView::named)
+/// The nodes, or processes, that died with parts of limits, and whether all these limits have a window that ends.
+fn dead_holders(account: &AccountView) -> BTreeMap<String, bool> {
+    let mut dead = BTreeMap::new();
+    for limit in &account.limits {
+        for holder in limit.holders.iter().filter(|holder| holder.dead) {
+            *dead.entry(holder.named()).or_insert(true) &= limit.ends.is_some();
+        }
+    }
+    dead
 }
 
 fn explained(out: Output, view: &BudgetExplainView) -> String {
@@ -515,13 +520,18 @@ mod tests {
         for said in [
             "cluster  $5.00 per day  $4.50  $0.50  $0.00  needs a person  1970-01-02T00:00:00Z  ada",
             "usd per day  -     proc_00000000000000000000000001  dead   $0.50   $0.00",
-            "`clawnode budget reconcile cluster --node proc_00000000000000000000000001 --gone`",
+            "what a dead process has comes back when the window ends; sooner with `clawnode budget \
+             reconcile cluster --node proc_00000000000000000000000001 --gone`",
             "1970-01-01T00:00:00Z  ada  set $5.00 per day (warns at 75 %, asks at 90 %)",
             "`clawnode usage` does not show them",
         ] {
             assert!(text.contains(said), "{text}");
         }
         assert!(table(out, &[]).contains("`clawnode budget set cluster --"), "it says what to do");
+        let limits =
+            [Some(Timestamp(1)), None].map(|ends| LimitView { ends, ..account.limits[0].clone() });
+        let text = detail(out, &AccountView { limits: limits.to_vec(), ..account.clone() });
+        assert!(text.contains("a dead process has comes back with `"), "one never ends: {text}");
         let agent: AccountKey = "agent:default".parse().unwrap();
         let none = AccountView { account: agent, limits: Vec::new(), ..account.clone() };
         let text = table(out, &[none]);

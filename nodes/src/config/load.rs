@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{
-    de,
+    decode,
     env::{self, Env},
     error::ConfigError,
     file,
@@ -71,7 +71,7 @@ fn compose(
     for flag in &sources.flags {
         tree.set(flag.path, &ValueOrigin::Flag(flag.name), Value::Raw(flag.value.clone()));
     }
-    let mut config: Config = de::read(&tree)?;
+    let mut config: Config = decode::read(&tree)?;
     resolve_paths(&mut config, &tree, file.as_deref(), env);
     validate::check(&config, &tree)?;
     let token = env.get(env::TOKEN).map(|token| Secret::new(token.to_owned()));

@@ -11,7 +11,7 @@ pub mod agent_memory;
 pub mod agents;
 pub mod budgets;
 pub mod context;
-mod de;
+mod decode;
 pub mod env;
 mod error;
 mod file;

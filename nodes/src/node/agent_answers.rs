@@ -1,6 +1,6 @@
 //! Agents, as clients see them and as operators pause them.
 
-use clawnode_actors::{session::turn::token_count, usage};
+use clawnode_actors::{session::turn::count_tokens, usage};
 use clawnode_gateway::HandlerResult;
 use clawnode_proto::{
     AgentName, ErrorBody, ErrorChain, ErrorCode,
@@ -24,7 +24,7 @@ impl NodeBackend {
         let profile = self.agents.profile(&agent).map_err(|_unknown| self.unknown_agent(&agent))?;
         let alive = self.overview.alive();
         let missing = self.agents.missing_tools(&agent).into_iter();
-        let warnings = token_count::warning(&profile).into_iter().collect();
+        let warnings = count_tokens::warning(&profile).into_iter().collect();
         Ok(AgentDetail {
             view,
             models: self.agents.options(&agent).map(|options| options.models).unwrap_or_default(),

@@ -42,7 +42,7 @@ use futures_util::{
 use super::{
     accounts::BudgetAnswers,
     base::BackendSources,
-    client_tools, count_tokens,
+    client_tools, count_tokens_answer,
     current_models::CurrentModels,
     embedder::Embedder,
     embeddings::Embeddings,
@@ -122,6 +122,11 @@ impl NodeBackend {
     pub fn fetching(self, options: &EgressOptions) -> Self {
         let gate = self.agents.switch_gate().clone();
         Self { remote_files: RemoteFiles::new(options, gate), ..self }
+    }
+
+    /// The accounts of the cluster.
+    pub const fn budgets(&self) -> &BudgetAnswers {
+        &self.budgets
     }
 
     pub(super) fn executions(&self) -> Executions<'_> {
@@ -282,7 +287,7 @@ impl Backend for NodeBackend {
         message: UserMessage,
         attachments: Vec<NewAttachment>,
     ) -> Result<u64, ErrorBody> {
-        count_tokens::count(&self.agents, agent, message, attachments)
+        count_tokens_answer::count(&self.agents, agent, message, attachments)
     }
 
     async fn store_file(

@@ -46,6 +46,9 @@ pub async fn open(
         return Err(StartError::unreachable("budgets_unreadable", message)
             .hint("check the servers with `clawnode doctor`, then start again"));
     }
+    if !storage.shared {
+        handle.marks_unjournaled_in(Arc::clone(&storage.bucket));
+    }
     configure(&handle, section);
     Ok(handle)
 }

@@ -9,6 +9,7 @@ use clawnode_actors::{
     session::effect::reserve::outcome,
 };
 use clawnode_budget::holder::{CallCost, CallHold, CallNeeds, CallUsage, Need};
+use clawnode_kernel::EntityError;
 use clawnode_proto::{
     ErrorBody, ErrorCode,
     budget::{AccountKey, BudgetUnit, LimitKey},
@@ -75,8 +76,8 @@ pub(super) async fn reserved(
         return Ok(None);
     }
     let needs = CallNeeds { needs, least_output: 0, most_output: 0 };
-    let answer = timeout(BUDGET_TIME, agents.budgets().reserved(needs)).await;
-    match answer.ok().flatten() {
+    let answer = timeout(BUDGET_TIME, agents.budgets().reserved_unjournaled(needs)).await;
+    match answer.ok().transpose().map_err(EntityError::from)?.flatten() {
         Some(Ok(hold)) => Ok(Some(PaidCall { hold, price, most })),
         Some(Err(refusal)) => Err(outcome(refusal).error().unwrap_or_else(no_budget)),
         None => Err(no_budget()),

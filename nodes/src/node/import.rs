@@ -23,7 +23,7 @@ use clawnode_proto::{
     job::{Job, JobState},
     limits::JOB_CLOSED_TTL,
     offline::{ImportRefusal, ImportView},
-    subject::{BUDGET_KEYS, JOB_KEYS, USAGE_KEYS},
+    subject::{BUDGET_KEYS, JOB_KEYS, UNJOURNALED_KEYS, USAGE_KEYS},
 };
 use futures_util::{StreamExt, stream};
 
@@ -227,8 +227,10 @@ async fn values(import: &Import, view: &mut ImportView, of_jobs: bool) -> Result
     let source = &import.source.storage().bucket;
     let target = &import.target.storage().bucket;
     for (key, entry) in source.list("").await.map_err(|error| unread(&error))? {
-        // What model calls used is counted again, from the journals, at positions of the cluster.
-        if key.starts_with(JOB_KEYS) != of_jobs || key.starts_with(USAGE_KEYS) {
+        // What model calls used is counted again, from the journals, at positions of the cluster. In a cluster, a person
+        // says which processes are gone.
+        let stays = key.starts_with(USAGE_KEYS) || key.starts_with(UNJOURNALED_KEYS);
+        if key.starts_with(JOB_KEYS) != of_jobs || stays {
             continue;
         }
         // Of all values only these have an end, which the list does not tell.

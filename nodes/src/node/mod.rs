@@ -19,7 +19,7 @@
 //! | `reload` | follows the configuration's files |
 //! | `expiry`, `usage` | remove sessions of single requests and unused files; count model calls |
 //! | `drain_orders`, `panic` | drain or cordon a node for an operator (over `node_requests`); stop things on all nodes |
-//! | `offline`, `backup_file`, `import`, `copy_entity` | data without a running node |
+//! | `offline`, `backup_and_restore`, `import`, `copy_entity` | data without a running node |
 //! | `failpoint`, `crash_test_tools` | for tests: a kill at a named point; tools whose runs are counted |
 //!
 //! For operators, put together in `feed_and_tree`: `overview` answers them, `events`
@@ -32,14 +32,14 @@ mod agent_answers;
 mod answers;
 mod approval_answers;
 pub mod backend;
-pub mod backup_file;
+pub mod backup_and_restore;
 pub mod base;
 pub mod budgets;
 mod client_tools;
 mod cluster_answers;
 mod cluster_spend;
 mod copy_entity;
-mod count_tokens;
+mod count_tokens_answer;
 #[cfg(feature = "test-util")]
 pub mod crash_test_tools;
 pub mod current_models;

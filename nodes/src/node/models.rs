@@ -17,7 +17,7 @@ use clawnode_actors::{
     },
     session::{
         clients::bindings::{self, Routes},
-        turn::token_count,
+        turn::count_tokens,
     },
 };
 use clawnode_cluster::{Clock, SystemClock};
@@ -148,7 +148,10 @@ pub fn check(loaded: &LoadedConfig) -> Result<CheckedConfig, StartError> {
     let warnings = answering.agents.0.iter().flat_map(|agent| {
         let choices = config.agents.get(&agent.name).map(|section| section.tools.as_slice());
         let tools = without_tools(agent, choices.unwrap_or_default());
-        tools.into_iter().chain(token_count::warning(&agent.profile())).chain(unpriced_route(agent))
+        tools
+            .into_iter()
+            .chain(count_tokens::warning(&agent.profile()))
+            .chain(unpriced_route(agent))
     });
     let warnings = warnings.chain(of_skills).collect();
     let tools = answering.agents.0.into_iter().flat_map(|agent| agent.tools);

@@ -161,7 +161,7 @@ pub struct LimitView {
     pub spent: u64,
     /// What processes may still spend: calls that run, and what is granted and not in use.
     pub held: u64,
-    /// The part of `held` that dead processes have. It comes back at the end of the window, or by
+    /// The part of `held` that dead processes have. It comes back at the end of the window, if that ends, or by
     /// `budget.reconcile`.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub stranded: u64,

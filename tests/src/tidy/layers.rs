@@ -122,9 +122,9 @@ const LAYERS: &[LayerList] = &[
         "nodes/src/node",
         &[
             // What a node is made of: each is one part, or decides without the others.
-            "backup_file client_tools copy_entity current_models events expiry gateway_options load node_events \
+            "backup_and_restore client_tools copy_entity current_models events expiry gateway_options load node_events \
              node_requests out_of_service plugins remote_files runaways session_filter skills storage tree unknown_action usage views",
-            "base cluster_spend count_tokens drain_orders feed_and_tree partition_follower policy probes scheduler",
+            "base cluster_spend count_tokens_answer drain_orders feed_and_tree partition_follower policy probes scheduler",
             "embedder model_answers",
             "budgets embeddings health panic process_state",
             "job_archive executions hooks mcp overview tools version_check",

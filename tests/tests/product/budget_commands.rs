@@ -6,7 +6,7 @@ use clawnode_proto::{
         LimitState,
     },
     model::ModelTest,
-    view::StatusView,
+    view::{EventView, StatusView, TurnView},
 };
 use clawnode_tests::{
     model::{Act, ModelServer, Script, Setup},
@@ -88,19 +88,69 @@ async fn bud_5_a_limit_is_reached_explained_and_raised() -> Outcome {
     a_limit_is_reached_and_raised(&home, &server).await
 }
 
-/// A process that is killed leaves a part of a limit, which comes back by an operator's word.
+/// A limit that is larger than what the tests spend.
+fn large_limit() -> Value {
+    let limit = json!({ "unit": "tokens", "window": "month", "amount": "10000000" });
+    json!({ "account": "cluster", "limits": [limit] })
+}
+
+/// What a turn has used.
+fn used(turn: &TurnView) -> u64 {
+    turn.usage.input_tokens + turn.usage.output_tokens
+}
+
+/// Nobody else can be alive where a node has its data directory for itself. So what its killed processes had comes back by
+/// itself, but for what a call may have cost that was under way.
 #[tokio::test]
-async fn bud_6_what_a_dead_process_has_is_named_and_given_back() -> Outcome {
-    let (server, home) = super::scene(Script::queue(["a", "b"].map(Act::say))).await;
+async fn c20_a_node_that_runs_alone_gets_back_what_its_killed_processes_had() -> Outcome {
+    let acts = [Act::say("a"), Act::Stall, Act::say("b")];
+    let (server, home) = super::scene(Script::queue(acts)).await;
     let node = Node::up(&home).await?;
     let client = node.client()?;
-    let set = json!({
-        "account": "cluster",
-        "limits": [{ "unit": "tokens", "window": "month", "amount": "10000000" }],
-    });
-    let _set: AccountView = client.call("budget.set", set).await?;
+    let _set: AccountView = client.call("budget.set", large_limit()).await?;
     client.chat(&Message::new("ada", "one")).await?;
-    shown(&client, "cluster", |account| account.limits[0].spent > 0).await?;
+    let message = Message { key: "two".to_owned(), ..Message::new("ada", "two") };
+    drop(client.send(&message).await?);
+    server.asked(2).await;
+    node.kill().await?;
+
+    let mut node = Node::up(&home).await?;
+    let client = node.client()?;
+    let history = client.finished(&message.session(), 2).await?;
+    let events: Vec<EventView> = client.journal(&message.session()).await?;
+    let of_call = |event: &&EventView| event.kind == "budget_held" && event.body["attempt"] == 1;
+    let lost = events.iter().rfind(of_call).unwrap();
+    let lost = lost.body["holds"][0]["amount"].as_u64().unwrap();
+    let spent = history.turns.iter().map(used).sum::<u64>() + lost;
+    let is_back = |account: &AccountView| {
+        let limit = &account.limits[0];
+        limit.spent == spent && limit.holders.iter().all(|holder| !holder.dead)
+    };
+    shown(&client, "cluster", is_back).await?;
+    // However often it is killed.
+    for _ in 0..2 {
+        node.kill().await?;
+        node = Node::up(&home).await?;
+        shown(&node.client()?, "cluster", is_back).await?;
+    }
+    node.stop().await
+}
+
+/// A process that has made calls without a session leaves a part of a limit, which comes back by an operator's word: no
+/// journal has all that it spent.
+#[tokio::test]
+async fn bud_6_what_a_dead_process_has_is_named_and_given_back() -> Outcome {
+    let (server, home) = super::scene(Script::queue(["a", "b", "c"].map(Act::say))).await;
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    let _set: AccountView = client.call("budget.set", large_limit()).await?;
+    client.chat(&Message::new("ada", "one")).await?;
+    let before = shown(&client, "cluster", |account| account.limits[0].spent > 0).await?;
+    let model = json!({ "model": "anthropic/claude-sonnet-4-5" });
+    let tested: ModelTest = client.call("models.test", model).await?;
+    assert!(tested.error.is_none(), "{tested:?}");
+    let spent = before.limits[0].spent;
+    shown(&client, "cluster", |account| account.limits[0].spent > spent).await?;
     node.kill().await?;
 
     let node = Node::up(&home).await?;
@@ -115,7 +165,15 @@ async fn bud_6_what_a_dead_process_has_is_named_and_given_back() -> Outcome {
     let closed = ended.json()?;
     assert_eq!(closed["sessions"], json!(1), "{ended:?}");
     let after = shown(&client, "cluster", |account| account.limits[0].stranded == 0).await?;
-    assert_eq!(after.limits[0].spent, before.limits[0].spent, "its call was reported");
+    assert_eq!(after.limits[0].spent, before.limits[0].spent, "its calls were reported");
+    // What is made later has a journal.
+    client.chat(&Message { key: "two".to_owned(), ..Message::new("ada", "two") }).await?;
+    let spent = after.limits[0].spent;
+    shown(&client, "cluster", |account| account.limits[0].spent > spent).await?;
+    node.kill().await?;
+    let node = Node::up(&home).await?;
+    let is_back = |account: &AccountView| account.limits[0].holders.iter().all(|one| !one.dead);
+    shown(&node.client()?, "cluster", is_back).await?;
     drop(server);
     node.stop().await
 }

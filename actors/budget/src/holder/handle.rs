@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use clawnode_cluster::Peek as _;
+use clawnode_cluster::{Bucket, Peek as _};
 use clawnode_proto::{
     ProcessId, Timestamp,
     budget::{AccountKey, BudgetInput, BudgetLimit, BudgetView, LimitKey, ProcessStanding},
@@ -21,6 +21,7 @@ use tracing::{error, warn};
 use super::{
     AccountsView, CallHold, CallNeeds, CallUsage, ConfiguredBudgets, EndHold, Holder, HolderInput,
     HolderOptions, HolderOutput, KnownAccounts, Refusal, Reservation, WaitReason,
+    unjournaled::UnjournaledMarks,
 };
 
 /// The most that the holder's time goes on between two looks, in milliseconds. A process that did not run
@@ -67,6 +68,7 @@ struct HolderShared {
     /// Wakes the task that sends what the machine wants to send.
     wake: Notify,
     is_dead: OnceLock<DeadLookup>,
+    marks: OnceLock<UnjournaledMarks>,
 }
 
 /// Whether membership holds a process dead.
@@ -119,6 +121,7 @@ impl HolderHandle {
             configured: watch::Sender::default(),
             wake: Notify::new(),
             is_dead: OnceLock::new(),
+            marks: OnceLock::new(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -132,6 +135,16 @@ impl HolderHandle {
     /// is given counts.
     pub fn asks_for_dead(&self, is_dead: impl Fn(ProcessId) -> bool + Send + Sync + 'static) {
         self.shared.is_dead.get_or_init(|| Box::new(is_dead));
+    }
+
+    /// From now on, the process is marked in this bucket before it makes a call that no journal shows. Only the first one
+    /// that is given counts.
+    pub fn marks_unjournaled_in(&self, bucket: Arc<dyn Bucket>) {
+        self.shared.marks.get_or_init(|| UnjournaledMarks::new(bucket));
+    }
+
+    pub(super) fn marks(&self) -> Option<&UnjournaledMarks> {
+        self.shared.marks.get()
     }
 
     /// Which accounts there are, as this process knows it.

@@ -18,7 +18,8 @@
 //! again at any time: all that matters is in the [`HolderHandle`].
 //!
 //! It never fails open: without a slice there is no grant.
-//! On crash: its slices stay spent until their windows end; the account knows whose they were.
+//! On crash: its slices stay spent until their windows end, or until it is known that it is gone; the account knows whose
+//! they were.
 //! Not here: what a call costs, and which accounts it needs.
 
 mod accounts;
@@ -40,6 +41,7 @@ mod properties;
 mod report;
 #[cfg(test)]
 mod tests;
+mod unjournaled;
 mod waits;
 
 pub use accounts::{AccountLimits, AccountsView};
@@ -51,4 +53,5 @@ pub use hold::{CallHold, EndHold};
 pub use io::{GrantedHolds, HolderInput, HolderOptions, HolderOutput, Refusal, Reservation};
 use known::KnownAccounts;
 pub use machine::Holder;
+pub use unjournaled::{unjournaled, unmark};
 pub use waits::WaitReason;

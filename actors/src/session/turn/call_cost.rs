@@ -28,8 +28,8 @@ use clawnode_proto::{
 use super::{
     context::{Assembled, joining, shown_later},
     effect::{Want, WantedHold},
+    first_model::Routed,
     reserved_cost::{MeasuredPrefix, tokens},
-    routing::Routed,
     state::{SessionState, Turn},
 };
 use crate::{

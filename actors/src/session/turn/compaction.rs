@@ -27,10 +27,9 @@ use super::{
     compaction_state::CompactionAsked,
     context::{Assembled, FullContext, ReplyRoom, assemble, in_words, shown_later},
     effect::{Effect, Outcome, Want},
+    first_model::Routed,
     prepare::{CallJob, EffectJob, SessionJob},
-    room_beside,
-    routing::Routed,
-    size_bound,
+    room_beside, size_bound,
     state::{SessionState, Turn},
     token_estimate::tokens,
 };

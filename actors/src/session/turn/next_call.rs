@@ -10,8 +10,8 @@ use clawnode_proto::{CallId, recall::Recalled, session::Profile};
 use super::{
     call_cost::{self, NextCall},
     context::assemble,
+    first_model::Routed,
     hooks,
-    routing::Routed,
     state::{SessionState, Turn},
 };
 use crate::agent::{AgentOptions, Grant};

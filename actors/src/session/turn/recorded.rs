@@ -18,9 +18,9 @@ use super::{
     compaction,
     context::{Draft, draft},
     dropping::Recorded,
+    first_model::is_by_routes,
     hooks::judged,
     reflection,
-    routing::is_by_routes,
     state::{SessionState, Turn},
 };
 

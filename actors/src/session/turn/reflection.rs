@@ -33,10 +33,10 @@ use super::{
     context::Assembled,
     effect::{Effect, Outcome, Want},
     fact_request,
+    first_model::Routed,
     prepare::{CallJob, EffectJob, SessionJob},
     reflection_request,
     reflection_state::{ReflectionAim, WantedReflection},
-    routing::Routed,
     state::{SessionState, Turn},
 };
 use crate::agent::Grant;

@@ -26,7 +26,7 @@ use super::{
     clock::TurnClock,
     compaction_state::{Compaction, HistorySummary},
     dropping::LeftOut,
-    due_summary::DueSummary,
+    due_summary_memo::DueSummary,
     feedback::{OpenFeedback, TurnFeedback},
     give_way::{GaveWay, RealWindow},
     hooks::ModelJudged,

@@ -5,7 +5,7 @@
 //! here; what both ask for is done there.
 
 mod blocks;
-mod count;
+mod count_tokens_route;
 mod handlers;
 mod models;
 mod reply;
@@ -13,6 +13,6 @@ mod request;
 mod settings;
 mod tools;
 
-pub(super) use count::count_tokens;
+pub(super) use count_tokens_route::count_tokens;
 pub(super) use handlers::messages;
 pub(super) use models::{model, models};

@@ -56,7 +56,7 @@ impl BudgetAnswers {
         Self { sessions, agents, peers, scan: AccountScan::default() }
     }
 
-    fn storage(&self) -> &Storage {
+    pub(super) fn storage(&self) -> &Storage {
         self.sessions.storage()
     }
 
@@ -321,7 +321,7 @@ impl BudgetAnswers {
     }
 
     /// The keys that accounts may have now.
-    async fn keys(&self) -> HandlerResult<BTreeSet<AccountKey>> {
+    pub(super) async fn keys(&self) -> HandlerResult<BTreeSet<AccountKey>> {
         let agents = self.agents.names().into_iter().map(AccountKey::Agent);
         let mut keys: BTreeSet<AccountKey> = agents.chain([AccountKey::Cluster]).collect();
         let found = self.storage().bucket.list(BUDGET_KEYS).await.map_err(EntityError::from)?;

@@ -99,11 +99,12 @@ fn why(
             named(limit, false)
         ),
         CallForecast::Stranded => format!(
-            "it needs {}, and dead processes have {}{}: `{}`, or wait for the end of the window",
+            "it needs {}, and dead processes have {}{}: `{}`{}",
             amount(needs),
             amount(limit.stranded),
             named(limit, true),
-            reconcile_command(account, &stranded_by(limit))
+            reconcile_command(account, &stranded_by(limit)),
+            limit.ends.map_or("", |_| ", or wait for the end of the window")
         ),
         CallForecast::NeedsPerson if limit.excess > 0 => format!(
             "calls have cost {} more than they had reserved; allow it with {allow}",
@@ -241,7 +242,11 @@ mod tests {
         let why = |limit, needs| explained(key("cluster"), limit, needs, needs).why;
         let said = why(limit(100, &[(true, 800, 0)]), 100);
         assert!(said.contains("dead processes have $0.0008 (a has $0.0008)"), "{said}");
-        assert!(said.contains("`clawnode budget reconcile cluster --node a --gone`"), "{said}");
+        // This limit has no window that would end.
+        assert!(said.ends_with(": `clawnode budget reconcile cluster --node a --gone`"), "{said}");
+        let ends = Some(clawnode_proto::Timestamp(1));
+        let said = why(LimitView { ends, ..limit(100, &[(true, 800, 0)]) }, 100);
+        assert!(said.ends_with("--gone`, or wait for the end of the window"), "{said}");
         let said = why(limit(900, &[]), 50);
         assert!(said.ends_with("`clawnode budget allow cluster --usd-per-day`"), "{said}");
         let said = why(limit(1_000, &[]), 50);

@@ -103,7 +103,11 @@ fn of_stranded(key: &AccountKey, limit: &LimitView) -> Option<WarningView> {
     Some(WarningView {
         name: STRANDED.to_owned(),
         message: format!("dead processes have {stranded} of `{key}` ({})", limit.key()),
-        hint: format!("it comes back when the window ends; sooner with `{reconcile}`"),
+        hint: if limit.ends.is_some() {
+            format!("it comes back when the window ends; sooner with `{reconcile}`")
+        } else {
+            format!("it comes back with `{reconcile}`")
+        },
     })
 }
 
@@ -170,6 +174,11 @@ mod tests {
         let said = warnings(&[seen(&account, "cluster", PeerState::Dead)]);
         assert_eq!((said.len(), &*said[0].name), (1, STRANDED));
         assert!(said[0].hint.contains(&format!("--node {PROCESS} --gone")), "{}", said[0].hint);
+        assert!(said[0].hint.contains("when the window ends"), "{}", said[0].hint);
+        let mut endless = seen(&account, "cluster", PeerState::Dead);
+        endless.limits[0].ends = None;
+        let said = warnings(&[endless]);
+        assert!(said[0].hint.starts_with("it comes back with `clawnode budget "), "{said:?}");
         account.report(PROCESS, SliceReport { spent: 900, ..report(1) });
         let said = warnings(&[seen(&account, "agent:a", PeerState::Alive)]);
         assert_eq!((said.len(), &*said[0].name), (1, ASKS));

@@ -5,6 +5,7 @@
 
 mod answers;
 mod dead_slices;
+mod earlier_processes;
 mod explain_budget;
 mod metrics_and_warnings;
 mod peers;

@@ -31,6 +31,16 @@ impl Peers {
         Self { node, is_alone }
     }
 
+    /// Whether no other process can be alive.
+    pub(super) const fn is_alone(&self) -> bool {
+        self.is_alone
+    }
+
+    /// This process.
+    pub(super) const fn process(&self) -> ProcessId {
+        self.node.process
+    }
+
     /// The name of this node.
     pub(super) fn own(&self) -> NodeName {
         (self.node.heartbeat)().node

@@ -37,13 +37,23 @@ impl BudgetAnswers {
         }
         let state = self.existing(&key).await?.state;
         let processes = self.gone(&key, &state, &node)?;
-        let mut done = self.close(&key, &state, &processes).await?;
-        // What the process had asked for before it died may have come to the account since it was read. Once the
+        self.close_all(&key, &state, &processes).await
+    }
+
+    /// Closes all slices that these processes have, and are about to get.
+    pub(super) async fn close_all(
+        &self,
+        key: &AccountKey,
+        state: &BudgetState,
+        processes: &[ProcessId],
+    ) -> HandlerResult<ReconcileView> {
+        let mut done = self.close(key, state, processes).await?;
+        // What a process had asked for before it died may have come to the account since it was read. Once the
         // account has the reports, it has that, too, and the process asks for nothing more.
-        if let Some(account) = self.load(&key).await?
-            && !dead_slices::open_slices(&account.state, &processes).is_empty()
+        if let Some(account) = self.load(key).await?
+            && !dead_slices::open_slices(&account.state, processes).is_empty()
         {
-            let more = self.close(&key, &account.state, &processes).await?;
+            let more = self.close(key, &account.state, processes).await?;
             done.closed.extend(more.closed);
             (done.account, done.unread) = (more.account, done.unread.max(more.unread));
         }

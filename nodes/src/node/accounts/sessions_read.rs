@@ -111,8 +111,8 @@ async fn rows(
         rows.extend(page.sessions);
         if rows.len() > SESSIONS_MOST {
             let what = format!("more than {SESSIONS_MOST} sessions were active in the window");
-            return Err(ErrorBody::new(ErrorCode::Unsupported, what)
-                .hint("what dead processes have comes back when the window ends"));
+            let hint = "what dead processes have of limits with a window comes back when it ends";
+            return Err(ErrorBody::new(ErrorCode::Unsupported, what).hint(hint));
         }
         let Some(next) = page.next else { return Ok(rows) };
         query.after = Some(PageEnd::try_from(&next)?);

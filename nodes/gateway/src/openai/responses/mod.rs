@@ -2,13 +2,13 @@
 //!
 //! Nothing is kept here. The id of a response names its session and its turn, so that any gateway reads it,
 //! resumes it and goes on with it, also after a restart. Its events are made from what the turn says alone,
-//! however that arrives: [`Composer`](output_items::Composer) numbers them, and the number of an event says
+//! however that arrives: [`Composer`](composed_events::Composer) numbers them, and the number of an event says
 //! whether what was said up to it is still the same.
 
+mod composed_events;
 mod event_number;
 mod handlers;
 mod input;
-mod output_items;
 mod reader;
 mod references;
 mod request;

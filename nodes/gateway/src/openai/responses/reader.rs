@@ -26,8 +26,8 @@ use super::{
         reply::{FinishReason, OpenAiReply, ReplyStep},
         stream::diverged,
     },
+    composed_events::{Composer, Events},
     event_number::EventNumber,
-    output_items::{Composer, Events},
     response_object::{ResponseLabel, Status},
 };
 

@@ -15,7 +15,7 @@ use super::{
         },
         id::ResponseId,
     },
-    output_items::Events,
+    composed_events::Events,
     reader::{ResponseReader, ResponseReply, ResponseStep, broken, follow},
     request::echo,
     response_object::{ResponseLabel, Status},

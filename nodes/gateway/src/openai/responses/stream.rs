@@ -15,7 +15,7 @@ use super::{
         approval::headers,
         stream::{Early, KEEP_ALIVE, READY, comment, drain},
     },
-    output_items::Events,
+    composed_events::Events,
     reader::{ResponseReader, ResponseStep, broken},
 };
 
