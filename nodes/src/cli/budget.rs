@@ -484,7 +484,13 @@ mod tests {
     fn an_account_shows_its_limits_holders_and_changes() {
         let key = LimitKey { unit: BudgetUnit::Usd, window: WindowLength::Day };
         let process = clawnode_proto::ProcessId::from_u128(1);
-        let dead = SliceHolderView { process, node: None, dead: true, held: 500_000, running: 0 };
+        let dead = clawnode_proto::budget::SliceHolderView {
+            process,
+            node: None,
+            dead: true,
+            held: 500_000,
+            running: 0,
+        };
         let limit = LimitView {
             unit: key.unit,
             window: key.window,
