@@ -82,7 +82,7 @@ impl Play<'_> {
             });
             let account = account.await?;
             for process in stranded(&account) {
-                // Counted here and not by what a reply says: clients may be done first, and then nobody hears it.
+                // Counted here and not by what a reply says: clients may be done before it comes.
                 self.stranded.fetch_add(1, Ordering::Relaxed);
                 self.reconcile(process).await?;
             }

@@ -99,7 +99,7 @@ fn used(turn: &TurnView) -> u64 {
     turn.usage.input_tokens + turn.usage.output_tokens
 }
 
-/// Nobody else can be alive where a node has its data directory for itself. So what its killed processes had comes back by
+/// No other process can be alive where a node has its data directory for itself. So what its killed processes had comes back by
 /// itself, but for what a call may have cost that was under way.
 #[tokio::test]
 async fn c20_a_node_that_runs_alone_gets_back_what_its_killed_processes_had() -> Outcome {

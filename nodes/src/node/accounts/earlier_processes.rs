@@ -1,6 +1,6 @@
 //! What earlier processes of a node that runs alone have of accounts.
 //!
-//! The lock on its data directory proves that they are gone. So nobody has to say so, and a node that is killed again and
+//! The lock on its data directory proves that they are gone. So no person has to say so, and a node that is killed again and
 //! again does not fill its budgets with what its calls could have cost.
 
 use std::{collections::BTreeSet, time::Duration};
