@@ -1,8 +1,8 @@
 //! What memories were sent and have not journaled yet.
 //!
-//! A turn ends when the inbox of a memory has what it teaches. Its journal has it a moment later, and the next turn may begin in
-//! between. So a search first waits until the journals of its memories have what waited in their inboxes; the memory of one that takes too
-//! long is `degraded`.
+//! What a turn teaches is in the inbox of a memory before the next turn of its session searches. The journal of the memory has it a
+//! moment later. So a search first waits until the journals of its memories have what waited in their inboxes; the memory of one that
+//! takes too long is `degraded`.
 
 use std::time::Duration;
 
