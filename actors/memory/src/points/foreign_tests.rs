@@ -1,13 +1,15 @@
 //! Points of two clusters whose sources have the same ids.
 
 use clawnode_proto::{
+    codec,
+    limits::MEMORY_PAST_POINTS,
     memory::{MemorySource, MemoryTrust},
     memory_point::{LearnedPoint, MemoryInput},
 };
 
 use super::{
     PutAnswer,
-    tests::{Book, at, source, told},
+    tests::{Book, DAY, at, source, told},
 };
 
 /// A point that this event gave at this time.
@@ -88,6 +90,53 @@ fn an_own_event_with_the_id_of_an_imported_point_still_teaches() {
     assert_eq!(book.put(vec![told_at(1, 100, "here one")]).added.len(), 1);
     assert_eq!(book.put(vec![told_at(1, 100, "found by a later build")]).added.len(), 0);
     assert_eq!(book.texts(), ["there one", "here one"]);
+}
+
+/// Nor to one that has left again, whatever made it leave.
+#[test]
+fn an_own_event_with_the_id_of_a_point_that_left_still_teaches_and_once() {
+    let leaves: [fn(&mut Book); 2] = [
+        |book: &mut Book| {
+            book.forget(source(1).point());
+        },
+        |book: &mut Book| {
+            // A file of points that say the same: they leave for one of them, and the oldest of the past for others.
+            let most = u64::try_from(MEMORY_PAST_POINTS).unwrap();
+            let same = |event: u64| told_at(event, 900, "there one");
+            for first in 0..=most / 50 {
+                import(book, (2 + first * 50..52 + first * 50).map(same).collect());
+            }
+            book.ts = 2 * DAY;
+            book.fire();
+        },
+    ];
+    for leaves in leaves {
+        let mut book = Book::new();
+        import(&mut book, vec![told_at(1, 900, "there one")]);
+        leaves(&mut book);
+        assert!(book.state.is_gone(source(1).point()));
+        assert_eq!(import(&mut book, vec![told_at(1, 900, "there one")]).added.len(), 0, "MEM-4");
+        let own = book.put(vec![told_at(1, 100, "here one")]).added;
+        assert_eq!(own.len(), 1);
+        assert_eq!(book.put(vec![told_at(1, 100, "again")]).known, own, "MEM-3");
+        book.forget(own[0]);
+        assert_eq!(book.put(vec![told_at(1, 100, "again")]).added.len(), 0, "MEM-4");
+        assert_eq!(book.replayed(), book.state);
+    }
+}
+
+/// A snapshot of an older build has only ids, and so has what left before the first import.
+#[test]
+fn what_left_without_a_time_does_not_come_back_at_any_time() {
+    let mut book = Book::new();
+    book.put(vec![told_at(1, 100, "here one")]);
+    book.forget(source(1).point());
+    let bytes = codec::encode(&book.state).unwrap();
+    let field = b"gone_at";
+    assert!(!bytes.windows(field.len()).any(|window| window == field), "as an older build has it");
+    book.state = codec::decode(&bytes).unwrap();
+    assert_eq!(import(&mut book, vec![told_at(1, 900, "there one")]).added.len(), 0);
+    assert_eq!(book.put(vec![told_at(1, 100, "here one")]).added.len(), 0);
 }
 
 #[test]

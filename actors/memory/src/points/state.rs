@@ -1,13 +1,15 @@
 //! The state of a memory, and what its events and inputs change in it.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
 
 use clawnode_kernel::Violation;
 use clawnode_proto::{
     EntityId, InputId, Kind, MemoryPointId, Timestamp,
     limits::{
-        MEMORY_BYTES, MEMORY_GONE, MEMORY_PAST_BYTES, MEMORY_PAST_POINTS, MEMORY_POINTS,
-        MEMORY_PUT_POINTS,
+        MEMORY_BYTES, MEMORY_PAST_BYTES, MEMORY_PAST_POINTS, MEMORY_POINTS, MEMORY_PUT_POINTS,
     },
     memory::{MemoryKey, MemorySource},
     memory_point::{
@@ -49,7 +51,10 @@ pub struct MemoryState {
     /// What left the live points and was not forgotten, the oldest first.
     pub(super) past: VecDeque<PastPoint>,
     /// The ids of points that are in neither, so that their sources add nothing again, the oldest first.
-    gone: VecDeque<MemoryPointId>,
+    pub(super) gone: VecDeque<MemoryPointId>,
+    /// The times of their sources, of those that left since the first import: each of two clusters may have such a source.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) gone_at: BTreeMap<MemoryPointId, Timestamp>,
     /// What is to be recorded.
     pub(super) wanted: VecDeque<WantedChange>,
     answers: VecDeque<PutAnswer>,
@@ -149,11 +154,6 @@ impl MemoryState {
     /// Whether its journal still has a text that was forgotten.
     pub fn is_to_be_purged(&self) -> bool {
         self.forgotten.is_some() || self.purges
-    }
-
-    /// Whether only the id of this point is kept: it was forgotten, or it left long ago.
-    pub fn is_gone(&self, id: MemoryPointId) -> bool {
-        self.gone.contains(&id)
     }
 
     /// Whether its journal is being purged, or is as soon as nothing is to be recorded.
@@ -385,12 +385,12 @@ impl MemoryState {
             self.wanted.remove(at);
         }
         for id in &masked.points {
-            let before = self.live.len() + self.past.len();
+            let (before, learned) = (self.live.len() + self.past.len(), self.learned_at(*id));
             self.live.retain(|kept| kept.id != *id);
             self.past.retain(|past| past.id != *id);
             if self.live.len() + self.past.len() < before {
                 self.masked += 1;
-                self.forgets(*id);
+                self.forgets(*id, learned);
             }
         }
     }
@@ -456,15 +456,7 @@ impl MemoryState {
             let Some(oldest) = self.past.pop_front() else { break };
             taken = taken.saturating_sub(bytes(&oldest));
             self.dropped = true;
-            self.forgets(oldest.id);
-        }
-    }
-
-    /// Only the id of a point is kept.
-    fn forgets(&mut self, id: MemoryPointId) {
-        self.gone.push_back(id);
-        if self.gone.len() > MEMORY_GONE {
-            self.gone.pop_front();
+            self.forgets(oldest.id, Some(oldest.point.source.at));
         }
     }
 
