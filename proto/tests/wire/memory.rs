@@ -50,6 +50,7 @@ fn memory_events() -> Vec<MemoryEvent> {
     let added = |content, supersedes| PointAdded {
         point: MemoryPoint { content, source: source(0) },
         supersedes,
+        superseded_by: None,
     };
     let joined = vec![JoinedPoint { point: one, into: other }];
     vec![

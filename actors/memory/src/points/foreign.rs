@@ -1,16 +1,24 @@
 //! Points of other clusters: their sources may have the ids of other points.
 //!
 //! A session's entity follows from its key, and events are counted from 1, so two clusters give different points the same id.
-//! The times of their events differ.
+//! The times of their events differ. Also what a deleted session taught, which may be one of another cluster, and what an import
+//! brings that is older than what is known.
 
 use clawnode_proto::{
-    MemoryPointId, Timestamp, limits::MEMORY_GONE, memory::MemorySource, memory_point::MemoryPoint,
+    EntityId, MemoryPointId, Timestamp,
+    limits::MEMORY_GONE,
+    memory::MemorySource,
+    memory_point::{MemoryEvent, MemoryPoint, PointAdded, PointsMasked},
 };
 
 use super::{
+    duplicates::is_about_same,
     kept::KeptPoint,
     state::{MemoryState, WantedChange},
 };
+
+/// Points that one event masks at most.
+const MASKED_MOST: usize = 256;
 
 // === impl MemoryState ===
 
@@ -63,11 +71,54 @@ impl MemoryState {
 
     /// The points that it has, and those that are to be recorded.
     pub(super) fn known_points(&self) -> impl Iterator<Item = (MemoryPointId, &MemoryPoint)> {
-        let waiting = self.wanted.iter().filter_map(|wanted| match wanted {
-            WantedChange::Put(_, KeptPoint { id, point, .. }) => Some((*id, point)),
-            WantedChange::Mask(_) | WantedChange::Consolidate | WantedChange::Rate(_) => None,
-        });
+        let waiting = self.wanted.iter().filter_map(WantedChange::added);
+        let waiting = waiting.map(|(_, kept)| (kept.id, &kept.point));
         let live = self.live.iter().map(|kept| (kept.id, &kept.point));
         live.chain(self.past.iter().map(|past| (past.id, &past.point))).chain(waiting)
+    }
+
+    // === Deleted sessions ===
+
+    /// Masks what was learned from this entity.
+    pub(super) fn forget_source(&mut self, source: EntityId, by: &str) {
+        let points: Vec<MemoryPointId> = self.points_of(source).collect();
+        // Where a text was learned from whose point left long ago, the state does not say.
+        if !points.is_empty() || self.dropped {
+            self.forgotten.get_or_insert(self.now);
+        }
+        for some in points.chunks(MASKED_MOST) {
+            let masked = PointsMasked { points: some.to_vec(), by: by.to_owned() };
+            self.wanted.push_back(WantedChange::Mask(masked));
+        }
+    }
+
+    /// The points that it has of this source, and those that are to be recorded.
+    pub(super) fn points_of(&self, source: EntityId) -> impl Iterator<Item = MemoryPointId> {
+        let known = self.known_points();
+        known.filter(move |(_, point)| point.source.entity == source).map(|(id, _)| id)
+    }
+
+    // === What follows ===
+
+    /// The same as for any point, unless a later one is known: an export may be older than what was learned since.
+    pub(super) fn decides_imported(&self, wanted: &KeptPoint) -> MemoryEvent {
+        let later = self.later_about_same(&wanted.point);
+        if later.is_none() {
+            return self.decides(wanted);
+        }
+        let (point, supersedes) = (wanted.point.clone(), Vec::new());
+        PointAdded { point, supersedes, superseded_by: later }.into()
+    }
+
+    /// The newest live point about the same that was learned later, and is trusted as much.
+    fn later_about_same(&self, point: &MemoryPoint) -> Option<MemoryPointId> {
+        let is_later = |kept: &&KeptPoint| {
+            let is_trusted = kept.point.content.trust >= point.content.trust;
+            is_trusted
+                && kept.point.source.at > point.source.at
+                && is_about_same(&kept.point, point)
+        };
+        let later = self.live.iter().filter(is_later);
+        later.max_by_key(|kept| (kept.point.source.at, kept.id)).map(|kept| kept.id)
     }
 }

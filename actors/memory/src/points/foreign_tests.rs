@@ -5,11 +5,12 @@ use clawnode_proto::{
     limits::MEMORY_PAST_POINTS,
     memory::{MemorySource, MemoryTrust},
     memory_point::{LearnedPoint, MemoryInput},
+    memory_view::PointState,
 };
 
 use super::{
     PutAnswer,
-    tests::{Book, DAY, at, source, told},
+    tests::{Book, DAY, at, fact, source, told},
 };
 
 /// A point that this event gave at this time.
@@ -152,6 +153,42 @@ fn mem_4_what_is_forgotten_does_not_come_back_with_an_import() {
         [added[0], added[1]],
         "one is forgotten, and one is live under its id here"
     );
+}
+
+#[test]
+fn an_older_export_replaces_nothing_that_was_learned_later() {
+    use MemoryTrust::{Agent, Operator, Person};
+    let lives = |event: u64, ms: u64, text: &str, trust| {
+        let mut point = fact(event, ("ada", "lives in"), text, trust);
+        point.source = Some(MemorySource { at: at(ms), ..source(event) });
+        point
+    };
+    for (ms, trust, replaces) in
+        [(100, Person, false), (300, Person, true), (100, Agent, false), (100, Operator, true)]
+    {
+        let mut book = Book::new();
+        book.put(vec![lives(1, 200, "Ada lives in Paris", Person)]);
+        let rome = lives(2, ms, "Ada lives in Rome", trust);
+        let answer = import(&mut book, vec![rome.clone()]);
+        assert_eq!(answer.added, [source(2).point()]);
+        let (live, past) =
+            if replaces { ("Ada lives in Rome", 1) } else { ("Ada lives in Paris", 2) };
+        assert_eq!(book.texts(), [live], "{ms}, {trust:?}");
+        let left = book.state.past().next().unwrap();
+        assert_eq!((left.id, left.state), (source(past).point(), PointState::Superseded));
+        assert_eq!(left.superseded_by, Some(source(3 - past).point()), "people see why");
+        assert_eq!(import(&mut book, vec![rome]).known, answer.added, "MEM-3");
+        assert_eq!(book.replayed(), book.state);
+    }
+    // Of one file, in any order; and what a session sends late counts as it comes.
+    let mut book = Book::new();
+    import(
+        &mut book,
+        vec![lives(1, 200, "Ada lives in Paris", Person), lives(2, 100, "Rome", Person)],
+    );
+    assert_eq!(book.texts(), ["Ada lives in Paris"]);
+    book.put(vec![lives(3, 100, "Ada lives in Oslo", Person)]);
+    assert_eq!(book.texts(), ["Ada lives in Oslo"]);
 }
 
 /// Journals of before have no import: what `Put` did with another time is what it did.

@@ -446,7 +446,9 @@ fn what_left_long_ago_is_not_in_the_state_any_more() {
 fn events_that_contradict_the_state_are_refused() {
     let mut book = Book::new();
     book.put(vec![told(1, "a", MemoryTrust::Person), told(2, "b", MemoryTrust::Agent)]);
-    let added = PointAdded { point: point("c", MemoryTrust::Agent), supersedes: vec![] };
+    let (supersedes, superseded_by) = (vec![], None);
+    let point = point("c", MemoryTrust::Agent);
+    let added = PointAdded { point, supersedes, superseded_by };
     let archived = |id| PointsConsolidated { archived: vec![id], ..PointsConsolidated::default() };
     let joined = |point, into| PointsConsolidated {
         joined: vec![clawnode_proto::memory_point::JoinedPoint { point, into }],
@@ -470,7 +472,11 @@ fn events_that_contradict_the_state_are_refused() {
     asks.accept(MemoryInput::Put { points });
     let MemoryEvent::Added(mut added) = asks.state.next().unwrap() else { panic!() };
     added.supersedes = vec![person];
-    asks.state.fold(at(0), &added.into()).unwrap_err();
+    asks.state.clone().fold(at(0), &added.clone().into()).unwrap_err();
+    (added.supersedes, added.superseded_by) = (vec![], Some(other));
+    asks.state.clone().fold(at(0), &added.clone().into()).unwrap_err();
+    added.superseded_by = Some(person);
+    asks.state.fold(at(0), &added.into()).unwrap();
 }
 
 #[test]
