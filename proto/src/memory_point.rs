@@ -100,6 +100,13 @@ pub enum MemoryInput {
         source: EntityId,
         /// Who wants it.
         by: String,
+        /// When it began, since its last deletion. What was learned before is of an entity of another cluster. Absent: not
+        /// known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        since: Option<Timestamp>,
+        /// The time of its last event. What was learned later is of another cluster, too. Absent: not known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        until: Option<Timestamp>,
     },
     /// Moves the importance of points: a person has said what they think of a turn that was shown them.
     Rate(PointsRating),

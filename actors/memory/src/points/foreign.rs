@@ -4,6 +4,7 @@
 //! The times of their events differ. Also what a deleted session taught, which may be one of another cluster, and what an import
 //! brings that is older than what is known.
 
+use clawnode_kernel::Violation;
 use clawnode_proto::{
     EntityId, MemoryPointId, Timestamp,
     limits::MEMORY_GONE,
@@ -79,9 +80,22 @@ impl MemoryState {
 
     // === Deleted sessions ===
 
-    /// Masks what was learned from this entity.
-    pub(super) fn forget_source(&mut self, source: EntityId, by: &str) {
-        let points: Vec<MemoryPointId> = self.points_of(source).collect();
+    /// Masks what was learned from this entity between these times. One of another cluster may have its key, and taught
+    /// something at others.
+    pub(super) fn forget_source(
+        &mut self,
+        source: EntityId,
+        by: &str,
+        since: Option<Timestamp>,
+        until: Option<Timestamp>,
+    ) {
+        let is_of_it = |learned: &MemorySource| {
+            learned.entity == source
+                && since.is_none_or(|since| since <= learned.at)
+                && until.is_none_or(|until| learned.at <= until)
+        };
+        let points = self.known_points().filter(|(_, point)| is_of_it(&point.source));
+        let points: Vec<MemoryPointId> = points.map(|(id, _)| id).collect();
         // Where a text was learned from whose point left long ago, the state does not say.
         if !points.is_empty() || self.dropped {
             self.forgotten.get_or_insert(self.now);
@@ -108,6 +122,19 @@ impl MemoryState {
         }
         let (point, supersedes) = (wanted.point.clone(), Vec::new());
         PointAdded { point, supersedes, superseded_by: later }.into()
+    }
+
+    /// What supersedes a point before it is live has to be live, and trusted as much.
+    pub(super) fn check_imported(&self, added: &PointAdded) -> Result<(), Violation> {
+        let PointAdded { point, supersedes, superseded_by: Some(by) } = added else {
+            return Ok(());
+        };
+        let found = self.live.iter().find(|kept| kept.id == *by);
+        let may = found.is_some_and(|kept| kept.point.content.trust >= point.content.trust);
+        if may && supersedes.is_empty() {
+            return Ok(());
+        }
+        Err(Violation(format!("`{by}` cannot supersede `{}`", point.id())))
     }
 
     /// The newest live point about the same that was learned later, and is trusted as much.

@@ -10,7 +10,7 @@ use clawnode_proto::{
 
 use super::{
     PutAnswer,
-    tests::{Book, DAY, at, fact, source, told},
+    tests::{Book, DAY, at, fact, forget_source, source, told},
 };
 
 /// A point that this event gave at this time.
@@ -189,6 +189,28 @@ fn an_older_export_replaces_nothing_that_was_learned_later() {
     assert_eq!(book.texts(), ["Ada lives in Paris"]);
     book.put(vec![lives(3, 100, "Ada lives in Oslo", Person)]);
     assert_eq!(book.texts(), ["Ada lives in Oslo"]);
+}
+
+#[test]
+fn a_deleted_session_takes_nothing_along_that_one_of_another_cluster_taught() {
+    let mut book = Book::new();
+    book.put(vec![told_at(1, 100, "here one"), told_at(2, 200, "here two")]);
+    import(
+        &mut book,
+        vec![told_at(1, 99, "there one"), told_at(2, 201, "there two"), told_at(3, 150, "there")],
+    );
+    let session = source(1).entity;
+    book.accept(forget_source(session, Some(at(100)), Some(at(200))));
+    book.decide();
+    // Of one that lived at the same time, nothing says where it was.
+    assert_eq!(book.texts(), ["there one", "there two"]);
+    assert_eq!(book.replayed(), book.state);
+    let bytes = codec::encode(&forget_source(session, None, None)).unwrap();
+    let field = b"since";
+    assert!(!bytes.windows(field.len()).any(|window| window == field), "as older builds send it");
+    book.accept(codec::decode(&bytes).unwrap());
+    book.decide();
+    assert_eq!(book.texts(), [""; 0]);
 }
 
 /// Journals of before have no import: what `Put` did with another time is what it did.

@@ -270,7 +270,9 @@ impl MemoryState {
                 self.purges |= now && self.forgotten.is_some();
                 self.wanted.push_back(WantedChange::Mask(PointsMasked { points, by }));
             }
-            MemoryInput::ForgetSource { source, by } => self.forget_source(source, &by),
+            MemoryInput::ForgetSource { source, by, since, until } => {
+                self.forget_source(source, &by, since, until);
+            }
             MemoryInput::Rate(rating) => self.rate(rating),
             MemoryInput::Delete {} => self.doomed = true,
             // It says that the time has passed, whatever clock the owner has.
@@ -363,13 +365,7 @@ impl MemoryState {
                 return Err(Violation(format!("`{id}` cannot supersede `{old}`")));
             }
         }
-        if let Some(by) = superseded_by {
-            let found = self.live.iter().find(|kept| kept.id == *by);
-            let may = found.is_some_and(|kept| kept.point.content.trust >= point.content.trust);
-            if !may || !supersedes.is_empty() {
-                return Err(Violation(format!("`{by}` cannot supersede `{id}`")));
-            }
-        }
+        self.check_imported(added)?;
         for old in supersedes {
             self.leaves(*old, PointState::Superseded, Some(id));
         }
