@@ -33,6 +33,8 @@ pub(super) const PASS_TOKENS: usize = 512;
 const PASSES: usize = 2;
 /// Calls that are served or wait. More than the queries that are made at once, and the batch of the store.
 pub(super) const CALLS: usize = 32;
+/// What is wrong with vectors that cannot be compared.
+const NO_DIRECTION: &str = "its numbers have no direction; copy the files of the model again";
 /// What texts begin and end with.
 const BEGIN: &str = "[CLS]";
 const END: &str = "[SEP]";
@@ -97,8 +99,10 @@ impl LocalModel {
         let bytes = read(&path, WEIGHTS_BYTES)?;
         let name = name(NAME, &[FORM, &shape, &tokenizer, &bytes]);
         let bert = Bert::read(config, &bytes).map_err(|what| unfit(&path, what))?;
+        let parts = LocalParts { pieces, bert, begin, end };
+        parts.try_longest().map_err(|what| unfit(&path, what))?;
         Ok(Self {
-            parts: Arc::new(LocalParts { pieces, bert, begin, end }),
+            parts: Arc::new(parts),
             calls: Arc::new(Semaphore::new(CALLS)),
             passes: Arc::new(Semaphore::new(PASSES)),
             name,
@@ -174,9 +178,21 @@ fn passes(mut texts: Vec<EncodedText>) -> Vec<Vec<EncodedText>> {
 // === impl LocalParts ===
 
 impl LocalParts {
+    /// Tokens of a text that are read, its beginning and its end included.
+    fn most_tokens(&self) -> usize {
+        self.bert.config().max_position_embeddings.min(TEXT_TOKENS)
+    }
+
+    /// Makes the largest pass: what goes wrong with it shows when a node starts, and not while it serves.
+    fn try_longest(&self) -> Result<(), String> {
+        let sums = self.bert.sums(&[vec![self.begin; self.most_tokens()]])?;
+        let is_usable = sums.iter().flatten().all(|number| number.is_finite());
+        if is_usable { Ok(()) } else { Err(NO_DIRECTION.to_owned()) }
+    }
+
     /// The texts that have tokens. The vector of the others is 0, which is near nothing.
     fn encoded(&self, texts: &[String]) -> Vec<EncodedText> {
-        let most = self.bert.config().max_position_embeddings.min(TEXT_TOKENS);
+        let most = self.most_tokens();
         let mut encoded = Vec::new();
         for (place, text) in texts.iter().enumerate() {
             // Two of them are the beginning and the end.
@@ -199,8 +215,7 @@ impl LocalParts {
             // As long as the mean makes it, because the length is made 1.
             let length = sum.iter().map(|number| number * number).sum::<f32>().sqrt();
             if !length.is_finite() || length <= 0.0 {
-                let what = "its numbers have no direction; copy the files of the model again";
-                return Err(EmbedFault::Failed(what.to_owned()));
+                return Err(EmbedFault::Failed(NO_DIRECTION.to_owned()));
             }
             for number in sum {
                 *number /= length;

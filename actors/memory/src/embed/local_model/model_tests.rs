@@ -108,6 +108,13 @@ impl TinyModel {
         Ok(folder)
     }
 
+    /// The numbers of this token are so large that none follows from them.
+    fn is_beyond_numbers(&mut self, token: &str) {
+        let row = TOKENS.iter().position(|known| *known == token).unwrap();
+        let (_, numbers) = self.tables.get_mut("embeddings.word_embeddings.weight").unwrap();
+        numbers[row * SIZE..(row + 1) * SIZE].fill(f32::MAX);
+    }
+
     fn open(&self) -> LocalModel {
         LocalModel::open(self.folder().unwrap().path()).unwrap()
     }
@@ -407,6 +414,10 @@ fn files_that_do_not_fit_each_other_are_refused() {
     numbers[3] = f32::NAN;
     let why = refusal(tiny.folder().unwrap().path());
     assert!(why.contains("`encoder.layer.1.output.dense.bias` has a number that is none"), "{why}");
+    tiny = TinyModel::default();
+    tiny.is_beyond_numbers("[CLS]");
+    let why = refusal(tiny.folder().unwrap().path());
+    assert!(why.contains("model.safetensors") && why.contains("no direction"), "{why}");
     tiny = TinyModel { dtype: "I32", ..TinyModel::default() };
     let why = refusal(tiny.folder().unwrap().path());
     assert!(why.contains("`F32`, `F16` and `BF16` can be used"), "{why}");
