@@ -7,6 +7,7 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     task::{JoinError, spawn_blocking},
 };
+use tracing::warn;
 
 use super::{bert::Bert, bert_config::BertConfig};
 use crate::embed::{
@@ -61,6 +62,9 @@ struct EncodedText {
     place: usize,
     tokens: Vec<u32>,
 }
+
+/// Where a vector belongs, and the vector, if its text has one.
+type PlacedVector = (usize, Option<Vec<f32>>);
 
 // === impl LocalModel ===
 
@@ -119,7 +123,7 @@ impl LocalModel {
         self.parts.pieces.count()
     }
 
-    async fn pass(&self, texts: Vec<EncodedText>) -> Result<Vec<(usize, Vec<f32>)>, EmbedFault> {
+    async fn pass(&self, texts: Vec<EncodedText>) -> Result<Vec<PlacedVector>, EmbedFault> {
         let (parts, place) = (Arc::clone(&self.parts), Arc::clone(&self.passes));
         let place: OwnedSemaphorePermit =
             place.acquire_owned().await.map_err(|closed| EmbedFault::Failed(closed.to_string()))?;
@@ -147,12 +151,29 @@ impl TextEmbedder for LocalModel {
         let passes = spawn_blocking(move || passes(parts.encoded(&texts)))
             .await
             .map_err(|failure| ended(&failure))?;
+        let (mut usable, mut lost) = (0_usize, 0_usize);
         for texts in passes {
             for (place, made) in self.pass(texts).await? {
-                if let Some(vector) = vectors.get_mut(place) {
-                    *vector = made;
+                match (vectors.get_mut(place), made) {
+                    (Some(vector), Some(made)) => {
+                        *vector = made;
+                        usable += 1;
+                    }
+                    // Its vector stays 0, which is near nothing: the texts after it must not wait for it.
+                    _ => lost += 1,
                 }
             }
+        }
+        // One text alone says nothing of the model, which has made a vector when it was read.
+        if usable == 0 && lost > 1 {
+            return Err(EmbedFault::Failed(NO_DIRECTION.to_owned()));
+        }
+        if lost > 0 {
+            warn!(
+                model = self.name,
+                texts = lost,
+                "texts without a direction are found by words alone"
+            );
         }
         Ok(vectors)
     }
@@ -207,22 +228,26 @@ impl LocalParts {
         encoded
     }
 
-    fn vectors(&self, texts: Vec<EncodedText>) -> Result<Vec<(usize, Vec<f32>)>, EmbedFault> {
+    /// The vectors of these texts with their places; none for a text whose numbers have no direction.
+    fn vectors(&self, texts: Vec<EncodedText>) -> Result<Vec<PlacedVector>, EmbedFault> {
         let (places, tokens): (Vec<usize>, Vec<Vec<u32>>) =
             texts.into_iter().map(|text| (text.place, text.tokens)).unzip();
-        let mut sums = self.bert.sums(&tokens).map_err(EmbedFault::Failed)?;
-        for sum in &mut sums {
-            // As long as the mean makes it, because the length is made 1.
-            let length = sum.iter().map(|number| number * number).sum::<f32>().sqrt();
-            if !length.is_finite() || length <= 0.0 {
-                return Err(EmbedFault::Failed(NO_DIRECTION.to_owned()));
-            }
-            for number in sum {
-                *number /= length;
-            }
-        }
-        Ok(places.into_iter().zip(sums).collect())
+        let sums = self.bert.sums(&tokens).map_err(EmbedFault::Failed)?;
+        Ok(places.into_iter().zip(sums.into_iter().map(of_length_one)).collect())
     }
+}
+
+/// The vector in this direction; none if it has no direction.
+fn of_length_one(mut sum: Vec<f32>) -> Option<Vec<f32>> {
+    // As long as the mean makes it, because the length is made 1.
+    let length = sum.iter().map(|number| number * number).sum::<f32>().sqrt();
+    if !length.is_finite() || length <= 0.0 {
+        return None;
+    }
+    for number in &mut sum {
+        *number /= length;
+    }
+    Some(sum)
 }
 
 #[cfg(test)]
