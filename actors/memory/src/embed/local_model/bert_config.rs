@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 /// A beginning, an end, and one token of a text between them.
 const POSITIONS_LEAST: usize = 3;
-/// Four times as many as the largest models have. Each has its own table of what a token sees.
+/// Four times as many as the largest models have. Each has a table with a number for each two tokens.
 const HEADS_MOST: usize = 64;
 /// How many times `hidden_size` a layer may be wide: twice as many as usual. A token has as many numbers in it.
 const WIDE_MOST: usize = 8;
