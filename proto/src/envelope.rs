@@ -36,7 +36,8 @@ pub const FEEDBACK: u16 = 4;
 /// The oldest reader of a request for a reflection: an older one would take it for an input of a newer build.
 pub const REFLECT: u16 = 4;
 
-/// The oldest reader of an import of points: an older one would set it aside as an input that no memory takes.
+/// The oldest reader of an import of points: an older one would set it aside as an input that no memory takes. So does a build
+/// from before the first release that speaks this version and has no imports yet.
 pub const IMPORT: u16 = 4;
 
 /// The oldest reader of a message with attachments: an older one would lose them unseen.

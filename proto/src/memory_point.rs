@@ -100,6 +100,13 @@ pub enum MemoryInput {
         source: EntityId,
         /// Who wants it.
         by: String,
+        /// When it began, since its last deletion. What was learned before is of an entity of another cluster. Absent: not
+        /// known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        since: Option<Timestamp>,
+        /// The time of its last event. What was learned later is of another cluster, too. Absent: not known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        until: Option<Timestamp>,
     },
     /// Moves the importance of points: a person has said what they think of a turn that was shown them.
     Rate(PointsRating),
@@ -134,12 +141,16 @@ grammar! {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PointAdded {
-    /// Live from this event on.
+    /// Live from this event on, unless another one supersedes it.
     pub point: MemoryPoint,
     /// The live points that say something else of the same subject and predicate. From this event on they are not
     /// recalled.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub supersedes: Vec<MemoryPointId>,
+    /// The live point that says something else of the same subject and predicate, and was learned later: an import brought
+    /// what is older. The point is never live then, and supersedes nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub superseded_by: Option<MemoryPointId>,
 }
 
 /// A point was not added.

@@ -50,6 +50,7 @@ fn memory_events() -> Vec<MemoryEvent> {
     let added = |content, supersedes| PointAdded {
         point: MemoryPoint { content, source: source(0) },
         supersedes,
+        superseded_by: None,
     };
     let joined = vec![JoinedPoint { point: one, into: other }];
     vec![
@@ -87,7 +88,12 @@ fn inputs() -> Vec<MemoryInput> {
         MemoryInput::Put { points: vec![told.clone(), own] },
         MemoryInput::Import { points: vec![told] },
         MemoryInput::Forget { points: vec![source(0).point()], by: "ada".to_owned(), now: false },
-        MemoryInput::ForgetSource { source: source(0).entity, by: "ada".to_owned() },
+        MemoryInput::ForgetSource {
+            source: source(0).entity,
+            by: "ada".to_owned(),
+            since: None,
+            until: None,
+        },
         MemoryInput::Delete {},
         MemoryInput::TimerFired { due: Timestamp(1_795_651_200_000) },
         MemoryInput::Rate(rating()),

@@ -398,8 +398,9 @@ async fn consolidated() {
         KernelEvent::from(Accepted { input })
     };
     memory.append(200, &[accepted("put", &put)]).await.unwrap();
-    let added = points[..4].iter().cloned();
-    let added = added.map(|point| MemoryEvent::from(PointAdded { point, supersedes: Vec::new() }));
+    let (supersedes, superseded_by) = (Vec::new(), None);
+    let added = |point| PointAdded { point, supersedes: supersedes.clone(), superseded_by };
+    let added = points[..4].iter().cloned().map(|point| MemoryEvent::from(added(point)));
     let mut events: Vec<MemoryEvent> = added.collect();
     events.push(PointRefused { point: id(4), reason: PointRefusal::Invalid }.into());
     let joined = vec![JoinedPoint { point: id(1), into: id(0) }];

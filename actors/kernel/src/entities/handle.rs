@@ -1,10 +1,13 @@
 //! The entry: lists entities, and reads the kernel's part of their journals.
 
-use std::sync::Arc;
+use std::{
+    ops::{ControlFlow, RangeInclusive},
+    sync::Arc,
+};
 
 use clawnode_cluster::{Clock, Storage, StoreError};
 use clawnode_proto::{
-    EntityId, Kind, Timestamp,
+    EntityId, Kind, Sealed, Seq, Timestamp,
     event::decode_record,
     kernel::{PARKED, QUARANTINED},
 };
@@ -79,6 +82,25 @@ impl Entities {
     /// The kernel's part of a journal, whatever its kind is; empty if there is no journal.
     pub fn core(&self, id: EntityId) -> BoxFuture<'_, Result<Core, EntityError>> {
         Box::pin(async move { Ok(Core::of(id, &self.load(id).await?, &|_| true)?) })
+    }
+
+    /// The times of the first event of an entity since its last deletion, and of its last one. None if its beginning is not
+    /// known any more.
+    pub async fn lifetime(
+        &self,
+        id: EntityId,
+    ) -> Result<Option<RangeInclusive<Timestamp>>, EntityError> {
+        let core = self.core(id).await?;
+        let deletion = core.deleted_at.unwrap_or(Seq(0));
+        let mut first = None;
+        let visit = |sealed: Sealed| {
+            first = Some(sealed.head);
+            ControlFlow::Break(())
+        };
+        self.each_event(id, deletion, visit).await?;
+        // A snapshot whose archives are gone is later than what it replaced.
+        let first = first.filter(|head| head.n == deletion.next());
+        Ok(first.map(|head| head.ts..=core.tail.ts))
     }
 
     /// The kind of an entity, as far as its journal still tells it.

@@ -99,14 +99,15 @@ mod tests {
     use clawnode_cluster::{Clock, Storage, SystemClock};
     use clawnode_local::LocalOptions;
     use clawnode_proto::{
-        Digest, EntityId, Position,
-        kernel::{KernelEvent, PurgeBegun, Snapshot, SnapshotState},
+        Digest, EntityId, Position, Timestamp,
+        kernel::{Born, Deleted, KernelEvent, PurgeBegun, Snapshot, SnapshotState},
     };
     use serde_bytes::ByteBuf;
 
     use super::Entities;
     use crate::{
-        Entity, EntityKind as _, KnownKinds, LoadedJournal, counter::Counter, written::Written,
+        Entity, EntityKind as _, KnownKinds, LoadedJournal, archive, counter::Counter,
+        written::Written,
     };
 
     fn entities(storage: &Storage) -> Entities {
@@ -127,6 +128,40 @@ mod tests {
         let state = SnapshotState::Inline { bytes: ByteBuf::from(bytes) };
         Snapshot { tail: written.tail, archive, state, superseded: None, positions: Vec::new() }
             .into()
+    }
+
+    #[tokio::test]
+    async fn a_lifetime_begins_after_the_last_deletion_also_in_an_archive() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut options = LocalOptions::new("cn".parse().unwrap(), Arc::new(SystemClock));
+        options.head_room = 0;
+        let (storage, _control) = clawnode_local::open(dir.path(), options).unwrap();
+        let mut written = Written::born(&storage, Counter::KIND, "lives", 100).await.unwrap();
+        let id = written.id;
+        let lifetime = async || {
+            let lifetime = entities(&storage).lifetime(id).await.ok().flatten();
+            lifetime.map(|times| (times.start().0, times.end().0))
+        };
+        assert_eq!(lifetime().await, Some((100, 100)));
+        let archived =
+            archive::pack(&storage.journal.read(id, Position(0)).await.unwrap()).unwrap();
+        let archived = storage.blobs.put(archived).await.unwrap();
+        let with_archive = snapshot(&written, Some(archived)).await;
+        written.replace(200, with_archive).await.unwrap();
+        assert_eq!(lifetime().await, Some((100, 200)));
+        storage.blobs.delete(archived).await.unwrap();
+        assert_eq!(lifetime().await, None, "its beginning is not known any more");
+        written.append::<KernelEvent>(300, &[PurgeBegun {}.into()]).await.unwrap();
+        let purged = snapshot(&written, None).await;
+        written.replace(400, purged).await.unwrap();
+        assert_eq!(lifetime().await, None, "it was purged");
+
+        let deleted = Deleted { at: Timestamp(500), dropped: Vec::new() };
+        written.append::<KernelEvent>(500, &[deleted.into()]).await.unwrap();
+        assert_eq!(lifetime().await, None, "it is deleted");
+        let born = Born { kind: Counter::KIND, key: "lives".to_owned() };
+        written.append::<KernelEvent>(600, &[born.into()]).await.unwrap();
+        assert_eq!(lifetime().await, Some((600, 600)), "it has begun again");
     }
 
     #[tokio::test]

@@ -7,7 +7,7 @@ use clawnode_proto::{
 
 use super::{
     Memory, MemoryEffect, MemoryJob, MemoryState,
-    tests::{Book, DAY, at, told},
+    tests::{Book, DAY, at, forget_source, told},
 };
 
 #[test]
@@ -70,7 +70,7 @@ fn a_text_that_no_state_has_is_purged() {
     assert_eq!(book.state.purge_due(), None);
     let source = told(2, "", MemoryTrust::Person).source.unwrap().entity;
     assert!(book.state.may_know_of(source), "what it refused is in its journal");
-    book.accept(MemoryInput::ForgetSource { source, by: "a test".to_owned() });
+    book.accept(forget_source(source, None, None));
     assert!(book.state.purge_due().is_some());
     Memory::purged(&mut book.state);
     assert!(!book.state.may_know_of(source));

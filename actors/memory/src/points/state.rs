@@ -1,13 +1,15 @@
 //! The state of a memory, and what its events and inputs change in it.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
 
 use clawnode_kernel::Violation;
 use clawnode_proto::{
     EntityId, InputId, Kind, MemoryPointId, Timestamp,
     limits::{
-        MEMORY_BYTES, MEMORY_GONE, MEMORY_PAST_BYTES, MEMORY_PAST_POINTS, MEMORY_POINTS,
-        MEMORY_PUT_POINTS,
+        MEMORY_BYTES, MEMORY_PAST_BYTES, MEMORY_PAST_POINTS, MEMORY_POINTS, MEMORY_PUT_POINTS,
     },
     memory::{MemoryKey, MemorySource},
     memory_point::{
@@ -29,8 +31,6 @@ use super::{
 const CONSOLIDATED_AFTER: Duration = Duration::from_hours(24);
 /// How long after a point was forgotten the journal is purged: several that are forgotten go together.
 const PURGED_AFTER: Duration = Duration::from_hours(1);
-/// Points that one event masks at most.
-const MASKED_MOST: usize = 256;
 /// Answers to `Put` that are kept for those who ask for them. A repeat of an older one has no lists.
 const ANSWERS_KEPT: usize = 64;
 
@@ -49,7 +49,10 @@ pub struct MemoryState {
     /// What left the live points and was not forgotten, the oldest first.
     pub(super) past: VecDeque<PastPoint>,
     /// The ids of points that are in neither, so that their sources add nothing again, the oldest first.
-    gone: VecDeque<MemoryPointId>,
+    pub(super) gone: VecDeque<MemoryPointId>,
+    /// The times of their sources, of those that left since the first import: each of two clusters may have such a source.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) gone_at: BTreeMap<MemoryPointId, Timestamp>,
     /// What is to be recorded.
     pub(super) wanted: VecDeque<WantedChange>,
     answers: VecDeque<PutAnswer>,
@@ -60,10 +63,10 @@ pub struct MemoryState {
     doomed: bool,
     /// When the first point was forgotten since the last purge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    forgotten: Option<Timestamp>,
+    pub(super) forgotten: Option<Timestamp>,
     /// Whether the journal alone has the text of a point, since the last purge: only its id is kept, or it was refused.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    dropped: bool,
+    pub(super) dropped: bool,
     /// Whether the journal is purged as soon as nothing is to be recorded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     purges: bool,
@@ -83,6 +86,20 @@ pub(super) enum WantedChange {
     Mask(PointsMasked),
     Consolidate,
     Rate(PointsRating),
+    /// A point of an import, which may be older than what is known.
+    Import(InputId, KeptPoint),
+}
+
+// === impl WantedChange ===
+
+impl WantedChange {
+    /// The point that it adds, and the input that brought it.
+    pub(super) const fn added(&self) -> Option<(InputId, &KeptPoint)> {
+        match self {
+            Self::Put(input, point) | Self::Import(input, point) => Some((*input, point)),
+            Self::Mask(_) | Self::Consolidate | Self::Rate(_) => None,
+        }
+    }
 }
 
 // === impl MemoryState ===
@@ -107,7 +124,7 @@ impl MemoryState {
 
     /// Whether a part of an input is not recorded yet.
     pub fn is_waiting(&self, input: InputId) -> bool {
-        self.wanted.iter().any(|wanted| matches!(wanted, WantedChange::Put(by, _) if *by == input))
+        self.wanted.iter().filter_map(WantedChange::added).any(|(by, _)| by == input)
     }
 
     /// The event of its first input. A memory that was deleted and has begun again has a later one.
@@ -149,11 +166,6 @@ impl MemoryState {
     /// Whether its journal still has a text that was forgotten.
     pub fn is_to_be_purged(&self) -> bool {
         self.forgotten.is_some() || self.purges
-    }
-
-    /// Whether only the id of this point is kept: it was forgotten, or it left long ago.
-    pub fn is_gone(&self, id: MemoryPointId) -> bool {
-        self.gone.contains(&id)
     }
 
     /// Whether its journal is being purged, or is as soon as nothing is to be recorded.
@@ -224,8 +236,7 @@ impl MemoryState {
 
     /// Whether the source of this point is known.
     pub(super) fn knows(&self, id: MemoryPointId) -> bool {
-        let waits =
-            |change: &WantedChange| matches!(change, WantedChange::Put(_, point) if point.id == id);
+        let waits = |change: &WantedChange| change.added().is_some_and(|(_, point)| point.id == id);
         #[cfg(feature = "test-util")]
         if clawnode_kernel::KernelBug::PointsDoubled.is_in_folds() {
             return self.wanted.iter().any(waits);
@@ -245,10 +256,10 @@ impl MemoryState {
             self.born = n;
         }
         match input {
-            MemoryInput::Put { points } => self.put(n, at, id, points),
+            MemoryInput::Put { points } => self.put(n, at, id, points, WantedChange::Put),
             MemoryInput::Import { points } => {
                 self.imports = true;
-                self.put(n, at, id, points);
+                self.put(n, at, id, points, WantedChange::Import);
             }
             MemoryInput::Forget { points, by, now } => {
                 let has = |id: &MemoryPointId| self.has_text(*id);
@@ -259,7 +270,9 @@ impl MemoryState {
                 self.purges |= now && self.forgotten.is_some();
                 self.wanted.push_back(WantedChange::Mask(PointsMasked { points, by }));
             }
-            MemoryInput::ForgetSource { source, by } => self.forget_source(source, &by),
+            MemoryInput::ForgetSource { source, by, since, until } => {
+                self.forget_source(source, &by, since, until);
+            }
             MemoryInput::Rate(rating) => self.rate(rating),
             MemoryInput::Delete {} => self.doomed = true,
             // It says that the time has passed, whatever clock the owner has.
@@ -278,26 +291,14 @@ impl MemoryState {
         }
     }
 
-    /// Masks what was learned from this entity.
-    fn forget_source(&mut self, source: EntityId, by: &str) {
-        let points: Vec<MemoryPointId> = self.points_of(source).collect();
-        // Where a text was learned from whose point left long ago, the state does not say.
-        if !points.is_empty() || self.dropped {
-            self.forgotten.get_or_insert(self.now);
-        }
-        for some in points.chunks(MASKED_MOST) {
-            let masked = PointsMasked { points: some.to_vec(), by: by.to_owned() };
-            self.wanted.push_back(WantedChange::Mask(masked));
-        }
-    }
-
-    /// The points that it has of this source, and those that are to be recorded.
-    fn points_of(&self, source: EntityId) -> impl Iterator<Item = MemoryPointId> {
-        let known = self.known_points();
-        known.filter(move |(_, point)| point.source.entity == source).map(|(id, _)| id)
-    }
-
-    fn put(&mut self, n: u64, at: Timestamp, input: InputId, points: Vec<LearnedPoint>) {
+    fn put(
+        &mut self,
+        n: u64,
+        at: Timestamp,
+        input: InputId,
+        points: Vec<LearnedPoint>,
+        wanted: fn(InputId, KeptPoint) -> WantedChange,
+    ) {
         let entity = self.entity();
         let (mut known, mut refused) = (Vec::new(), Vec::new());
         for (part, LearnedPoint { content, source }) in (0..).zip(points) {
@@ -316,8 +317,8 @@ impl MemoryState {
                 self.dropped = true;
                 refused.push(PointRefused { point: id, reason: PointRefusal::Invalid });
             } else {
-                let wanted = KeptPoint { id, point, feedback: None };
-                self.wanted.push_back(WantedChange::Put(input, wanted));
+                let point = KeptPoint { id, point, feedback: None };
+                self.wanted.push_back(wanted(input, point));
             }
         }
         self.answers.push_back(PutAnswer { input, added: Vec::new(), known, refused });
@@ -350,7 +351,8 @@ impl MemoryState {
         }
     }
 
-    fn is_added(&mut self, PointAdded { point, supersedes }: &PointAdded) -> Result<(), Violation> {
+    fn is_added(&mut self, added: &PointAdded) -> Result<(), Violation> {
+        let PointAdded { point, supersedes, superseded_by } = added;
         let id = point.id();
         let input = self.recorded(id)?;
         if self.knows(id) {
@@ -363,10 +365,14 @@ impl MemoryState {
                 return Err(Violation(format!("`{id}` cannot supersede `{old}`")));
             }
         }
+        self.check_imported(added)?;
         for old in supersedes {
             self.leaves(*old, PointState::Superseded, Some(id));
         }
         self.live.push(KeptPoint { id, point: point.clone(), feedback: None });
+        if superseded_by.is_some() {
+            self.leaves(id, PointState::Superseded, *superseded_by);
+        }
         let takes = PointsSize::of(&self.live);
         if !takes.fits(PointsSize::MOST) {
             return Err(Violation(format!("it has more than a memory may have: {takes:?}")));
@@ -385,12 +391,12 @@ impl MemoryState {
             self.wanted.remove(at);
         }
         for id in &masked.points {
-            let before = self.live.len() + self.past.len();
+            let (before, learned) = (self.live.len() + self.past.len(), self.learned_at(*id));
             self.live.retain(|kept| kept.id != *id);
             self.past.retain(|past| past.id != *id);
             if self.live.len() + self.past.len() < before {
                 self.masked += 1;
-                self.forgets(*id);
+                self.forgets(*id, learned);
             }
         }
     }
@@ -426,14 +432,11 @@ impl MemoryState {
 
     /// The wish for a point is recorded; the input that it came with.
     fn recorded(&mut self, id: MemoryPointId) -> Result<InputId, Violation> {
-        let at = self
-            .wanted
-            .iter()
-            .position(|wanted| matches!(wanted, WantedChange::Put(_, point) if point.id == id));
-        match at.and_then(|at| self.wanted.remove(at)) {
-            Some(WantedChange::Put(input, _)) => Ok(input),
-            _ => Err(Violation(format!("the point `{id}` was not asked for"))),
-        }
+        let is_it = |change: &WantedChange| change.added().is_some_and(|(_, point)| point.id == id);
+        let at = self.wanted.iter().position(is_it);
+        let asked = at.and_then(|at| self.wanted.remove(at));
+        let input = asked.as_ref().and_then(WantedChange::added).map(|(input, _)| input);
+        input.ok_or_else(|| Violation(format!("the point `{id}` was not asked for")))
     }
 
     fn answer_mut(&mut self, input: InputId) -> Option<&mut PutAnswer> {
@@ -456,15 +459,7 @@ impl MemoryState {
             let Some(oldest) = self.past.pop_front() else { break };
             taken = taken.saturating_sub(bytes(&oldest));
             self.dropped = true;
-            self.forgets(oldest.id);
-        }
-    }
-
-    /// Only the id of a point is kept.
-    fn forgets(&mut self, id: MemoryPointId) {
-        self.gone.push_back(id);
-        if self.gone.len() > MEMORY_GONE {
-            self.gone.pop_front();
+            self.forgets(oldest.id, Some(oldest.point.source.at));
         }
     }
 
@@ -476,12 +471,13 @@ impl MemoryState {
             WantedChange::Mask(masked) => masked.clone().into(),
             WantedChange::Consolidate => consolidate::daily(&self.live, self.now).into(),
             WantedChange::Put(_, wanted) => self.decides(wanted),
+            WantedChange::Import(_, wanted) => self.decides_imported(wanted),
             WantedChange::Rate(rating) => self.rates(rating).into(),
         })
     }
 
     /// A point is added, others leave for it first, or it is refused.
-    fn decides(&self, KeptPoint { id, point, .. }: &KeptPoint) -> MemoryEvent {
+    pub(super) fn decides(&self, KeptPoint { id, point, .. }: &KeptPoint) -> MemoryEvent {
         let is_superseded = |kept: &&KeptPoint| {
             let is_trusted = kept.point.content.trust <= point.content.trust;
             is_trusted && is_about_same(&kept.point, point)
@@ -491,7 +487,7 @@ impl MemoryState {
         let most = PointsSize::MOST.less(needs);
         if PointsSize::of(rest.iter().copied()).fits(most) {
             let supersedes = replaced.iter().map(|kept| kept.id).collect();
-            return PointAdded { point: point.clone(), supersedes }.into();
+            return PointAdded { point: point.clone(), supersedes, superseded_by: None }.into();
         }
         let full = || PointRefused { point: *id, reason: PointRefusal::Full }.into();
         consolidate::room(rest, most, self.now).map_or_else(full, MemoryEvent::from)

@@ -59,6 +59,15 @@ pub(super) fn fact(
     point
 }
 
+/// What a memory is sent when a session was deleted.
+pub(super) fn forget_source(
+    source: EntityId,
+    since: Option<Timestamp>,
+    until: Option<Timestamp>,
+) -> MemoryInput {
+    MemoryInput::ForgetSource { source, by: "ada".to_owned(), since, until }
+}
+
 /// A memory with its journal.
 #[derive(Clone, Default)]
 pub(super) struct Book {
@@ -311,17 +320,17 @@ fn what_was_learned_from_a_deleted_session_is_masked_wherever_it_is() {
     // One is superseded, one waits to be recorded, and one is from elsewhere.
     book.accept(MemoryInput::Put { points: vec![told(3, "Ada has a cat", MemoryTrust::Agent)] });
     let source = EntityId::from_u128(7);
-    book.accept(MemoryInput::ForgetSource { source, by: "ada".to_owned() });
+    book.accept(forget_source(source, None, None));
     let events = book.decide();
     assert_eq!((book.texts(), book.past().len()), (vec!["Ada lives in Bonn"], 0));
     assert_eq!(book.state.purge_due(), Some(at(DAY / 24)));
     assert_eq!(book.replayed(), book.state);
     // The input comes again, under another name: all of it is masked already.
     assert!(matches!(events[..], [MemoryEvent::Added(_), MemoryEvent::Masked(_)]), "{events:?}");
-    book.accept(MemoryInput::ForgetSource { source, by: "ada".to_owned() });
+    book.accept(forget_source(source, None, None));
     assert_eq!(book.decide(), []);
     let mut book = Book::new();
-    book.accept(MemoryInput::ForgetSource { source, by: "ada".to_owned() });
+    book.accept(forget_source(source, None, None));
     assert_eq!((book.decide(), book.state.purge_due()), (Vec::new(), None));
 }
 
@@ -446,7 +455,9 @@ fn what_left_long_ago_is_not_in_the_state_any_more() {
 fn events_that_contradict_the_state_are_refused() {
     let mut book = Book::new();
     book.put(vec![told(1, "a", MemoryTrust::Person), told(2, "b", MemoryTrust::Agent)]);
-    let added = PointAdded { point: point("c", MemoryTrust::Agent), supersedes: vec![] };
+    let (supersedes, superseded_by) = (vec![], None);
+    let point = point("c", MemoryTrust::Agent);
+    let added = PointAdded { point, supersedes, superseded_by };
     let archived = |id| PointsConsolidated { archived: vec![id], ..PointsConsolidated::default() };
     let joined = |point, into| PointsConsolidated {
         joined: vec![clawnode_proto::memory_point::JoinedPoint { point, into }],
@@ -470,7 +481,11 @@ fn events_that_contradict_the_state_are_refused() {
     asks.accept(MemoryInput::Put { points });
     let MemoryEvent::Added(mut added) = asks.state.next().unwrap() else { panic!() };
     added.supersedes = vec![person];
-    asks.state.fold(at(0), &added.into()).unwrap_err();
+    asks.state.clone().fold(at(0), &added.clone().into()).unwrap_err();
+    (added.supersedes, added.superseded_by) = (vec![], Some(other));
+    asks.state.clone().fold(at(0), &added.clone().into()).unwrap_err();
+    added.superseded_by = Some(person);
+    asks.state.fold(at(0), &added.into()).unwrap();
 }
 
 #[test]

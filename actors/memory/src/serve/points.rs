@@ -148,7 +148,10 @@ fn changed<'a>(
         match sealed.event::<MemoryEvent>()? {
             Some(MemoryEvent::Added(point_added)) => {
                 left.extend(point_added.supersedes);
-                added.push(point_added.point);
+                // What an import brought too late was never live.
+                if point_added.superseded_by.is_none() {
+                    added.push(point_added.point);
+                }
             }
             Some(MemoryEvent::Consolidated(consolidated)) => {
                 left.extend(consolidated.joined.iter().map(|joined| joined.point));

@@ -22,6 +22,7 @@ use super::{
     scope_ranks::{ScopeRanks, home},
     search::JournalView,
     served::ServedStore,
+    waiting_inputs::TAKEN_WITHIN,
 };
 use crate::store::{
     Document, DocumentId, DocumentKind, FoundDocument, RecallAnswer, RecallQuery, StoreScope,
@@ -250,7 +251,7 @@ impl ServedStore {
         let query =
             RecallQuery { meaning_within, layers, passages, least_trust, ..RecallQuery::new(text) };
         let most = usize::try_from(most).unwrap_or(usize::MAX).min(QUERY_FOUND);
-        match self.search_here(&scopes?, &query, most).await {
+        match self.search_here(&scopes?, &query, most, TAKEN_WITHIN).await {
             Ok(answer) => Some(on_the_wire(answer)),
             Err(failure) => {
                 let failure = ErrorChain(&failure);

@@ -115,8 +115,10 @@ impl ServedStore {
     /// What journals say of these scopes, for what comes from the store of another process. The store here is not filled.
     pub(super) async fn journal_view(&self, asked: &BTreeSet<StoreScope>) -> JournalView {
         let sessions = asked.iter().filter(|scope| scope.session().is_some()).cloned().collect();
-        let ((truths, unread), sessions) =
-            tokio::join!(self.truths_of(asked, false), self.sessions_of(sessions, true));
+        let ((truths, unread), sessions) = tokio::join!(
+            self.truths_of(asked, false, TAKEN_WITHIN),
+            self.sessions_of(sessions, true)
+        );
         JournalView { truths, unread, sessions }
     }
 
@@ -159,15 +161,16 @@ impl ServedStore {
     }
 
     /// What may be found of these memories. The journals of `unread` could not be read, or do not have all that the
-    /// memories were sent. If `fills`, the store has all of it then.
+    /// memories were sent, for which they have so long. If `fills`, the store has all of it then.
     async fn truths_of(
         &self,
         scopes: &BTreeSet<StoreScope>,
         fills: bool,
+        taken_within: Duration,
     ) -> (BTreeMap<StoreScope, Arc<MemoryTruth>>, BTreeSet<StoreScope>) {
         let memories = scopes.iter().filter(|scope| scope.memory().is_some());
         let asked = memories.map(|scope| async move {
-            let has_all = self.has_taken_all(scope, TAKEN_WITHIN).await;
+            let has_all = self.has_taken_all(scope, taken_within).await;
             (scope.clone(), has_all, self.truth(scope, fills).await)
         });
         let asked: Vec<_> = asked.collect();
@@ -250,12 +253,13 @@ impl ServedStore {
         }
     }
 
-    /// Searches in the store of this process, or on its server.
+    /// Searches in the store of this process, or on its server. Memories have `taken_within` to take what they were sent.
     pub(super) async fn search_here(
         &self,
         asked: &BTreeSet<StoreScope>,
         query: &RecallQuery,
         k: usize,
+        taken_within: Duration,
     ) -> Result<RecallAnswer, MemoryStoreError> {
         let is_shared = self.shared.ranks.get().is_some();
         let filling = async {
@@ -266,7 +270,7 @@ impl ServedStore {
             }
         };
         let ((truths, unread), lacking, meant) =
-            tokio::join!(self.truths_of(asked, true), filling, self.meant(query));
+            tokio::join!(self.truths_of(asked, true, taken_within), filling, self.meant(query));
         let MeantQuery { query, is_degraded } = meant;
         let scopes: Vec<StoreScope> = asked.iter().cloned().collect();
         let (mut answer, is_away) = match self.store().search(&scopes, &query, k).await {
@@ -333,23 +337,27 @@ impl MemoryStore for ServedStore {
         if let Some(answer) = self.search_elsewhere(&asked, query, k).await {
             return Ok(answer);
         }
-        let meaning_within = left_for_meaning(query.meaning_within, begins.elapsed());
-        self.search_here(&asked, &RecallQuery { meaning_within, ..query.clone() }, k).await
+        let (within, waited) = (query.meaning_within, begins.elapsed());
+        let taken_within = left_for_inputs(within, waited);
+        let meaning_within = left_for_meaning(within, waited);
+        let query = RecallQuery { meaning_within, ..query.clone() };
+        self.search_here(&asked, &query, k, taken_within).await
     }
 
     async fn standing(&self, scopes: &[StoreScope]) -> Result<RecallAnswer, MemoryStoreError> {
         // A store that another process holds is not filled for it.
         let asked: BTreeSet<StoreScope> = scopes.iter().cloned().collect();
         let fills = asked.iter().all(|scope| self.holds(scope));
-        let (mut truths, unread) = self.truths_of(&asked, fills).await;
+        let (mut truths, unread) = self.truths_of(&asked, fills, TAKEN_WITHIN).await;
         let mut damaged = Vec::new();
         for scope in unread {
             // They are in the journal. A store that is away says nothing about them.
-            match self.read_memory(&scope).await {
-                Ok((_, truth, _)) if self.away().is_some() => {
-                    truths.insert(scope, truth);
-                }
-                _ => damaged.push(scope),
+            let is_unfilled = self.away().is_some() && !truths.contains_key(&scope);
+            let read = if is_unfilled { self.truth(&scope, false).await.ok() } else { None };
+            if let Some(truth) = read {
+                truths.insert(scope, truth);
+            } else {
+                damaged.push(scope);
             }
         }
         let found = truths.values().flat_map(|truth| truth.standing.iter().cloned()).collect();
@@ -372,9 +380,25 @@ fn left_for_meaning(within: Duration, waited: Duration) -> Duration {
     within.saturating_sub(waited).max(least)
 }
 
+/// How long memories may still take what they were sent, before a search here that has waited so long for another process.
+fn left_for_inputs(within: Duration, waited: Duration) -> Duration {
+    if within > MEANING_WITHIN { TAKEN_WITHIN } else { TAKEN_WITHIN.saturating_sub(waited) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_turn_that_waited_in_vain_does_not_wait_for_inputs_as_well() {
+        let left = |within: u64, waited: u64| {
+            left_for_inputs(Duration::from_millis(within), Duration::from_millis(waited))
+        };
+        assert_eq!(left(100, 0), TAKEN_WITHIN);
+        assert_eq!(left(100, 30), TAKEN_WITHIN - Duration::from_millis(30));
+        assert_eq!(left(100, 125), Duration::ZERO, "25 ms are left of 150");
+        assert_eq!(left(5_000, 5_025), TAKEN_WITHIN, "a tool can wait");
+    }
 
     #[test]
     fn a_turn_that_waited_in_vain_does_not_wait_for_a_vector_as_well() {

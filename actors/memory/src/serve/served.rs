@@ -315,7 +315,7 @@ impl ServedStore {
         change(&mut self.shared.progress.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    fn truths(&self) -> MutexGuard<'_, RecentEntities<Arc<MemoryTruth>>> {
+    pub(super) fn truths(&self) -> MutexGuard<'_, RecentEntities<Arc<MemoryTruth>>> {
         self.shared.truths.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -12,7 +12,7 @@ use clawnode_proto::{
     ProcessId, Sealed, SessionKey, Tail, Timestamp, TurnId, codec,
     event::{Grammar, Head, VERSION, encode_record},
     kernel::{Accepted, Born, Claim, Deleted, KernelEvent, Snapshot, SnapshotState},
-    memory::{MemoryKey, MemoryLayer, MemoryTrust},
+    memory::{MemoryKey, MemoryLayer, MemorySource, MemoryTrust},
     memory_point::{LearnedPoint, MemoryEvent, MemoryInput, PointContent, PointsRating},
     session::UserMessage,
     session::{SessionEvent, SessionInput, TurnDone, TurnOutcome},
@@ -270,6 +270,34 @@ async fn feedback_moves_what_is_found_first() {
     }
     let shown = found(&served, &scopes, "tea").await;
     assert_eq!((shown.len(), shown[0].as_str()), (3, "Tea three."));
+}
+
+/// It was never live, so a store that follows event by event does not have it either.
+#[tokio::test]
+async fn an_older_point_of_an_import_is_not_put() {
+    let folder = tempfile::tempdir().unwrap();
+    let storage = storage(folder.path());
+    let served = served(folder.path(), &storage);
+    let scopes = [memory("default/all")];
+    let mut owner = Owner::new(&storage, Kind::MEMORY, "default/all").await;
+    owner.learns("Tea is at three.", "tea").await;
+    assert_eq!(found(&served, &scopes, "tea").await.len(), 1);
+    let content = PointContent {
+        layer: MemoryLayer::Semantic,
+        text: "Tea is at two.".to_owned(),
+        subject: Some("tea".to_owned()),
+        predicate: Some("is".to_owned()),
+        object: None,
+        confidence: 100,
+        importance: 5,
+        trust: MemoryTrust::Person,
+    };
+    let entity = EntityId::from_u128(7);
+    let source = Some(MemorySource { entity, event: 1, part: 0, at: Timestamp(0) });
+    owner.tell(&MemoryInput::Import { points: vec![LearnedPoint { content, source }] }).await;
+    assert_eq!(found(&served, &scopes, "tea").await, ["Tea is at three."]);
+    let query = RecallQuery::new("tea");
+    assert_eq!(served.store().search(&scopes, &query, 10).await.unwrap().found.len(), 1);
 }
 
 /// MEM-4: what was superseded, forgotten or said by an agent does not stand.

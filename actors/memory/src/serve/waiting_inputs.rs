@@ -1,14 +1,14 @@
 //! What memories were sent and have not journaled yet.
 //!
-//! A turn ends when the inbox of a memory has what it teaches. Its journal has it a moment later, and the next turn may begin in
-//! between. So a search first waits until the journals of its memories have what waited in their inboxes; the memory of one that takes too
-//! long is `degraded`.
+//! What a turn teaches is in the inbox of a memory before the next turn of its session searches. The journal of the memory has it a
+//! moment later. So a search first waits until the journals of its memories have what waited in their inboxes; the memory of one that
+//! takes too long is `degraded`.
 
 use std::time::Duration;
 
 use clawnode_kernel::{Entity, Service};
 use clawnode_proto::{ErrorChain, Input, InputId, Position, codec};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
 use super::{error::FillError, served::ServedStore};
@@ -24,7 +24,9 @@ const LOOK: Duration = Duration::from_millis(5);
 impl ServedStore {
     /// Waits until the journal of a memory has all that it was sent, at most so long. Whether it has.
     pub(super) async fn has_taken_all(&self, scope: &StoreScope, within: Duration) -> bool {
-        let taken = self.takes_all(scope, Instant::now() + within).await;
+        let until = Instant::now() + within;
+        // Each read of a store may take longer than that, too.
+        let taken = timeout_at(until, self.takes_all(scope, until)).await.unwrap_or(Ok(false));
         taken.unwrap_or_else(|failure| {
             let failure = ErrorChain(&failure);
             debug!(%scope, %failure, "what a memory was sent cannot be compared with its journal");
@@ -42,19 +44,24 @@ impl ServedStore {
         let mut read = Position(0);
         while !waiting.is_empty() {
             let position = storage.journal.position(entity).await?;
-            if position > read {
+            let has_moved = position > read;
+            if has_moved {
                 read = position;
-                let (memory, ..) = self.read_memory(scope).await?;
+                let (memory, truth, _) = self.read_memory(scope).await?;
+                // The search needs it next.
+                self.truths().put(entity, truth);
                 if !matches!(memory.core.service, Service::Active | Service::Deleted) {
                     return Ok(false);
                 }
                 waiting.retain(|input| !has_taken(&memory, *input));
-                continue;
             }
+            // Also while the journal moves: each look loads all of a memory.
             if Instant::now() >= until {
-                return Ok(false);
+                return Ok(waiting.is_empty());
             }
-            tokio::time::sleep(LOOK).await;
+            if !has_moved {
+                tokio::time::sleep(LOOK).await;
+            }
         }
         Ok(true)
     }

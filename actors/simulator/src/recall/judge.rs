@@ -182,11 +182,13 @@ impl RecallJudge {
     }
 
     fn memory_says(&mut self, memory: EntityId, sealed: &Sealed) -> Checked {
+        let mut is_late = false;
         let (left, added) = match sealed.event::<MemoryEvent>() {
             Ok(Some(MemoryEvent::Added(added))) => {
                 let old = |id: &MemoryPointId| self.points.get(&(memory, *id));
                 let old = added.supersedes.iter().filter_map(old).map(|known| &known.point);
                 may_supersede(&added.point, old)?;
+                is_late = added.superseded_by.is_some();
                 (added.supersedes, Some(added.point))
             }
             Ok(Some(MemoryEvent::Masked(masked))) => (masked.points, None),
@@ -206,7 +208,7 @@ impl RecallJudge {
             self.is_new(memory, &point)?;
         }
         let place = (memory, point.source.point());
-        self.points.insert(place, JudgedPoint { point, is_gone: false });
+        self.points.insert(place, JudgedPoint { point, is_gone: is_late });
         Ok(())
     }
 

@@ -36,11 +36,13 @@ pub(in crate::session) async fn erase(
     entity: EntityId,
     dropped: &[Input],
 ) -> Result<Option<Digest>, SendError> {
+    // Before the archives go, which may have its beginning. A journal that cannot be read does not say it.
+    let lifetime = sessions.entities().lifetime(entity).await.ok().flatten();
     archive::forget(sessions.storage(), entity).await?;
     files::forget(sessions.storage(), entity).await?;
     let snapshot = sessions.entities().erase(Session::KIND, entity, dropped).await?;
     // Last: its inputs need room, which the texts may have taken. Its key is in the journal until the tombstone.
-    forget_learned(sessions, entity).await?;
+    forget_learned(sessions, entity, lifetime).await?;
     Ok(snapshot)
 }
 

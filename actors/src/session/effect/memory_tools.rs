@@ -92,7 +92,8 @@ impl MemoryRun {
         let scopes = RecallScopes::shown(&self.session, &memory);
         let memory = AgentMemory { top_facts: RECALL_POINTS, ..memory };
         let text = query.as_str().into();
-        let ask = RecallAsk { turn: self.turn, text, scopes, memory, room: RECALL_BYTES };
+        let (turn, room, untaught) = (self.turn, RECALL_BYTES, Vec::new());
+        let ask = RecallAsk { turn, text, scopes, memory, room, untaught };
         let found = finds(store, &ask, &query, MEANING_WITHIN).await;
         let found = found.map_err(|failure| unavailable(ErrorChain(&failure).to_string()))?;
         let recalled = ask.recalled(&query, store.name, found);

@@ -2,6 +2,9 @@
 //!
 //! The append of the call waits for the search, and for nothing else of it: a store that is slow, away or damaged makes a
 //! turn forgetful, and later by 150 ms at most. It never fails.
+//!
+//! A turn that has just ended may not have sent its memory yet what it teaches. That is sent before the search, under the same
+//! keys, so it is the same inputs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,6 +16,7 @@ use clawnode_proto::{
     limits::{RECALL_PASSAGES, RECALL_STANDING},
     recall::{RecallFault, Recalled},
 };
+use tokio::time::{Instant, timeout, timeout_at};
 use tracing::warn;
 
 use crate::{
@@ -69,23 +73,43 @@ impl Drop for RecallReply {
 impl RecallStore {
     /// How long a search may take.
     pub const WITHIN: Duration = Duration::from_millis(150);
+    /// How much of that it waits until the inbox of the memory has what it is `taught`: one write.
+    const TAUGHT_WITHIN: Duration = Duration::from_millis(50);
 
-    /// Searches for what a turn is reminded of by its message, which `text` gives; its session hears of the answer.
+    /// Searches for what a turn is reminded of by its message, which `text` gives, once the memory was `taught`; its session
+    /// hears of the answer.
     pub(super) fn recall(
         self,
         effect: Effect,
         grant: Grant,
         ask: RecallAsk,
         port: Port<Session>,
+        taught: impl Future<Output = ()> + Send + 'static,
         text: impl Future<Output = Result<String, String>> + Send + 'static,
     ) {
         let reply = RecallReply { effect, port, is_answered: false };
         // Detached: it ends by its time.
         drop(tokio::spawn(async move {
-            let searched = tokio::time::timeout(Self::WITHIN, self.search(&ask, text)).await;
-            let recalled = Some(Arc::new(self.recalled(&ask, searched.ok())));
+            let recalled = Some(Arc::new(self.reminds(&ask, taught, text).await));
             reply.granted(Grant { recalled, ..grant });
         }));
+    }
+
+    /// What a turn is reminded of, within [`Self::WITHIN`].
+    async fn reminds(
+        &self,
+        ask: &RecallAsk,
+        taught: impl Future<Output = ()>,
+        text: impl Future<Output = Result<String, String>>,
+    ) -> Recalled {
+        let until = Instant::now() + Self::WITHIN;
+        let is_taught = timeout(Self::TAUGHT_WITHIN, taught).await.is_ok();
+        let searched = timeout_at(until, self.search(ask, text)).await;
+        let mut recalled = self.recalled(ask, searched.ok());
+        if !is_taught {
+            recalled.degraded.get_or_insert(RecallFault::Late);
+        }
+        recalled
     }
 
     /// Searches for a turn, however long it takes. `text`: the message that begins it. Fails with what people read in
@@ -168,7 +192,10 @@ async fn search(
 
 #[cfg(test)]
 mod tests {
-    use std::future::ready;
+    use std::{
+        future::ready,
+        sync::atomic::{AtomicBool, Ordering},
+    };
 
     use async_trait::async_trait;
     use clawnode_memory::store::{DocumentBatch, DocumentId};
@@ -182,6 +209,7 @@ mod tests {
     enum PoorStore {
         Hangs,
         Fails,
+        Empty,
         Damaged,
     }
 
@@ -204,6 +232,7 @@ mod tests {
             match self {
                 Self::Hangs => std::future::pending().await,
                 Self::Fails => Err(MemoryStoreError::Closed),
+                Self::Empty => Ok(RecallAnswer::default()),
                 Self::Damaged => {
                     Ok(RecallAnswer { damaged: scopes.to_vec(), ..RecallAnswer::default() })
                 }
@@ -219,26 +248,54 @@ mod tests {
         }
     }
 
-    /// A turn goes on, whatever becomes of its search, and its journal says why it may lack something.
-    #[tokio::test(start_paused = true)]
-    async fn a_store_that_is_late_away_or_damaged_only_degrades() {
-        let ask = RecallAsk {
+    fn ask() -> RecallAsk {
+        RecallAsk {
             turn: TurnId::from_u128(1),
             text: "hi".into(),
             scopes: RecallScopes::of(&"main:web:a:b".parse().unwrap(), &[]),
             memory: AgentMemory::default(),
             room: RECALL_BYTES,
-        };
+            untaught: Vec::new(),
+        }
+    }
+
+    fn at(store: PoorStore) -> RecallStore {
+        RecallStore { name: "poor", store: Arc::new(store) }
+    }
+
+    /// A turn goes on, whatever becomes of its search, and its journal says why it may lack something.
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_is_late_away_or_damaged_only_degrades() {
         let degraded = async |store, text: Result<&str, &str>| {
-            let at = RecallStore { name: "poor", store: Arc::new(store) };
             let text = text.map(str::to_owned).map_err(str::to_owned);
-            let searched = tokio::time::timeout(RecallStore::WITHIN, at.search(&ask, ready(text)));
-            at.recalled(&ask, searched.await.ok()).degraded
+            at(store).reminds(&ask(), ready(()), ready(text)).await.degraded
         };
+        assert_eq!(degraded(PoorStore::Empty, Ok("hi")).await, None);
         assert_eq!(degraded(PoorStore::Hangs, Ok("hi")).await, Some(RecallFault::Late));
         assert_eq!(degraded(PoorStore::Fails, Ok("hi")).await, Some(RecallFault::Failed));
         assert_eq!(degraded(PoorStore::Damaged, Ok("hi")).await, Some(RecallFault::Damaged));
         let lost = degraded(PoorStore::Damaged, Err("no blob")).await;
         assert_eq!(lost, Some(RecallFault::Failed), "its message cannot be read");
+    }
+
+    /// What the turn before it taught is found, or its journal says that it may be missing.
+    #[tokio::test(start_paused = true)]
+    async fn a_memory_is_searched_after_it_was_sent_what_it_is_taught() {
+        let is_sent = AtomicBool::new(false);
+        let taught = async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            is_sent.store(true, Ordering::SeqCst);
+        };
+        let text = async {
+            if is_sent.load(Ordering::SeqCst) { Ok("hi".to_owned()) } else { Err(String::new()) }
+        };
+        assert_eq!(at(PoorStore::Empty).reminds(&ask(), taught, text).await.degraded, None);
+
+        let begins = Instant::now();
+        let never = std::future::pending();
+        let recalled =
+            at(PoorStore::Empty).reminds(&ask(), never, ready(Ok("hi".to_owned()))).await;
+        assert_eq!(recalled.degraded, Some(RecallFault::Late));
+        assert!(begins.elapsed() < RecallStore::WITHIN, "the other memories are searched");
     }
 }

@@ -175,6 +175,7 @@ impl SessionRunner {
     /// Has a store search for what a turn is reminded of. Without a store, there is nothing.
     fn recall(
         &self,
+        entity: EntityId,
         effect: Effect,
         grant: Grant,
         ask: RecallAsk,
@@ -184,9 +185,15 @@ impl SessionRunner {
             let nothing = ask.recalled("", "", RecallFinds::default());
             return Some(Grant { recalled: Some(Arc::new(nothing)), ..grant });
         };
+        let (runner, untaught) = (self.clone(), ask.untaught.clone());
+        let taught = async move {
+            for learns in &untaught {
+                runner.teach(entity, learns).await;
+            }
+        };
         let (runner, said) = (self.clone(), ask.text.clone());
         let text = async move { runner.text(&said).await.map_err(|failure| failure.message) };
-        store.recall(effect, grant, ask, port.clone(), text);
+        store.recall(effect, grant, ask, port.clone(), taught, text);
         None
     }
 }
@@ -211,7 +218,9 @@ impl EffectRunner<Session> for SessionRunner {
     ) -> Option<Grant> {
         let (agent, turn, call, is_new, lane) = match want {
             Want::Place { agent, turn, call, is_new, lane } => (agent, turn, call, is_new, lane),
-            Want::Recall { grant, ask, .. } => return self.recall(effect, *grant, *ask, port),
+            Want::Recall { grant, ask, .. } => {
+                return self.recall(entity, effect, *grant, *ask, port);
+            }
             Want::Hold(wanted) => return self.reserve(entity, effect, *wanted, port),
         };
         let found = self.parts.agents.get(&agent);

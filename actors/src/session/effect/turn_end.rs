@@ -29,19 +29,13 @@ impl SessionRunner {
         }
         let (turn, outcome) = (job.done.turn, job.outcome.name().to_owned());
         self.parts.feed.tell(EventBody::TurnEnded { session: entity, turn, outcome });
-        self.close(entity, &job.jobs).await;
-        self.forget_approvals(entity, &job.approvals).await;
-        for call in &job.clients {
-            self.forget_timer(entity, TimerId::of_client(*call)).await;
-        }
-        for timer in &job.timers {
-            self.forget_timer(entity, *timer).await;
-        }
-        // Not kept for clients that resume: the journal has the end, and the next turn may run by now.
-        self.parts.hub.ended(entity, job.done.turn);
-        if let Some(learns) = &job.learns {
-            self.teach(entity, learns).await;
-        }
+        // At once: the next turn of this person may search for it by now. A memory that has no room must not keep the rest waiting.
+        let teaches = async {
+            if let Some(learns) = &job.learns {
+                self.teach(entity, learns).await;
+            }
+        };
+        tokio::join!(teaches, self.clear_turn(entity, job));
         if let Some(agent) = &job.agent {
             for model_call in &job.calls {
                 let record = UsageRecord {
@@ -56,6 +50,20 @@ impl SessionRunner {
                 self.record(&record).await;
             }
         }
+    }
+
+    /// Removes what the turn needed, and nothing after it.
+    async fn clear_turn(&self, entity: EntityId, job: &EmitJob) {
+        self.close(entity, &job.jobs).await;
+        self.forget_approvals(entity, &job.approvals).await;
+        for call in &job.clients {
+            self.forget_timer(entity, TimerId::of_client(*call)).await;
+        }
+        for timer in &job.timers {
+            self.forget_timer(entity, *timer).await;
+        }
+        // Not kept for clients that resume: the journal has the end, and the next turn may run by now.
+        self.parts.hub.ended(entity, job.done.turn);
     }
 
     /// For those who listen now. For billing, `Settled` in the journal counts.

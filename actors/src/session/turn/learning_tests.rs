@@ -16,7 +16,10 @@ use super::{
     prepare::{EmitJob, SessionJob},
     state::{SessionState, Turn},
 };
-use crate::session::played::{PlayedActivation, key};
+use crate::{
+    agent::{AgentMemory, AgentOptions, Grant},
+    session::played::{PlayedActivation, key},
+};
 
 const NAMED: &str = "my name is Ada";
 
@@ -72,6 +75,27 @@ fn c23_a_message_is_not_acknowledged_before_the_memory_was_told_what_it_says() {
     let state = state(&next);
     assert!(state.closed[0].heard.is_empty() && state.unemitted.is_empty());
     assert_eq!(state.open[0].heard.len(), 1);
+}
+
+/// The next message waits already when a turn ends: its search may come before the end is sent.
+#[test]
+fn a_search_knows_what_the_turn_before_it_teaches_until_that_is_sent() {
+    let mut run = PlayedActivation::new(&[], Vec::new());
+    let memory = Some(AgentMemory::default());
+    run.grant = Grant::free(AgentOptions { memory, ..(*run.grant.options).clone() });
+    run.says(NAMED);
+    run.says("what is my name?");
+    run.replies(&[]);
+    let [first, second] = &run.asks[..] else { panic!("{:?}", run.asks) };
+    assert_eq!(first.untaught, []);
+    assert_eq!(said(second.untaught.first()), [(accepted(&run)[0], NAMED)]);
+    run.replies(&[]);
+    for _ in 0..2 {
+        let (effect, _) = emitted(&mut run);
+        run.feed(MachineInput::Confirmed(effect));
+    }
+    run.says("and now?");
+    assert_eq!(run.asks[2].untaught, []);
 }
 
 #[test]

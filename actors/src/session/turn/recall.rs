@@ -24,7 +24,10 @@ use clawnode_proto::{
     recall::{RecallFault, Recalled, RecalledPassage, RecalledPoint},
 };
 
-use super::state::{SessionState, Turn};
+use super::{
+    learning::{self, LearnJob},
+    state::{SessionState, Turn},
+};
 use crate::agent::{AgentMemory, Grant};
 
 /// What precedes what was found.
@@ -55,6 +58,8 @@ pub struct RecallAsk {
     pub memory: AgentMemory,
     /// Bytes that have room, with labels.
     pub room: usize,
+    /// What turns before it teach the memory of the peer, which may not have been sent it yet: it is searched afterwards.
+    pub untaught: Vec<LearnJob>,
 }
 
 /// What searches gave.
@@ -100,7 +105,10 @@ pub(super) fn ask(
         tokens.saturating_mul(SHARE.0) / SHARE.1
     });
     let room = RECALL_BYTES.min(RECALL_TOKENS.min(few).saturating_mul(TOKEN_BYTES));
-    Some(RecallAsk { turn: turn.id, text: text.clone(), scopes, memory: memory.clone(), room })
+    let ended = state.unemitted.iter().filter_map(|ended| state.turn(*ended));
+    let untaught = ended.filter_map(|ended| learning::job(state, ended)).collect();
+    let (text, memory) = (text.clone(), memory.clone());
+    Some(RecallAsk { turn: turn.id, text, scopes, memory, room, untaught })
 }
 
 // === impl RecallScopes ===

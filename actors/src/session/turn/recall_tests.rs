@@ -131,6 +131,7 @@ pub(super) fn asked(shared: &[&str]) -> RecallAsk {
         scopes: RecallScopes::of(&key, &shared),
         memory: AgentMemory::default(),
         room: RECALL_BYTES,
+        untaught: Vec::new(),
     }
 }
 

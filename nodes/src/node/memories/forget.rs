@@ -86,9 +86,14 @@ impl MemoryAnswers {
         }
         for source in sources {
             let is_here = source.place == SourcePlace::Here;
-            let is_deleted = deletes && is_here && self.delete_source(&source).await;
+            let goes = deletes && is_here;
+            // Its journal says it before it is deleted.
+            let lives =
+                if goes { self.sessions.entities().lifetime(source.id).await } else { Ok(None) };
+            let is_deleted = goes && self.delete_source(&source).await;
             if is_deleted && !view.deleted {
-                let also = view::taught(&state, source.id, point);
+                let lifetime = lives.ok().flatten();
+                let also = view::taught(&state, source.id, lifetime.as_ref(), point);
                 view.forgotten_with_sources = view.forgotten_with_sources.saturating_add(also);
             }
             let names = match source.place {

@@ -1,6 +1,9 @@
 //! Points as people see them and as they want them. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::RangeInclusive,
+};
 
 use clawnode_memory::points::{KeptPoint, MemoryState, PastPoint, weight};
 use clawnode_proto::{
@@ -9,7 +12,7 @@ use clawnode_proto::{
     cursor::Pair,
     feedback::PointFeedback,
     limits::MEMORY_PUT_BYTES,
-    memory::MemoryKey,
+    memory::{MemoryKey, MemorySource},
     memory_point::{LearnedPoint, MemoryPoint, PointContent},
     memory_view::{MemoryPointView, MemoryPoints, MemoryShowParams, PointState, WantedPoint},
 };
@@ -128,11 +131,18 @@ pub(super) fn sources(
     sources
 }
 
-/// How many points of a memory, beside this one, an entity has taught.
-pub(super) fn taught(state: &MemoryState, by: EntityId, beside: Option<MemoryPointId>) -> u32 {
+/// How many points of a memory, beside this one, an entity has taught while it lived, if that is known.
+pub(super) fn taught(
+    state: &MemoryState,
+    by: EntityId,
+    lifetime: Option<&RangeInclusive<Timestamp>>,
+    beside: Option<MemoryPointId>,
+) -> u32 {
     let live = state.live().map(|kept| (kept.id, &kept.point));
     let points = live.chain(state.past().map(|past| (past.id, &past.point)));
-    let others = points.filter(|(id, point)| Some(*id) != beside && point.source.entity == by);
+    let lived = |at: Timestamp| lifetime.is_none_or(|times| times.contains(&at));
+    let is_of_it = |source: &MemorySource| source.entity == by && lived(source.at);
+    let others = points.filter(|(id, point)| Some(*id) != beside && is_of_it(&point.source));
     u32::try_from(others.count()).unwrap_or(u32::MAX)
 }
 
@@ -142,7 +152,7 @@ mod tests {
     use clawnode_memory::Memory;
     use clawnode_proto::{
         Epoch, EventId, Head, IdempotencyKey, Incarnation, Kind, ProcessId, Seq,
-        memory::{MemoryLayer, MemorySource, MemoryTrust},
+        memory::{MemoryLayer, MemoryTrust},
         memory_point::MemoryInput,
     };
 
@@ -249,8 +259,11 @@ mod tests {
         assert_eq!(sources(&state, &key(), None), all);
         assert_eq!(sources(&state, &key(), Some(MemoryPointId::from_u128(1))), BTreeMap::new());
         let first = state.live().next().map(|kept| kept.id);
-        assert_eq!(taught(&state, EntityId::from_u128(9), first), 1, "beside it");
-        assert_eq!(taught(&state, EntityId::from_u128(8), None), 0, "of another session");
+        let session = EntityId::from_u128(9);
+        assert_eq!(taught(&state, session, None, first), 1, "beside it");
+        assert_eq!(taught(&state, EntityId::from_u128(8), None, None), 0, "of another session");
+        let lifetime = Timestamp(2)..=Timestamp(3);
+        assert_eq!(taught(&state, session, Some(&lifetime), None), 1, "of another cluster");
         let exported = page(
             &state,
             &MemoryShowParams { memory: key(), all: false, cursor: None, limit: None },

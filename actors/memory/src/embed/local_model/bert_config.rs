@@ -5,6 +5,10 @@ use serde::Deserialize;
 
 /// A beginning, an end, and one token of a text between them.
 const POSITIONS_LEAST: usize = 3;
+/// Four times as many as the largest models have. Each has a table with a number for each two tokens.
+const HEADS_MOST: usize = 64;
+/// How many times `hidden_size` a layer may be wide: twice as many as usual. A token has as many numbers in it.
+const WIDE_MOST: usize = 8;
 
 /// What shape the numbers of a model have.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -84,7 +88,19 @@ impl BertConfig {
                 "`hidden_size` {size} is no multiple of `num_attention_heads` {heads}; copy the file again"
             ));
         }
+        // They say how much memory a pass takes, and the size of the files bounds neither.
+        for (name, found, most) in [
+            ("num_attention_heads", heads, HEADS_MOST),
+            ("intermediate_size", self.intermediate_size, WIDE_MOST * size),
+        ] {
+            if found > most {
+                return Err(format!(
+                    "its `{name}` is {found}, and {most} is the most for its `hidden_size`; choose another model"
+                ));
+            }
+        }
         for (name, found, least) in [
+            ("intermediate_size", self.intermediate_size, 1),
             ("num_hidden_layers", self.num_hidden_layers, 1),
             ("max_position_embeddings", self.max_position_embeddings, POSITIONS_LEAST),
             ("type_vocab_size", self.type_vocab_size, 1),
@@ -136,6 +152,13 @@ mod tests {
             ("hidden_size", json!(0), "0 numbers"),
             ("num_attention_heads", json!(0), "`num_attention_heads` 0"),
             ("num_attention_heads", json!(7), "no multiple of `num_attention_heads` 7"),
+            ("num_attention_heads", json!(96), "`num_attention_heads` is 96, and 64 is the most"),
+            (
+                "intermediate_size",
+                json!(3_073),
+                "`intermediate_size` is 3073, and 3072 is the most",
+            ),
+            ("intermediate_size", json!(0), "`intermediate_size` is 0"),
             ("num_hidden_layers", json!(0), "`num_hidden_layers` is 0"),
             ("max_position_embeddings", json!(2), "3 is the least"),
             ("vocab_size", json!(-1), "does not describe"),

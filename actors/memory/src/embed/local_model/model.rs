@@ -7,6 +7,7 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     task::{JoinError, spawn_blocking},
 };
+use tracing::warn;
 
 use super::{bert::Bert, bert_config::BertConfig};
 use crate::embed::{
@@ -33,6 +34,8 @@ pub(super) const PASS_TOKENS: usize = 512;
 const PASSES: usize = 2;
 /// Calls that are served or wait. More than the queries that are made at once, and the batch of the store.
 pub(super) const CALLS: usize = 32;
+/// What is wrong with vectors that cannot be compared.
+const NO_DIRECTION: &str = "its numbers have no direction; copy the files of the model again";
 /// What texts begin and end with.
 const BEGIN: &str = "[CLS]";
 const END: &str = "[SEP]";
@@ -59,6 +62,9 @@ struct EncodedText {
     place: usize,
     tokens: Vec<u32>,
 }
+
+/// Where a vector belongs, and the vector, if its text has one.
+type PlacedVector = (usize, Option<Vec<f32>>);
 
 // === impl LocalModel ===
 
@@ -97,8 +103,10 @@ impl LocalModel {
         let bytes = read(&path, WEIGHTS_BYTES)?;
         let name = name(NAME, &[FORM, &shape, &tokenizer, &bytes]);
         let bert = Bert::read(config, &bytes).map_err(|what| unfit(&path, what))?;
+        let parts = LocalParts { pieces, bert, begin, end };
+        parts.try_longest().map_err(|what| unfit(&path, what))?;
         Ok(Self {
-            parts: Arc::new(LocalParts { pieces, bert, begin, end }),
+            parts: Arc::new(parts),
             calls: Arc::new(Semaphore::new(CALLS)),
             passes: Arc::new(Semaphore::new(PASSES)),
             name,
@@ -115,7 +123,7 @@ impl LocalModel {
         self.parts.pieces.count()
     }
 
-    async fn pass(&self, texts: Vec<EncodedText>) -> Result<Vec<(usize, Vec<f32>)>, EmbedFault> {
+    async fn pass(&self, texts: Vec<EncodedText>) -> Result<Vec<PlacedVector>, EmbedFault> {
         let (parts, place) = (Arc::clone(&self.parts), Arc::clone(&self.passes));
         let place: OwnedSemaphorePermit =
             place.acquire_owned().await.map_err(|closed| EmbedFault::Failed(closed.to_string()))?;
@@ -143,12 +151,29 @@ impl TextEmbedder for LocalModel {
         let passes = spawn_blocking(move || passes(parts.encoded(&texts)))
             .await
             .map_err(|failure| ended(&failure))?;
+        let (mut usable, mut lost) = (0_usize, 0_usize);
         for texts in passes {
             for (place, made) in self.pass(texts).await? {
-                if let Some(vector) = vectors.get_mut(place) {
-                    *vector = made;
+                match (vectors.get_mut(place), made) {
+                    (Some(vector), Some(made)) => {
+                        *vector = made;
+                        usable += 1;
+                    }
+                    // Its vector stays 0, which is near nothing: the texts after it must not wait for it.
+                    _ => lost += 1,
                 }
             }
+        }
+        // One text alone says nothing of the model, which has made a vector when it was read.
+        if usable == 0 && lost > 1 {
+            return Err(EmbedFault::Failed(NO_DIRECTION.to_owned()));
+        }
+        if lost > 0 {
+            warn!(
+                model = self.name,
+                texts = lost,
+                "texts without a direction are found by words alone"
+            );
         }
         Ok(vectors)
     }
@@ -174,9 +199,21 @@ fn passes(mut texts: Vec<EncodedText>) -> Vec<Vec<EncodedText>> {
 // === impl LocalParts ===
 
 impl LocalParts {
+    /// Tokens of a text that are read, its beginning and its end included.
+    fn most_tokens(&self) -> usize {
+        self.bert.config().max_position_embeddings.min(TEXT_TOKENS)
+    }
+
+    /// Makes the largest pass: what goes wrong with it shows when a node starts, and not while it serves.
+    fn try_longest(&self) -> Result<(), String> {
+        let sums = self.bert.sums(&[vec![self.begin; self.most_tokens()]])?;
+        let is_usable = sums.iter().flatten().all(|number| number.is_finite());
+        if is_usable { Ok(()) } else { Err(NO_DIRECTION.to_owned()) }
+    }
+
     /// The texts that have tokens. The vector of the others is 0, which is near nothing.
     fn encoded(&self, texts: &[String]) -> Vec<EncodedText> {
-        let most = self.bert.config().max_position_embeddings.min(TEXT_TOKENS);
+        let most = self.most_tokens();
         let mut encoded = Vec::new();
         for (place, text) in texts.iter().enumerate() {
             // Two of them are the beginning and the end.
@@ -191,23 +228,26 @@ impl LocalParts {
         encoded
     }
 
-    fn vectors(&self, texts: Vec<EncodedText>) -> Result<Vec<(usize, Vec<f32>)>, EmbedFault> {
+    /// The vectors of these texts with their places; none for a text whose numbers have no direction.
+    fn vectors(&self, texts: Vec<EncodedText>) -> Result<Vec<PlacedVector>, EmbedFault> {
         let (places, tokens): (Vec<usize>, Vec<Vec<u32>>) =
             texts.into_iter().map(|text| (text.place, text.tokens)).unzip();
-        let mut sums = self.bert.sums(&tokens).map_err(EmbedFault::Failed)?;
-        for sum in &mut sums {
-            // As long as the mean makes it, because the length is made 1.
-            let length = sum.iter().map(|number| number * number).sum::<f32>().sqrt();
-            if !length.is_finite() || length <= 0.0 {
-                let what = "its numbers have no direction; copy the files of the model again";
-                return Err(EmbedFault::Failed(what.to_owned()));
-            }
-            for number in sum {
-                *number /= length;
-            }
-        }
-        Ok(places.into_iter().zip(sums).collect())
+        let sums = self.bert.sums(&tokens).map_err(EmbedFault::Failed)?;
+        Ok(places.into_iter().zip(sums.into_iter().map(of_length_one)).collect())
     }
+}
+
+/// The vector in this direction; none if it has no direction.
+fn of_length_one(mut sum: Vec<f32>) -> Option<Vec<f32>> {
+    // As long as the mean makes it, because the length is made 1.
+    let length = sum.iter().map(|number| number * number).sum::<f32>().sqrt();
+    if !length.is_finite() || length <= 0.0 {
+        return None;
+    }
+    for number in &mut sum {
+        *number /= length;
+    }
+    Some(sum)
 }
 
 #[cfg(test)]

@@ -108,6 +108,13 @@ impl TinyModel {
         Ok(folder)
     }
 
+    /// The numbers of this token are so large that none follows from them.
+    fn is_beyond_numbers(&mut self, token: &str) {
+        let row = TOKENS.iter().position(|known| *known == token).unwrap();
+        let (_, numbers) = self.tables.get_mut("embeddings.word_embeddings.weight").unwrap();
+        numbers[row * SIZE..(row + 1) * SIZE].fill(f32::MAX);
+    }
+
     fn open(&self) -> LocalModel {
         LocalModel::open(self.folder().unwrap().path()).unwrap()
     }
@@ -301,6 +308,26 @@ async fn the_texts_beside_a_text_do_not_change_its_vector() {
     }
 }
 
+/// The store gives a batch its vectors together, and comes to no later text as long as it fails.
+#[tokio::test]
+async fn a_text_without_a_direction_costs_no_other_text_its_vector() {
+    let mut tiny = TinyModel::default();
+    tiny.is_beyond_numbers("tea");
+    let model = tiny.open();
+    let made = vectors(&model, &["a red car", "tea", "the tea is red", "a car"]).await;
+    assert_eq!(made[1..3], vec![vec![0.0; SIZE]; 2], "they are near nothing");
+    for (found, tokens) in [(&made[0], vec![2, 10, 8, 5, 3]), (&made[3], vec![2, 10, 5, 3])] {
+        assert_near(found, &tiny.by_hand(&tokens));
+    }
+    assert_eq!(
+        vector(&model, "tea").await,
+        vec![0.0; SIZE],
+        "also alone, so that its turn comes once"
+    );
+    let all = model.embed(vec!["tea".to_owned(), "tea tea".to_owned()]).await.unwrap_err();
+    assert!(all.to_string().contains("no direction"), "{all}");
+}
+
 #[tokio::test]
 async fn a_text_is_cut_to_what_the_model_or_its_limit_takes() {
     for positions in [POSITIONS, TEXT_TOKENS + 90] {
@@ -407,6 +434,10 @@ fn files_that_do_not_fit_each_other_are_refused() {
     numbers[3] = f32::NAN;
     let why = refusal(tiny.folder().unwrap().path());
     assert!(why.contains("`encoder.layer.1.output.dense.bias` has a number that is none"), "{why}");
+    tiny = TinyModel::default();
+    tiny.is_beyond_numbers("[CLS]");
+    let why = refusal(tiny.folder().unwrap().path());
+    assert!(why.contains("model.safetensors") && why.contains("no direction"), "{why}");
     tiny = TinyModel { dtype: "I32", ..TinyModel::default() };
     let why = refusal(tiny.folder().unwrap().path());
     assert!(why.contains("`F32`, `F16` and `BF16` can be used"), "{why}");
