@@ -40,6 +40,8 @@ mod stored;
 #[cfg(test)]
 mod summary_tests;
 #[cfg(test)]
+mod tape;
+#[cfg(test)]
 mod tests;
 mod work;
 #[cfg(test)]

@@ -107,8 +107,11 @@ impl Books {
         for (entity, records) in journals {
             let counted = self.counted(entity, &records, page.upto).await?;
             self.add_all(entity, counted).await?;
-            let last = records.last().map(|record| record.position);
-            self.unsaved.extend(last.map(|last| (entity, last)));
+            if let Some(last) = records.last().map(|record| record.position) {
+                // What a snapshot replaced while the page was read is behind its last record.
+                let counted = self.unsaved.entry(entity).or_insert(last);
+                *counted = last.max(*counted);
+            }
         }
         let is_more = page.upto > self.upto;
         self.pages += usize::from(is_more);
