@@ -50,8 +50,6 @@ pub(super) struct OpenAsk {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeadBehind {
     pub(super) process: ProcessId,
-    /// Since when it is known here that it is dead.
-    pub(super) since: Timestamp,
     /// The account was sent that. It grants what is left, if the call can be made with it.
     pub(super) sent: bool,
     /// The account has named the process again since: without what it has, there is too little.
@@ -109,6 +107,20 @@ impl OpenAsk {
             behind: None,
             stranded: None,
         }
+    }
+
+    /// This waits for it from now on.
+    pub(super) fn changes(&mut self, wants: PoolWants) {
+        if (self.wants.call, self.wants.least) != (wants.call, wants.least) {
+            self.sent = None;
+        }
+        if wants.least < self.wants.least
+            && let Some(dead) = &mut self.stranded
+        {
+            // What is left may be enough for this one: the account has to judge it, too.
+            (dead.sent, dead.confirmed) = (false, false);
+        }
+        self.wants = wants;
     }
 }
 
