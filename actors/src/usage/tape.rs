@@ -24,6 +24,10 @@ pub(super) struct Tape {
     pub(super) replaced: Mutex<Vec<Record>>,
     /// So many records of the next page are read before that snapshot is stored.
     pub(super) stale: AtomicUsize,
+    /// How many pages were read.
+    pub(super) pages: AtomicUsize,
+    /// How often the journal of the session was read.
+    pub(super) reads: AtomicUsize,
 }
 
 /// Whose records are between those of the session.
@@ -78,7 +82,9 @@ impl Journal for Tape {
     }
 
     async fn read(&self, id: EntityId, after: Position) -> Result<Vec<Record>, StoreError> {
-        let records = if id == other() { &self.others } else { &self.records };
+        let is_other = id == other();
+        self.reads.fetch_add(usize::from(!is_other), Ordering::SeqCst);
+        let records = if is_other { &self.others } else { &self.records };
         Ok(behind(records, id, after).map(|(_, record)| record).collect())
     }
 
@@ -94,6 +100,7 @@ impl Journal for Tape {
     }
 
     async fn follow(&self, after: Position, limit: usize) -> Result<FeedPage, StoreError> {
+        self.pages.fetch_add(1, Ordering::SeqCst);
         let mut records = self.read_before_snapshot(after);
         let next = records.last().map_or(after, |(_, record)| record.position);
         let mut rest: Vec<_> = behind(&self.records, key().entity(), next).collect();

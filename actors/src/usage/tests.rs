@@ -134,7 +134,7 @@ impl World {
         self.store().await;
     }
 
-    async fn books(&mut self) -> Result<&mut Books, CountingStopped> {
+    pub(super) async fn books(&mut self) -> Result<&mut Books, CountingStopped> {
         Ok(match self.books.take() {
             Some(books) => self.books.insert(books),
             None => self.books.insert(Books::open(self.storage.clone()).await?),
@@ -147,7 +147,7 @@ impl World {
     }
 
     /// Counts a page of so many records, of which the first `stale` are read before the newest snapshot is stored.
-    async fn count_page_of(&mut self, records: usize, stale: usize) {
+    pub(super) async fn count_page_of(&mut self, records: usize, stale: usize) {
         self.tape.stale.store(stale, Ordering::SeqCst);
         let books = self.books().await.unwrap();
         books.set_page(records);
@@ -163,7 +163,7 @@ impl World {
     }
 }
 
-fn tokens(view: &UsageView) -> (u64, u64, u64) {
+pub(super) fn tokens(view: &UsageView) -> (u64, u64, u64) {
     (view.total.done, view.total.usage.input_tokens, view.total.lost)
 }
 
