@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use clawnode_cluster::Storage;
+use clawnode_cluster::{FeedPage, Storage, StoreError};
 use clawnode_proto::{EntityId, Position};
 
 use super::{history, stopped::CountingStopped};
+
+/// How often a page is asked for that has nothing, before a later page is waited for.
+const TRIES: usize = 3;
 
 /// What is known of snapshots that are still to be followed.
 #[derive(Debug, Default)]
@@ -45,10 +48,9 @@ impl SnapshotsAhead {
             let end = storage.journal.end().await?;
             let mut pages = 0_usize;
             while self.upto < end {
-                let page = storage.journal.follow(self.upto, limit).await?;
-                if page.upto <= self.upto {
+                let Some(page) = page_after(storage, self.upto, limit).await? else {
                     return Ok(());
-                }
+                };
                 for (id, record) in &page.records {
                     if history::is_snapshot(record) {
                         let unknown = JournalAhead { newest: Position(0), next: Position(0) };
@@ -80,4 +82,27 @@ impl SnapshotsAhead {
             ahead.next = next;
         }
     }
+}
+
+/// The page after this position. That there is none is believed if it is said twice while the feed does not grow: a
+/// leader of the store that was deposed may say so, too.
+async fn page_after(
+    storage: &Storage,
+    after: Position,
+    limit: usize,
+) -> Result<Option<FeedPage>, StoreError> {
+    let mut before = None;
+    for _ in 0..TRIES {
+        let page = storage.journal.follow(after, limit).await?;
+        if page.upto > after {
+            return Ok(Some(page));
+        }
+        let end = storage.journal.end().await?;
+        if before == Some(end) {
+            return Ok(None);
+        }
+        before = Some(end);
+    }
+    let detail = format!("it grows, and has nothing after {after}");
+    Err(StoreError::Unavailable { store: "feed of journals", detail })
 }

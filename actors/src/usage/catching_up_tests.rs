@@ -8,6 +8,7 @@ use clawnode_proto::{Position, Timestamp};
 
 use super::{
     actor::round,
+    stopped::CountingStopped,
     tests::{World, tokens},
 };
 
@@ -68,4 +69,45 @@ async fn saves_on_the_way_look_for_snapshots_once() {
     let reads = world.tape.reads.load(Ordering::SeqCst);
     assert!(reads <= records + 4, "{reads} times a journal of {records} records was read");
     assert_eq!(tokens(&world.shown().await), (12, 120, 0));
+}
+
+/// A session of which a page was counted that lacks what a snapshot replaced; how many calls it has.
+async fn lacking() -> (World, u64) {
+    let mut world = World::new(20);
+    for turn in 0..12 {
+        world.turn(&format!("m{turn}"), 10).await;
+    }
+    assert!(!world.run.archives.is_empty());
+    // It has records of the other journal alone.
+    world.count_page_of(12, 0).await;
+    (world, 12)
+}
+
+/// A leader of the store that was deposed may say that there is nothing more.
+#[tokio::test]
+async fn that_no_snapshot_is_ahead_is_not_believed_at_once() {
+    let (mut world, calls) = lacking().await;
+    world.tape.empty.store(1, Ordering::SeqCst);
+    world.save().await;
+    world.books = None;
+    world.count().await;
+    world.save().await;
+    assert_eq!(tokens(&world.shown().await), (calls, 10 * calls, 0));
+}
+
+#[tokio::test]
+async fn a_feed_that_grows_and_has_nothing_saves_nothing() {
+    let (mut world, calls) = lacking().await;
+    world.tape.empty.store(usize::MAX, Ordering::SeqCst);
+    world.tape.grows.store(1, Ordering::SeqCst);
+    let saved = world.books().await.unwrap().save(Timestamp(1)).await;
+    assert!(matches!(saved, Err(CountingStopped::Store(_))), "{saved:?}");
+    world.books = None;
+    // What was removed at its end is not waited for.
+    world.tape.grows.store(0, Ordering::SeqCst);
+    world.books().await.unwrap().save(Timestamp(1)).await.unwrap();
+    world.tape.empty.store(0, Ordering::SeqCst);
+    world.count().await;
+    world.save().await;
+    assert_eq!(tokens(&world.shown().await), (calls, 10 * calls, 0));
 }

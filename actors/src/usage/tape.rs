@@ -4,7 +4,7 @@ use std::{
     mem,
     sync::{
         Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -24,6 +24,11 @@ pub(super) struct Tape {
     pub(super) replaced: Mutex<Vec<Record>>,
     /// So many records of the next page are read before that snapshot is stored.
     pub(super) stale: AtomicUsize,
+    /// So many pages are without records from now on, and how much the feed grows with each of them: a leader that was
+    /// deposed answers.
+    pub(super) empty: AtomicUsize,
+    pub(super) grows: AtomicU64,
+    grown: AtomicU64,
     /// How many pages were read.
     pub(super) pages: AtomicUsize,
     /// How often the journal of the session was read.
@@ -96,11 +101,18 @@ impl Journal for Tape {
         let last = |records: &Mutex<Vec<Record>>| {
             records.lock().unwrap().last().map_or(Position(0), |last| last.position)
         };
-        Ok(last(&self.records).max(last(&self.others)))
+        let end = last(&self.records).max(last(&self.others));
+        Ok(Position(end.0 + self.grown.load(Ordering::SeqCst)))
     }
 
     async fn follow(&self, after: Position, limit: usize) -> Result<FeedPage, StoreError> {
         self.pages.fetch_add(1, Ordering::SeqCst);
+        let empty = self.empty.load(Ordering::SeqCst);
+        if let Some(fewer) = empty.checked_sub(1) {
+            self.empty.store(fewer, Ordering::SeqCst);
+            self.grown.fetch_add(self.grows.load(Ordering::SeqCst), Ordering::SeqCst);
+            return Ok(FeedPage { records: Vec::new(), upto: after });
+        }
         let mut records = self.read_before_snapshot(after);
         let next = records.last().map_or(after, |(_, record)| record.position);
         let mut rest: Vec<_> = behind(&self.records, key().entity(), next).collect();
