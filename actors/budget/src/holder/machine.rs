@@ -215,6 +215,8 @@ impl Holder {
         let at_hand = self.accounts.entry(account.clone()).or_default();
         let pool = at_hand.pools.entry(granted.limit).or_default();
         if let Some(slice) = pool.slice(granted.number, granted.window) {
+            // Others may hold this process dead, so that they recall it: a report says that it lives, also if nothing is new.
+            slice.dirty |= granted.recalled && !slice.recalled;
             slice.recalled |= granted.recalled;
             return;
         }

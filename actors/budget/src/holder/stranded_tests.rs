@@ -6,7 +6,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    tests::{One, USD, asked, call, cluster, granted},
+    tests::{One, USD, asked, call, cluster, granted, said},
     *,
 };
 
@@ -122,4 +122,23 @@ fn a_call_waits_on_if_the_process_lives() {
         assert_eq!(refused(one.after(1_000)), []);
     }
     assert_eq!(one.holder.waiting(), 2);
+}
+
+/// A process that was frozen may be held dead. Its account learns from a report that it lives, and its call may run on
+/// for long without anything new.
+#[test]
+fn a_recall_is_answered_once_if_nothing_comes_back() {
+    let mut one = One::new();
+    one.reserve(1, call());
+    one.stored();
+    assert_eq!(granted(&one.told(&[(1, 50, false)], &[])), [(1, 40)]);
+    assert_eq!(said(&one.reserve(2, call()), 1), Some((0, 50, 0, false)));
+    one.stored();
+    one.told(&[(1, 50, false)], &[(2, AskVerdict::Waits)]);
+    assert_eq!(said(&one.after(1_000), 1), None, "nothing is new");
+    let out = one.told(&[(1, 50, true)], &[(2, AskVerdict::Waits)]);
+    assert_eq!(said(&out, 1), Some((0, 50, 0, false)));
+    one.stored();
+    one.told(&[(1, 50, true)], &[(2, AskVerdict::Waits)]);
+    assert_eq!(said(&one.after(1_000), 1), None, "it is repeated");
 }

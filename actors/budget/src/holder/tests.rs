@@ -100,7 +100,7 @@ pub(super) fn granted(out: &[HolderOutput]) -> Vec<(u64, u64)> {
 }
 
 /// The totals of a slice as the last input says them: spent, held, returned, closed.
-fn said(out: &[HolderOutput], number: u64) -> Option<(u64, u64, u64, bool)> {
+pub(super) fn said(out: &[HolderOutput], number: u64) -> Option<(u64, u64, u64, bool)> {
     out.iter().rev().find_map(|one| {
         let HolderOutput::Send(
             _,
