@@ -9,7 +9,9 @@ use std::{
 use clawnode_kernel::KernelBug;
 use clawnode_proto::{
     ProcessId, Timestamp,
-    budget::{AccountKey, AskAnswer, AskVerdict, GrantedSlice, Hold, ProcessStanding},
+    budget::{
+        AccountKey, AccountVersion, AskAnswer, AskVerdict, GrantedSlice, Hold, ProcessStanding,
+    },
 };
 
 use super::{
@@ -203,7 +205,7 @@ impl Holder {
             self.granted(&account, granted);
         }
         for answer in answers {
-            self.answered(&account, answer);
+            self.answered(&account, version, answer);
         }
         self.says_why();
     }
@@ -215,7 +217,7 @@ impl Holder {
         let at_hand = self.accounts.entry(account.clone()).or_default();
         let pool = at_hand.pools.entry(granted.limit).or_default();
         if let Some(slice) = pool.slice(granted.number, granted.window) {
-            // Others may hold this process dead, so that they recall it: a report says that it lives, also if nothing is new.
+            // Others may hold this process dead: a report says that it lives, also if nothing is new.
             slice.dirty |= granted.recalled && !slice.recalled;
             slice.recalled |= granted.recalled;
             return;
@@ -239,7 +241,7 @@ impl Holder {
     }
 
     /// It is no slice. Only a call for which too much is spent ends by it.
-    fn answered(&mut self, account: &AccountKey, answer: AskAnswer) {
+    fn answered(&mut self, account: &AccountKey, version: AccountVersion, answer: AskAnswer) {
         let (now, key) = (self.now, (account.clone(), answer.limit));
         let pool = self.pool(&key);
         let Some(ask) = pool.ask.as_mut().filter(|ask| ask.number == answer.number) else { return };
@@ -247,7 +249,9 @@ impl Holder {
         ask.waits = answer.verdict == AskVerdict::Waits;
         ask.behind = answer.holder.filter(|_| ask.waits);
         ask.stranded = ask.stranded.filter(|dead| ask.behind == Some(dead.process));
-        ask.stranded.iter_mut().for_each(|dead| dead.confirmed |= dead.sent);
+        if let Some(dead) = &mut ask.stranded {
+            dead.confirmed |= dead.sent.is_some_and(|sent| sent.is_before(version));
+        }
         let (least, behind) = (ask.wants.least, ask.behind);
         if !matches!(answer.verdict, AskVerdict::NeedsPerson { .. }) {
             ask.person = None;

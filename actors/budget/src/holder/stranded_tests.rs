@@ -142,3 +142,21 @@ fn a_recall_is_answered_once_if_nothing_comes_back() {
     one.told(&[(1, 50, true)], &[(2, AskVerdict::Waits)]);
     assert_eq!(said(&one.after(1_000), 1), None, "it is repeated");
 }
+
+#[test]
+fn only_an_answer_to_what_was_sent_confirms_that_a_call_is_stranded() {
+    let mut one = One::new();
+    one.reserve(1, large());
+    one.stored();
+    one.waits_behind_dead(1);
+    one.holder.set_dead([DEAD].into());
+    assert_eq!(asked(&one.after(1_000)).len(), 1);
+    // The same as before, once more.
+    one.version -= 1;
+    assert_eq!(stranded(&one.waits_behind_dead(1)), []);
+    one.does(HolderInput::Stored(cluster(), false));
+    assert_eq!(stranded(&one.waits_behind_dead(1)), [], "the ask may be lost");
+    assert_eq!(asked(&one.after(1_000)).len(), 1);
+    one.stored();
+    assert_eq!(stranded(&one.waits_behind_dead(1)), [1]);
+}

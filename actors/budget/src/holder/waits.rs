@@ -71,7 +71,7 @@ pub(super) fn look_for_dead(
             Some(before) if before.process == process => before,
             Some(_) | None => {
                 ask.sent = None;
-                DeadBehind { process, sent: false, confirmed: false }
+                DeadBehind { process, sent: None, confirmed: false }
             }
         });
     }
