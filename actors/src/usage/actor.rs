@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clawnode_cluster::{Backoff, Storage};
+use clawnode_proto::Timestamp;
 use futures_util::future::BoxFuture;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::{debug, warn};
@@ -14,6 +15,10 @@ use crate::session::Sessions;
 const LOOK: Duration = Duration::from_secs(1);
 /// How often what was counted is saved at most: what a crash repeats.
 const SAVE: Duration = Duration::from_secs(5);
+/// The same, while it catches up: a save then looks for snapshots up to the end of the feed.
+const SAVE_ON_THE_WAY: Duration = Duration::from_mins(1);
+/// Pages that one round counts at most: then it looks again whether it is still the one to do it.
+const ROUND_PAGES: usize = 64;
 /// The first and the longest wait after a store failed.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
@@ -31,11 +36,14 @@ pub async fn run(sessions: Sessions, leads: impl Fn() -> bool) {
             books = None;
             continue;
         }
-        let due = saved.is_none_or(|at| at.elapsed() >= SAVE);
-        match round(&sessions, &mut books, due).await {
-            Ok(did_save) => {
-                saved = did_save.then(Instant::now).or(saved);
+        let since_saved = saved.map(|at| at.elapsed());
+        match round(sessions.storage(), sessions.now(), &mut books, since_saved).await {
+            Ok(round) => {
+                saved = round.is_saved.then(Instant::now).or(saved);
                 backoff = Backoff::new(AGAIN.0, AGAIN.1);
+                if round.is_more {
+                    look.reset_immediately();
+                }
             }
             Err(failure) => {
                 books = None;
@@ -48,28 +56,35 @@ pub async fn run(sessions: Sessions, leads: impl Fn() -> bool) {
     }
 }
 
-/// Counts all that is new; says whether it was saved.
-fn round<'a>(
-    sessions: &'a Sessions,
+/// What a round did.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CountingRound {
+    /// What is counted so far is saved.
+    pub(super) is_saved: bool,
+    /// There is more to count.
+    pub(super) is_more: bool,
+}
+
+/// Counts what is new, a part of it if it is much, and saves it if that was not done for long.
+pub(super) fn round<'a>(
+    storage: &'a Storage,
+    now: Timestamp,
     books: &'a mut Option<Books>,
-    due: bool,
-) -> BoxFuture<'a, Result<bool, CountingStopped>> {
+    since_saved: Option<Duration>,
+) -> BoxFuture<'a, Result<CountingRound, CountingStopped>> {
     Box::pin(async move {
         let open = match books.take() {
             Some(open) => books.insert(open),
-            None => books.insert(Books::open(sessions.storage().clone()).await?),
+            None => books.insert(Books::open(storage.clone()).await?),
         };
-        while open.count_page().await? {
-            // A long way is saved on the way.
-            if open.is_far() {
-                open.save(sessions.now()).await?;
-            }
+        let is_more = open.count_pages(ROUND_PAGES).await?;
+        let wait = if is_more { SAVE_ON_THE_WAY } else { SAVE };
+        let is_due = since_saved.is_none_or(|since| since >= wait);
+        let is_saved = open.is_far() || is_due && open.is_changed();
+        if is_saved {
+            open.save(now).await?;
         }
-        if !due || !open.is_changed() {
-            return Ok(false);
-        }
-        open.save(sessions.now()).await?;
-        Ok(true)
+        Ok(CountingRound { is_saved, is_more })
     })
 }
 

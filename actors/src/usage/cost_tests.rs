@@ -113,7 +113,7 @@ impl World {
         world.run.replies_for(USED, &[]);
         world.store().await;
         {
-            let mut tape = world.tape.0.lock().unwrap();
+            let mut tape = world.tape.records.lock().unwrap();
             *tape = with_holds(&tape, |attempt| attempt < 4);
         }
         world.count().await;
@@ -153,7 +153,7 @@ async fn a_hold_of_another_attempt_prices_nothing() {
     world.run.replies_for(USED, &[]);
     world.store().await;
     {
-        let mut tape = world.tape.0.lock().unwrap();
+        let mut tape = world.tape.records.lock().unwrap();
         let stale = with_holds(&tape, |_| true);
         let change = |record: &Record| {
             let events =
@@ -240,7 +240,7 @@ async fn what_is_not_counted_yet_is_no_difference() {
 #[tokio::test]
 async fn an_audit_says_which_journals_it_cannot_read() {
     let world = World::played().await;
-    world.tape.0.lock().unwrap().last_mut().unwrap().bytes = Bytes::from_static(b"damaged");
+    world.tape.records.lock().unwrap().last_mut().unwrap().bytes = Bytes::from_static(b"damaged");
     let audited = world.audited().await;
     assert_eq!((audited.unreadable, audited.differences.len()), (1, 0), "{audited:?}");
     assert!(!audited.unproven.is_empty(), "more is counted than can be read");

@@ -6,7 +6,7 @@
 //! which it counts. Nothing waits for it and no decision depends on it. Journals stay the truth.
 //!
 //! Messages come from: no sender; it looks for new records every second. On crash: what was not
-//! saved is followed again, at most five seconds of it.
+//! saved is followed again: at most five seconds of it, or a minute while it catches up.
 //!
 //! `calls` and `audit` read the journals themselves, when they are asked to: one shows each attempt, the other
 //! counts a day again and compares.
@@ -22,8 +22,11 @@
 //!   process follows, stops or follows at the same time.
 
 mod actor;
+mod ahead;
 mod audit;
 mod calls;
+#[cfg(test)]
+mod catching_up_tests;
 mod cost;
 #[cfg(test)]
 mod cost_tests;
@@ -39,6 +42,8 @@ mod stopped;
 mod stored;
 #[cfg(test)]
 mod summary_tests;
+#[cfg(test)]
+mod tape;
 #[cfg(test)]
 mod tests;
 mod work;

@@ -106,7 +106,7 @@ async fn use_1_the_call_of_a_reflection_is_counted_once() {
         end.play(&mut world);
         world.store().await;
         {
-            let mut tape = world.tape.0.lock().unwrap();
+            let mut tape = world.tape.records.lock().unwrap();
             *tape = with_holds(&tape, |_| true);
         }
         world.count().await;

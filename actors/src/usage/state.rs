@@ -1,6 +1,6 @@
 //! What is counted so far, and how far.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use clawnode_cluster::{Record, Storage};
 use clawnode_proto::{
@@ -13,6 +13,7 @@ use tracing::{debug, warn};
 use clawnode_kernel::recent::RecentEntities;
 
 use super::{
+    ahead::SnapshotsAhead,
     days::Days,
     history,
     meter::{CountedEvent, CountedWork, Meter, gone_on},
@@ -46,6 +47,8 @@ pub(super) struct Books {
     saved: (Position, Position),
     /// The last record of each journal that is counted and not saved: one for each record of [`PAGES`] at most.
     unsaved: BTreeMap<EntityId, Position>,
+    /// Snapshots that are still to be followed. Each save looks only at what is new of the feed.
+    ahead: SnapshotsAhead,
     /// What model calls used.
     usage: Days<UsageDay>,
     /// What agents did.
@@ -75,6 +78,7 @@ impl Books {
             pages: 0,
             saved: (upto, position),
             unsaved: BTreeMap::new(),
+            ahead: SnapshotsAhead::default(),
             usage,
             work,
             meters,
@@ -97,6 +101,17 @@ impl Books {
         self.upto > self.saved.0
     }
 
+    /// Counts up to where the feed ends now, so many pages at most; says whether there is more.
+    pub(super) async fn count_pages(&mut self, most: usize) -> Result<bool, CountingStopped> {
+        let end = self.storage.journal.end().await?;
+        for _ in 0..most {
+            if self.upto >= end || !self.count_page().await? {
+                return Ok(false);
+            }
+        }
+        Ok(self.upto < end)
+    }
+
     /// Counts the next page of the feed; says whether there was one.
     pub(super) async fn count_page(&mut self) -> Result<bool, CountingStopped> {
         let page = self.storage.journal.follow(self.upto, self.page).await?;
@@ -107,8 +122,11 @@ impl Books {
         for (entity, records) in journals {
             let counted = self.counted(entity, &records, page.upto).await?;
             self.add_all(entity, counted).await?;
-            let last = records.last().map(|record| record.position);
-            self.unsaved.extend(last.map(|last| (entity, last)));
+            if let Some(last) = records.last().map(|record| record.position) {
+                // What a snapshot replaced while the page was read is behind its last record.
+                let counted = self.unsaved.entry(entity).or_insert(last);
+                *counted = last.max(*counted);
+            }
         }
         let is_more = page.upto > self.upto;
         self.pages += usize::from(is_more);
@@ -145,11 +163,13 @@ impl Books {
         upto: Position,
     ) -> Result<Option<Vec<(Position, CountedEvent)>>, CountingStopped> {
         let counted = self.unsaved.get(&id).copied().unwrap_or(self.saved.0);
-        let Some((meter, records)) = history::read(&self.storage, id, counted).await? else {
+        let Some((meter, mut within)) = history::read(&self.storage, id, counted).await? else {
+            self.ahead.is_counted(id, None);
             return Ok(None);
         };
-        let within: Vec<Record> =
-            records.into_iter().take_while(|record| record.position <= upto).collect();
+        let next = within.iter().position(|record| record.position > upto);
+        let later = within.split_off(next.unwrap_or(within.len()));
+        self.ahead.is_counted(id, later.first().map(|next| next.position));
         let Some((meter, events)) = gone_on(meter, &within) else {
             debug!(%id, "a damaged journal is not counted");
             return Ok(Some(Vec::new()));
@@ -160,37 +180,12 @@ impl Books {
 
     /// Counts what was missing in the pages so far, because a snapshot that is still to be followed has replaced it.
     async fn count_replaced(&mut self) -> Result<(), CountingStopped> {
-        for id in self.snapshots_ahead().await? {
+        self.ahead.look(&self.storage, self.upto, self.page).await?;
+        for id in self.ahead.uncounted(self.upto) {
             let counted = self.replaced(id, self.upto).await?;
             self.add_all(id, counted.unwrap_or_default()).await?;
         }
         Ok(())
-    }
-
-    /// The journals with a snapshot behind what was followed.
-    ///
-    /// A record that was missing in a page has its snapshot in the store already. While this looks for it, a further
-    /// snapshot of the same journal may replace that one; so it looks until the way that is left is one page. A page is
-    /// read in milliseconds, and between two snapshots of a session are hundreds of events.
-    async fn snapshots_ahead(&self) -> Result<BTreeSet<EntityId>, CountingStopped> {
-        let (mut ahead, mut found) = (self.upto, BTreeSet::new());
-        loop {
-            let end = self.storage.journal.end().await?;
-            let mut pages = 0_usize;
-            while ahead < end {
-                let page = self.storage.journal.follow(ahead, self.page).await?;
-                if page.upto <= ahead {
-                    return Ok(found);
-                }
-                let begins = page.records.iter().filter(|(_, record)| history::is_snapshot(record));
-                found.extend(begins.map(|(entity, _)| *entity));
-                ahead = page.upto;
-                pages += 1;
-            }
-            if pages <= 1 {
-                return Ok(found);
-            }
-        }
     }
 
     async fn add_all(

@@ -101,7 +101,7 @@ async fn played(end: SummaryEnd) -> (World, u64) {
     world.run.replies_for(USED, &[]);
     world.store().await;
     {
-        let mut tape = world.tape.0.lock().unwrap();
+        let mut tape = world.tape.records.lock().unwrap();
         *tape = with_holds(&tape, |_| true);
     }
     world.count().await;

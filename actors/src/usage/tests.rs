@@ -1,20 +1,20 @@
 //! Counting beside a session's machine: whatever is replaced, saved, lost and done again in between.
 
 use std::sync::{
-    Arc, Mutex,
+    Arc,
     atomic::{AtomicBool, Ordering},
 };
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_cluster::{
-    AppendAnswer, Bucket, BucketChange, BucketEntry, BucketError, FeedPage, Journal, Record,
-    Storage, StoreError, SystemClock, Write,
+    Bucket, BucketChange, BucketEntry, BucketError, Journal, Record, Storage, StoreError,
+    SystemClock,
 };
 use clawnode_kernel::{LoadedJournal, MachineOptions, archive};
 use clawnode_local as local;
 use clawnode_proto::{
-    EntityId, Kind, Position, Timestamp,
+    Position, Timestamp,
     event::decode_record,
     kernel::SNAPSHOT,
     llm::Usage,
@@ -29,65 +29,9 @@ use super::{
     audit, show,
     state::Books,
     stopped::{CountingStopped, HEAD},
+    tape::Tape,
 };
-use crate::session::played::{PlayedActivation, key};
-
-/// The journal of a session, with the positions that its machine got, and between its records those of another journal,
-/// which cannot be read.
-#[derive(Debug, Default)]
-pub(super) struct Tape(pub(super) Mutex<Vec<Record>>, Mutex<Vec<Record>>);
-
-/// Whose records are between those of the session.
-fn other() -> EntityId {
-    EntityId::derive(Kind::SESSION, "another")
-}
-
-#[async_trait]
-impl Journal for Tape {
-    async fn append(&self, _: EntityId, _: Position, _: Write) -> AppendAnswer {
-        AppendAnswer::Refused
-    }
-
-    async fn read(&self, id: EntityId, after: Position) -> Result<Vec<Record>, StoreError> {
-        let records = if id == other() { &self.1 } else { &self.0 };
-        let mut records = records.lock().unwrap().clone();
-        records.retain(|record| record.position > after);
-        Ok(records)
-    }
-
-    async fn tail(&self, _: EntityId) -> Result<Option<Record>, StoreError> {
-        Ok(self.0.lock().unwrap().last().cloned())
-    }
-
-    async fn end(&self) -> Result<Position, StoreError> {
-        let last = |records: &Mutex<Vec<Record>>| {
-            records.lock().unwrap().last().map_or(Position(0), |last| last.position)
-        };
-        Ok(last(&self.0).max(last(&self.1)))
-    }
-
-    async fn follow(&self, after: Position, limit: usize) -> Result<FeedPage, StoreError> {
-        let mut records = Vec::new();
-        for id in [key().entity(), other()] {
-            records.extend(self.read(id, after).await?.into_iter().map(|record| (id, record)));
-        }
-        records.sort_by_key(|(_, record)| record.position);
-        records.truncate(limit);
-        let upto = records.last().map_or(after, |(_, record)| record.position);
-        Ok(FeedPage { records, upto })
-    }
-
-    async fn entities(
-        &self,
-        after: Option<EntityId>,
-        _: usize,
-    ) -> Result<Vec<EntityId>, StoreError> {
-        Ok(Some(key().entity())
-            .filter(|id| after.is_none_or(|after| after < *id))
-            .into_iter()
-            .collect())
-    }
-}
+use crate::session::played::PlayedActivation;
 
 /// A bucket that may fail to take how far the feed is counted, when it has taken the days.
 #[derive(Debug)]
@@ -155,7 +99,7 @@ impl World {
 
     /// Stores what the machine wrote.
     pub(super) async fn store(&mut self) {
-        let seen = self.tape.0.lock().unwrap().last().map_or(Position(0), |last| last.position);
+        let seen = self.tape.end_of_session().unwrap_or_default();
         let mut written = Vec::new();
         for (records, state) in
             self.run.archives.split_off(self.stored.min(self.run.archives.len()))
@@ -167,23 +111,19 @@ impl World {
         }
         self.stored = self.run.archives.len();
         written.extend(self.run.journal.clone());
-        let mut tape = self.tape.0.lock().unwrap();
         for record in written {
-            let last = tape.last().map_or(seen, |last| last.position);
+            let last = self.tape.end_of_session().unwrap_or(seen);
             if record.position <= last.max(seen) {
                 continue;
             }
             let events = decode_record(&record.bytes).unwrap();
             if events.first().is_some_and(|event| event.head.kind == SNAPSHOT) {
-                tape.clear();
+                self.tape.rolls_up();
             }
             let position = Position(record.position.0 + 1);
-            self.tape
-                .1
-                .lock()
-                .unwrap()
-                .push(Record { position, bytes: Bytes::from_static(b"other") });
-            tape.push(record);
+            let bytes = Bytes::from_static(b"other");
+            self.tape.others.lock().unwrap().push(Record { position, bytes });
+            self.tape.records.lock().unwrap().push(record);
         }
     }
 
@@ -194,7 +134,7 @@ impl World {
         self.store().await;
     }
 
-    async fn books(&mut self) -> Result<&mut Books, CountingStopped> {
+    pub(super) async fn books(&mut self) -> Result<&mut Books, CountingStopped> {
         Ok(match self.books.take() {
             Some(books) => self.books.insert(books),
             None => self.books.insert(Books::open(self.storage.clone()).await?),
@@ -206,7 +146,9 @@ impl World {
         while books.count_page().await.unwrap() {}
     }
 
-    async fn count_page_of(&mut self, records: usize) {
+    /// Counts a page of so many records, of which the first `stale` are read before the newest snapshot is stored.
+    pub(super) async fn count_page_of(&mut self, records: usize, stale: usize) {
+        self.tape.stale.store(stale, Ordering::SeqCst);
         let books = self.books().await.unwrap();
         books.set_page(records);
         books.count_page().await.unwrap();
@@ -221,7 +163,7 @@ impl World {
     }
 }
 
-fn tokens(view: &UsageView) -> (u64, u64, u64) {
+pub(super) fn tokens(view: &UsageView) -> (u64, u64, u64) {
     (view.total.done, view.total.usage.input_tokens, view.total.lost)
 }
 
@@ -279,7 +221,7 @@ async fn a_cancelled_turn_that_waited_loses_no_attempt_of_another() {
 async fn a_journal_that_cannot_be_read_stops_nobody_else() {
     let mut world = World::new(1_000);
     world.turn("m1", 10).await;
-    world.tape.0.lock().unwrap().last_mut().unwrap().bytes = Bytes::from_static(b"damaged");
+    world.tape.records.lock().unwrap().last_mut().unwrap().bytes = Bytes::from_static(b"damaged");
     world.count().await;
     world.save().await;
     assert_eq!(world.shown().await.behind_ms, 0);
@@ -342,7 +284,7 @@ async fn what_was_missing_in_a_page_is_counted_before_that_page_is_saved() {
         }
         assert!(!world.run.archives.is_empty());
         // Two records of the other journal, and the session's snapshot is behind them.
-        world.count_page_of(2).await;
+        world.count_page_of(2, 0).await;
         if restarts {
             world.save().await;
             world.books = None;
@@ -353,14 +295,37 @@ async fn what_was_missing_in_a_page_is_counted_before_that_page_is_saved() {
     }
 }
 
+/// The page is not read at one moment: it has the first records of a session, and a snapshot replaces the further ones
+/// before they are read. They are in its archive, and count once.
+#[tokio::test]
+async fn a_page_that_lacks_what_a_snapshot_replaced_while_it_was_read_counts_once() {
+    for (records, stale) in (1..16).flat_map(|records| (0..records).map(move |at| (records, at))) {
+        let mut world = World::new(20);
+        world.turn("m0", 10).await;
+        world.count().await;
+        world.save().await;
+        world.books = None;
+        let (before, mut turns) = (world.run.archives.len(), 1);
+        while world.run.archives.len() == before {
+            world.turn(&format!("m{turns}"), 10).await;
+            turns += 1;
+        }
+        world.count_page_of(records, stale).await;
+        world.count().await;
+        world.save().await;
+        let expected = (turns, 10 * turns, 0);
+        assert_eq!(tokens(&world.shown().await), expected, "{stale} of {records} are stale");
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Turn(u64),
     /// A turn calls a tool elsewhere, which goes on running; or its result comes, and the turn ends.
     Tool,
     Count,
-    /// One page of so many records is counted.
-    Page(usize),
+    /// One page of so many records is counted, of which the first ones are read before the newest snapshot is stored.
+    Page(usize, usize),
     Save,
     /// The days are saved, and how far they count is not; then the process ends.
     TearSave,
@@ -373,7 +338,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (1_u64..100).prop_map(Step::Turn),
         3 => Just(Step::Tool),
         2 => Just(Step::Count),
-        3 => (1_usize..9).prop_map(Step::Page),
+        3 => (1_usize..9, 0_usize..9).prop_map(|(records, stale)| Step::Page(records, stale)),
         2 => Just(Step::Save),
         1 => Just(Step::TearSave),
         1 => Just(Step::Restart),
@@ -439,7 +404,7 @@ impl World {
         match step {
             Step::Turn(_) | Step::Tool => {}
             Step::Count => self.count().await,
-            Step::Page(records) => self.count_page_of(records).await,
+            Step::Page(records, stale) => self.count_page_of(records, stale).await,
             Step::Save => self.save().await,
             Step::TearSave => {
                 self.count().await;

@@ -57,8 +57,9 @@ pub enum GrantVerdict {
     Slice(u64),
     /// It gets none now.
     None(AskVerdict),
-    /// It waits, and what living processes give back is too little: dead ones have the rest.
-    Stranded,
+    /// It waits, and what living processes give back is too little: dead ones have the rest. Its process is answered
+    /// that it waits, or that a person has to allow more, if that is enough without what dead processes have.
+    Stranded(AskVerdict),
 }
 
 impl LimitBook {
@@ -81,7 +82,8 @@ impl LimitBook {
             return GrantVerdict::None(needs_person);
         }
         let ceiling = self.ceiling();
-        let room = ceiling.saturating_sub(self.current.committed());
+        let committed = self.current.committed();
+        let room = ceiling.saturating_sub(committed);
         // If everything came back.
         let most = ceiling.saturating_sub(spent);
         // If all that came back that comes back by itself.
@@ -98,7 +100,9 @@ impl LimitBook {
             return GrantVerdict::None(AskVerdict::Waits);
         }
         if least <= most {
-            return GrantVerdict::Stranded;
+            let is_allowable = least <= limit.amount.saturating_sub(committed);
+            let verdict = if is_allowable { needs_person } else { AskVerdict::Waits };
+            return GrantVerdict::Stranded(verdict);
         }
         if least <= limit.amount.saturating_sub(spent) {
             return GrantVerdict::None(needs_person);

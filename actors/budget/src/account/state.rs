@@ -204,8 +204,10 @@ impl BudgetState {
     fn waits(&self) -> BTreeSet<(ProcessId, u64)> {
         let waits = |ask: &&WaitingAsk| {
             let verdict = self.book(ask.wants.limit).map(|book| self.verdict(book, ask));
-            let waiting = [GrantVerdict::None(AskVerdict::Waits), GrantVerdict::Stranded];
-            verdict.is_some_and(|verdict| waiting.contains(&verdict))
+            matches!(
+                verdict,
+                Some(GrantVerdict::None(AskVerdict::Waits) | GrantVerdict::Stranded(_))
+            )
         };
         self.open_asks().filter(waits).map(|ask| (ask.process, ask.wants.number)).collect()
     }
@@ -366,14 +368,15 @@ impl BudgetState {
             let mut asks = self.open_asks().filter(|ask| ask.wants.limit == book.key);
             let served = asks.find_map(|ask| match self.verdict(book, ask) {
                 GrantVerdict::None(AskVerdict::Waits) => Some(None),
-                GrantVerdict::None(AskVerdict::NeedsPerson { spent, limit }) => {
+                GrantVerdict::None(AskVerdict::NeedsPerson { spent, limit })
+                | GrantVerdict::Stranded(AskVerdict::NeedsPerson { spent, limit }) => {
                     let asks = !book.current.asked && book.current.over == 0;
                     let (key, window) = (book.key, book.current.number);
                     let asked = BudgetAsked { limit: key, window, spent, amount: limit };
                     asks.then(|| Some(BudgetEvent::from(asked)))
                 }
                 // What a stranded one waits for may not come: those that need less do not wait with it.
-                GrantVerdict::None(_) | GrantVerdict::Stranded => None,
+                GrantVerdict::None(_) | GrantVerdict::Stranded(_) => None,
                 GrantVerdict::Slice(amount) => {
                     let (process, number) = (ask.process, ask.wants.number);
                     let (limit, window) = (book.key, book.current.number);
@@ -441,7 +444,7 @@ impl BudgetState {
                     && match self.verdict(book, ask) {
                         GrantVerdict::None(verdict) => verdict == AskVerdict::Waits,
                         // Living processes cannot help. One that is held dead may live.
-                        GrantVerdict::Stranded => self.dead.contains(&process),
+                        GrantVerdict::Stranded(_) => self.dead.contains(&process),
                         GrantVerdict::Slice(_) => false,
                     }
             });
@@ -469,10 +472,10 @@ impl BudgetState {
             let verdict = match judged {
                 None => AskVerdict::NoLimit,
                 // The account serves an earlier ask first.
-                Some(GrantVerdict::Slice(_) | GrantVerdict::Stranded) => AskVerdict::Waits,
-                Some(GrantVerdict::None(verdict)) => verdict,
+                Some(GrantVerdict::Slice(_)) => AskVerdict::Waits,
+                Some(GrantVerdict::None(verdict) | GrantVerdict::Stranded(verdict)) => verdict,
             };
-            let is_stranded = judged == Some(GrantVerdict::Stranded);
+            let is_stranded = matches!(judged, Some(GrantVerdict::Stranded(_)));
             let is_meant =
                 |one: ProcessId| one != process && self.dead.contains(&one) == is_stranded;
             let waits = book.filter(|_| verdict == AskVerdict::Waits);

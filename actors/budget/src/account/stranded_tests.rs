@@ -2,7 +2,7 @@
 
 use clawnode_proto::{
     ProcessId,
-    budget::{AskVerdict, BudgetEvent, BudgetInput, SliceAsk},
+    budget::{AskVerdict, BudgetEvent, BudgetInput, BudgetLimit, SliceAsk, WindowNumber},
 };
 
 use super::tests::{Account, USD, amounts, ask, limit, report};
@@ -99,4 +99,32 @@ fn a_call_waits_for_living_processes_as_before() {
     let mut account = two_others();
     assert_eq!(amounts(&ask_beside(&mut account, wants, &[3])), [(1, 150_000)]);
     assert_eq!(sums(&account), (0, 500_000), "C20, I6");
+}
+
+/// Above `ask_at` there is enough for the call, so a person can help it at once. It is not said to wait for a dead process
+/// alone, and what that has goes on to be recalled: it may live.
+#[test]
+fn a_person_is_asked_if_that_is_enough_without_what_a_dead_process_has() {
+    let of_dead = || {
+        let mut account = Account::with(&[BudgetLimit { ask_at: 90, ..limit(USD, 1_000) }]);
+        assert_eq!(amounts(&account.ask(2, ask(1, 750, 750))), [(2, 750)]);
+        assert_eq!(amounts(&account.ask(1, ask(1, 100, 100))), [(1, 100)]);
+        account.report(1, report(1, 1, 100, true));
+        account
+    };
+    let mut account = of_dead();
+    let events = ask_beside(&mut account, ask(2, 60, 60), &[2]);
+    assert!(matches!(events[..], [BudgetEvent::Asked(_)]), "{events:?}");
+    let asks = AskVerdict::NeedsPerson { spent: 100, limit: 1_000 };
+    assert_eq!(answer(&account), Some((asks, None)));
+    assert!(account.state.slices_of(process(2)).iter().all(|slice| slice.recalled));
+    let by = "ada".to_owned();
+    let allow = BudgetInput::Allow { by, limit: USD, window: WindowNumber(0) };
+    assert_eq!(amounts(&account.send(allow)), [(1, 60)]);
+    assert_eq!(account.replayed(), account.state, "the journal is all there is");
+
+    // With all of the limit it would be too little.
+    let mut account = of_dead();
+    assert_eq!(ask_beside(&mut account, ask(2, 151, 151), &[2]), []);
+    assert_eq!(answer(&account), Some((AskVerdict::Waits, Some(process(2)))));
 }

@@ -9,7 +9,9 @@ use std::{
 use clawnode_kernel::KernelBug;
 use clawnode_proto::{
     ProcessId, Timestamp,
-    budget::{AccountKey, AskAnswer, AskVerdict, GrantedSlice, Hold, ProcessStanding},
+    budget::{
+        AccountKey, AccountVersion, AskAnswer, AskVerdict, GrantedSlice, Hold, ProcessStanding,
+    },
 };
 
 use super::{
@@ -133,9 +135,7 @@ impl Holder {
         needs
             .needs
             .sort_by(|one, other| (&one.account, one.limit).cmp(&(&other.account, other.limit)));
-        let since = self.now;
-        let first = BTreeMap::new();
-        self.waiters.push_back(Waiter { reservation, needs, at: None, since, first, said: None });
+        self.waiters.push_back(Waiter::new(reservation, needs, self.now));
     }
 
     /// BUD-2: what a call reserved ends once.
@@ -205,7 +205,7 @@ impl Holder {
             self.granted(&account, granted);
         }
         for answer in answers {
-            self.answered(&account, answer);
+            self.answered(&account, version, answer);
         }
         self.says_why();
     }
@@ -217,6 +217,8 @@ impl Holder {
         let at_hand = self.accounts.entry(account.clone()).or_default();
         let pool = at_hand.pools.entry(granted.limit).or_default();
         if let Some(slice) = pool.slice(granted.number, granted.window) {
+            // Others may hold this process dead: a report says that it lives, also if nothing is new.
+            slice.dirty |= granted.recalled && !slice.recalled;
             slice.recalled |= granted.recalled;
             return;
         }
@@ -239,7 +241,7 @@ impl Holder {
     }
 
     /// It is no slice. Only a call for which too much is spent ends by it.
-    fn answered(&mut self, account: &AccountKey, answer: AskAnswer) {
+    fn answered(&mut self, account: &AccountKey, version: AccountVersion, answer: AskAnswer) {
         let (now, key) = (self.now, (account.clone(), answer.limit));
         let pool = self.pool(&key);
         let Some(ask) = pool.ask.as_mut().filter(|ask| ask.number == answer.number) else { return };
@@ -247,7 +249,10 @@ impl Holder {
         ask.waits = answer.verdict == AskVerdict::Waits;
         ask.behind = answer.holder.filter(|_| ask.waits);
         ask.stranded = ask.stranded.filter(|dead| ask.behind == Some(dead.process));
-        ask.stranded.iter_mut().for_each(|dead| dead.confirmed |= dead.sent);
+        if let Some(dead) = &mut ask.stranded {
+            dead.confirmed |= dead.sent.is_some_and(|sent| sent.is_before(version));
+        }
+        let (least, behind) = (ask.wants.least, ask.behind);
         if !matches!(answer.verdict, AskVerdict::NeedsPerson { .. }) {
             ask.person = None;
         }
@@ -270,27 +275,19 @@ impl Holder {
                 }
             }
         }
+        waits::waits_behind(&mut self.waiters, &key, least, behind);
     }
 
     /// Says to calls why they wait.
     fn says_why(&mut self) {
-        for waiter in &mut self.waiters {
-            let Some(at) = &waiter.at else { continue };
-            let why = waits::reason(&self.accounts, &at.0, at.1);
-            if let Some(why) = why.filter(|why| waiter.said != Some(*why)) {
-                waiter.said = Some(why);
-                let (account, limit) = at.clone();
-                self.out.push(HolderOutput::Waits(waiter.reservation, account, limit, why));
-            }
-        }
+        self.out.extend(waits::says_why(&self.accounts, &mut self.waiters, self.now));
     }
 
     fn ends_bankrupt(&mut self, key: &PoolKey, used: u64, most: u64) {
         let left = most.saturating_sub(used);
         let needed = |waiter: &Waiter| {
-            let need = waiter.needs.of(&key.0, key.1)?;
-            let needed = need.room().at(waiter.needs.least_output).max(1);
-            (waiter.at.as_ref() == Some(key) && needed > left).then_some(needed)
+            let needed = waiter.least().filter(|_| waiter.at.as_ref() == Some(key));
+            needed.filter(|needed| *needed > left)
         };
         self.refuse(|waiter| {
             let needed = needed(waiter)?;
@@ -322,7 +319,7 @@ impl Holder {
                 }
             }
         }
-        waits::look_for_dead(&mut self.accounts, &self.dead, now);
+        waits::look_for_dead(&mut self.accounts, &mut self.waiters, &self.dead);
         self.says_why();
         let accounts = mem::take(&mut self.accounts);
         self.refuse(|waiter| waits::too_long(&accounts, waiter, now, options));
@@ -337,7 +334,7 @@ impl Holder {
 
     /// The processes for which calls wait: their accounts name them.
     pub fn waits_for(&self) -> BTreeSet<ProcessId> {
-        waits::behind(&self.accounts)
+        waits::behind(&self.accounts, &self.waiters)
     }
 
     /// Those of them that are dead.
@@ -350,14 +347,13 @@ impl Holder {
     /// Grants what can be granted, and asks for what waits. Says what waiting calls count on.
     fn serve(&mut self) -> BTreeMap<PoolKey, u64> {
         let mut look = Look::default();
+        // What these wait for may not come: those that need less do not wait with them.
+        self.waiters.make_contiguous().sort_by_key(|waiter| waiter.stranded.is_some());
         for mut waiter in mem::take(&mut self.waiters) {
             match self.first_block(&waiter.needs, &mut look) {
                 Ok(output) => self.grant(&waiter, output),
                 Err(at) => {
-                    if waiter.at.as_ref() != Some(&at) {
-                        waiter.first.entry(at.clone()).or_insert(self.now);
-                        (waiter.at, waiter.since, waiter.said) = (Some(at), self.now, None);
-                    }
+                    waiter.waits_at(at, self.now);
                     // Also those behind that limit: it may have counted on them before.
                     let needs = waiter.needs.needs.iter();
                     needs.for_each(|need| touch(&mut self.touched, &need.account));
@@ -481,10 +477,7 @@ impl Holder {
             anew && !ask.answered && ask.sent.is_some_and(is_late)
         });
         if let Some(ask) = &mut pool.ask {
-            if (ask.wants.call, ask.wants.least) != (wants.call, wants.least) {
-                ask.sent = None;
-            }
-            ask.wants = wants;
+            ask.changes(wants);
             return;
         }
         pool.ask = Some(OpenAsk::new(next, wants));

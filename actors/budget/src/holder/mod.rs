@@ -40,6 +40,8 @@ mod pool;
 mod properties;
 mod report;
 #[cfg(test)]
+mod stranded_tests;
+#[cfg(test)]
 mod tests;
 mod unjournaled;
 mod waits;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clawnode_kernel::KernelBug;
 use clawnode_proto::{
     ProcessId, Timestamp,
-    budget::{GrantedSlice, WindowNumber},
+    budget::{AccountVersion, GrantedSlice, WindowNumber},
 };
 
 use super::CallCost;
@@ -50,10 +50,9 @@ pub(super) struct OpenAsk {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeadBehind {
     pub(super) process: ProcessId,
-    /// Since when it is known here that it is dead.
-    pub(super) since: Timestamp,
-    /// The account was sent that. It grants what is left, if the call can be made with it.
-    pub(super) sent: bool,
+    /// The account was sent that, and this was the last that it had said then. It grants what is left, if the call can
+    /// be made with it.
+    pub(super) sent: Option<AccountVersion>,
     /// The account has named the process again since: without what it has, there is too little.
     pub(super) confirmed: bool,
 }
@@ -109,6 +108,28 @@ impl OpenAsk {
             behind: None,
             stranded: None,
         }
+    }
+
+    /// What was sent last may not be stored.
+    pub(super) const fn forget_sent(&mut self) {
+        self.sent = None;
+        if let Some(dead) = &mut self.stranded {
+            dead.sent = None;
+        }
+    }
+
+    /// This waits for it from now on.
+    pub(super) fn changes(&mut self, wants: PoolWants) {
+        if (self.wants.call, self.wants.least) != (wants.call, wants.least) {
+            self.sent = None;
+        }
+        if wants.least < self.wants.least
+            && let Some(dead) = &mut self.stranded
+        {
+            // What is left may be enough for this one: the account has to judge it, too.
+            (dead.sent, dead.confirmed) = (None, false);
+        }
+        self.wants = wants;
     }
 }
 

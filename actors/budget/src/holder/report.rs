@@ -10,7 +10,7 @@ use clawnode_proto::{
     budget::{AccountVersion, BudgetInput, LimitKey, SliceAsk, SliceReport, WindowNumber},
 };
 
-use super::pool::{HeldSlice, PoolWants, SlicePool};
+use super::pool::{HeldSlice, OpenAsk, PoolWants, SlicePool};
 
 /// Between two reports to an account, unless what they give back is waited for.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
@@ -106,10 +106,12 @@ impl AccountAtHand {
 
     /// The dead processes for which asks wait: the account hears of them with each of its asks.
     fn sends_dead(&mut self) -> Vec<ProcessId> {
+        let version = self.version;
         let asks = self.pools.values_mut().filter_map(|pool| pool.ask.as_mut());
         let mut dead = BTreeSet::new();
         for behind in asks.filter_map(|ask| ask.stranded.as_mut()) {
-            behind.sent = true;
+            // What it has said before does not answer this.
+            behind.sent.get_or_insert(version);
             dead.insert(behind.process);
         }
         dead.into_iter().collect()
@@ -162,7 +164,7 @@ impl AccountAtHand {
                 // Its end was reported, with what was sent.
                 pool.closing.retain(|slice| slice.dirty || slice.held > 0);
             } else {
-                pool.ask.iter_mut().for_each(|ask| ask.sent = None);
+                pool.ask.iter_mut().for_each(OpenAsk::forget_sent);
                 pool.slices().filter(|slice| slice.seq > 0).for_each(|slice| slice.dirty = true);
             }
         }

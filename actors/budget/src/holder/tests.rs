@@ -38,7 +38,7 @@ pub(super) fn call() -> CallNeeds {
 pub(super) struct One {
     pub(super) holder: Holder,
     now: u64,
-    version: u64,
+    pub(super) version: u64,
 }
 
 impl One {
@@ -47,7 +47,7 @@ impl One {
         Self { holder, now: 1_000_000, version: 0 }
     }
 
-    fn does(&mut self, input: HolderInput) -> Vec<HolderOutput> {
+    pub(super) fn does(&mut self, input: HolderInput) -> Vec<HolderOutput> {
         self.holder.handle(Timestamp(self.now), input)
     }
 
@@ -55,7 +55,7 @@ impl One {
         self.does(HolderInput::Reserve(Reservation(number), needs))
     }
 
-    fn after(&mut self, millis: u64) -> Vec<HolderOutput> {
+    pub(super) fn after(&mut self, millis: u64) -> Vec<HolderOutput> {
         self.now += millis;
         self.does(HolderInput::Tick)
     }
@@ -100,7 +100,7 @@ pub(super) fn granted(out: &[HolderOutput]) -> Vec<(u64, u64)> {
 }
 
 /// The totals of a slice as the last input says them: spent, held, returned, closed.
-fn said(out: &[HolderOutput], number: u64) -> Option<(u64, u64, u64, bool)> {
+pub(super) fn said(out: &[HolderOutput], number: u64) -> Option<(u64, u64, u64, bool)> {
     out.iter().rev().find_map(|one| {
         let HolderOutput::Send(
             _,

@@ -8,7 +8,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    CallNeeds, HolderOptions, Refusal, Reservation,
+    CallNeeds, HolderOptions, HolderOutput, Refusal, Reservation,
     pool::{DeadBehind, OpenAsk},
     report::AccountAtHand,
 };
@@ -29,6 +29,16 @@ pub(super) struct Waiter {
     pub(super) first: BTreeMap<PoolKey, Timestamp>,
     /// What was said of why it waits.
     pub(super) said: Option<WaitReason>,
+    /// There is too little left for it, and a dead process has the rest. Calls that need less are served before it.
+    pub(super) stranded: Option<StrandedCall>,
+}
+
+/// A call that waits for what a dead process has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StrandedCall {
+    process: ProcessId,
+    /// Since when that is known.
+    since: Timestamp,
 }
 
 /// Why a call waits.
@@ -46,9 +56,13 @@ pub enum WaitReason {
 /// Asks by account.
 type Accounts = BTreeMap<AccountKey, AccountAtHand>;
 
-/// Keeps since when each ask waits for a dead process. Its account has to hear of that at once: a call that can be
+/// Keeps which asks wait for a dead process. Its account has to hear of that at once: a call that can be
 /// made with what is left does not wait for that process.
-pub(super) fn look_for_dead(accounts: &mut Accounts, dead: &BTreeSet<ProcessId>, now: Timestamp) {
+pub(super) fn look_for_dead(
+    accounts: &mut Accounts,
+    waiters: &mut VecDeque<Waiter>,
+    dead: &BTreeSet<ProcessId>,
+) {
     let pools = accounts.values_mut().flat_map(|account| account.pools.values_mut());
     for ask in pools.filter_map(|pool| pool.ask.as_mut()) {
         let before = ask.stranded;
@@ -57,25 +71,69 @@ pub(super) fn look_for_dead(accounts: &mut Accounts, dead: &BTreeSet<ProcessId>,
             Some(before) if before.process == process => before,
             Some(_) | None => {
                 ask.sent = None;
-                DeadBehind { process, since: now, sent: false, confirmed: false }
+                DeadBehind { process, sent: None, confirmed: false }
             }
         });
+    }
+    for waiter in waiters {
+        waiter.stranded.take_if(|stranded| !dead.contains(&stranded.process));
     }
 }
 
 /// The processes for which calls wait.
-pub(super) fn behind(accounts: &Accounts) -> BTreeSet<ProcessId> {
+pub(super) fn behind(accounts: &Accounts, waiters: &VecDeque<Waiter>) -> BTreeSet<ProcessId> {
     let pools = accounts.values().flat_map(|account| account.pools.values());
-    pools.filter_map(|pool| pool.ask.as_ref()?.behind).collect()
+    let asked = pools.filter_map(|pool| pool.ask.as_ref()?.behind);
+    let stranded = waiters.iter().filter_map(|waiter| waiter.stranded);
+    asked.chain(stranded.map(|stranded| stranded.process)).collect()
 }
 
-/// Why calls wait for this limit, if its account has said so.
-pub(super) fn reason(
+/// What is asked of the limit for which a call waits.
+fn ask<'a>(accounts: &'a Accounts, (account, limit): &PoolKey) -> Option<&'a OpenAsk> {
+    accounts.get(account)?.pools.get(limit)?.ask.as_ref()
+}
+
+/// Says to calls why they wait, each reason once. Also keeps which of them wait for a dead process: those that need at
+/// least as much as the ask for which its account has confirmed that.
+pub(super) fn says_why(
     accounts: &Accounts,
-    account: &AccountKey,
-    limit: LimitKey,
-) -> Option<WaitReason> {
-    accounts.get(account)?.pools.get(&limit)?.ask.as_ref()?.reason()
+    waiters: &mut VecDeque<Waiter>,
+    now: Timestamp,
+) -> Vec<HolderOutput> {
+    let mut out = Vec::new();
+    for waiter in waiters {
+        let least = waiter.least();
+        let Some(at) = &waiter.at else { continue };
+        let Some(ask) = ask(accounts, at) else { continue };
+        if let Some(DeadBehind { process, confirmed: true, .. }) = ask.stranded
+            && least >= Some(ask.wants.least)
+            && waiter.stranded.is_none_or(|stranded| stranded.process != process)
+        {
+            waiter.stranded = Some(StrandedCall { process, since: now });
+        }
+        let why = ask.reason(waiter.stranded);
+        if let Some(why) = why.filter(|why| waiter.said != Some(*why)) {
+            waiter.said = Some(why);
+            let (account, limit) = at.clone();
+            out.push(HolderOutput::Waits(waiter.reservation, account, limit, why));
+        }
+    }
+    out
+}
+
+/// An ask for so much at least is answered: it waits for this process, or for none. Calls that need no more do not wait
+/// for another one.
+pub(super) fn waits_behind(
+    waiters: &mut VecDeque<Waiter>,
+    key: &PoolKey,
+    least: u64,
+    process: Option<ProcessId>,
+) {
+    for waiter in waiters.iter_mut().filter(|waiter| waiter.at.as_ref() == Some(key)) {
+        if waiter.least() <= Some(least) {
+            waiter.stranded.take_if(|stranded| Some(stranded.process) != process);
+        }
+    }
 }
 
 /// How a call ends that has waited for too long; nothing if it has not.
@@ -93,9 +151,8 @@ pub(super) fn too_long(
     if asked.is_some_and(|since| now.since(since) >= options.ask_wait) {
         return Some(Refusal::NotAllowed { account, limit });
     }
-    if let Some(DeadBehind { process, since, confirmed: true, .. }) =
-        ask.and_then(|ask| ask.stranded)
-        && now.since(since.max(first)) >= options.ask_wait
+    if let Some(StrandedCall { process, since }) = waiter.stranded
+        && now.since(since) >= options.ask_wait
     {
         return Some(Refusal::Stranded { account, limit, process });
     }
@@ -132,16 +189,40 @@ pub(super) fn gives_back(
     account.pools.retain(|_, pool| !pool.is_empty());
 }
 
+// === impl Waiter ===
+
+impl Waiter {
+    pub(super) fn new(reservation: Reservation, needs: CallNeeds, since: Timestamp) -> Self {
+        let first = BTreeMap::new();
+        Self { reservation, needs, at: None, since, first, said: None, stranded: None }
+    }
+
+    /// It waits for this limit now.
+    pub(super) fn waits_at(&mut self, key: PoolKey, now: Timestamp) {
+        if self.at.as_ref() != Some(&key) {
+            self.first.entry(key.clone()).or_insert(now);
+            (self.at, self.since) = (Some(key), now);
+            (self.said, self.stranded) = (None, None);
+        }
+    }
+
+    /// With how much of the limit for which it waits it could be made.
+    pub(super) fn least(&self) -> Option<u64> {
+        let (account, limit) = self.at.as_ref()?;
+        let need = self.needs.of(account, *limit)?;
+        Some(need.room().at(self.needs.least_output).max(1))
+    }
+}
+
 // === impl OpenAsk ===
 
 impl OpenAsk {
-    fn reason(&self) -> Option<WaitReason> {
-        match (self.person, self.stranded) {
+    /// Why a call waits for it, of which this is known.
+    fn reason(&self, stranded: Option<StrandedCall>) -> Option<WaitReason> {
+        match (self.person, stranded) {
             (Some(_), _) => Some(WaitReason::Person),
-            (None, Some(DeadBehind { process, confirmed: true, .. })) => {
-                Some(WaitReason::Stranded(process))
-            }
-            (None, _) => self.waits.then_some(WaitReason::Calls),
+            (None, Some(StrandedCall { process, .. })) => Some(WaitReason::Stranded(process)),
+            (None, None) => self.waits.then_some(WaitReason::Calls),
         }
     }
 }

@@ -46,6 +46,8 @@ fn forecast(limit: &LimitView, needs: u64, reserves: u64) -> CallForecast {
         // It waits for no more than there will be: its cap on output becomes smaller.
         () if reserves > alive && needs <= room => CallForecast::Possible,
         () if needs <= alive => CallForecast::Waits,
+        // Dead processes have the rest, and there is enough above what a person has to allow.
+        () if needs <= unheld(limit) => CallForecast::NeedsPerson,
         () if needs <= unspent => CallForecast::Stranded,
         () if needs <= limit.limit.saturating_sub(limit.spent) => CallForecast::NeedsPerson,
         () => CallForecast::Bankrupt,
@@ -56,6 +58,11 @@ fn forecast(limit: &LimitView, needs: u64, reserves: u64) -> CallForecast {
 fn unspent(limit: &LimitView) -> u64 {
     let ceiling = if limit.allowed { limit.limit } else { share(limit) };
     ceiling.saturating_sub(limit.spent)
+}
+
+/// What no process has of the whole limit.
+fn unheld(limit: &LimitView) -> u64 {
+    limit.limit.saturating_sub(limit.spent).saturating_sub(limit.held)
 }
 
 /// What a call may have now: what no process has, and what living processes do not use.
@@ -199,6 +206,14 @@ mod tests {
             (limit(100, &[(false, 800, 300)]), 501, CallForecast::Waits),
             (limit(100, &[(true, 700, 0), (false, 100, 100)]), 100, CallForecast::Waits),
             (limit(100, &[(true, 700, 0), (false, 100, 100)]), 101, CallForecast::Stranded),
+            // A person who allows more can help at once.
+            (limit(100, &[(true, 750, 0)]), 150, CallForecast::NeedsPerson),
+            (limit(100, &[(true, 750, 0)]), 151, CallForecast::Stranded),
+            (
+                LimitView { allowed: true, ..limit(100, &[(true, 750, 0)]) },
+                151,
+                CallForecast::Stranded,
+            ),
             (limit(900, &[]), 100, CallForecast::NeedsPerson),
             (limit(900, &[]), 101, CallForecast::Bankrupt),
             (LimitView { excess: 1, ..limit(0, &[]) }, 1, CallForecast::NeedsPerson),
@@ -240,12 +255,12 @@ mod tests {
     #[test]
     fn an_explanation_has_the_command_that_helps() {
         let why = |limit, needs| explained(key("cluster"), limit, needs, needs).why;
-        let said = why(limit(100, &[(true, 800, 0)]), 100);
+        let said = why(limit(100, &[(true, 800, 0)]), 101);
         assert!(said.contains("dead processes have $0.0008 (a has $0.0008)"), "{said}");
         // This limit has no window that would end.
         assert!(said.ends_with(": `clawnode budget reconcile cluster --node a --gone`"), "{said}");
         let ends = Some(clawnode_proto::Timestamp(1));
-        let said = why(LimitView { ends, ..limit(100, &[(true, 800, 0)]) }, 100);
+        let said = why(LimitView { ends, ..limit(100, &[(true, 800, 0)]) }, 101);
         assert!(said.ends_with("--gone`, or wait for the end of the window"), "{said}");
         let said = why(limit(900, &[]), 50);
         assert!(said.ends_with("`clawnode budget allow cluster --usd-per-day`"), "{said}");
