@@ -125,6 +125,6 @@ fn a_person_is_asked_if_that_is_enough_without_what_a_dead_process_has() {
 
     // With all of the limit it would be too little.
     let mut account = of_dead();
-    assert_eq!(ask_beside(&mut account, ask(2, 151, 151), &[2]), []);
+    assert!(ask_beside(&mut account, ask(2, 151, 151), &[2]).is_empty());
     assert_eq!(answer(&account), Some((AskVerdict::Waits, Some(process(2)))));
 }
