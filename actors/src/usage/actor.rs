@@ -40,7 +40,10 @@ pub async fn run(sessions: Sessions, leads: impl Fn() -> bool) {
         match round(sessions.storage(), sessions.now(), &mut books, since_saved).await {
             Ok(round) => {
                 saved = round.is_saved.then(Instant::now).or(saved);
-                backoff = Backoff::new(AGAIN.0, AGAIN.1);
+                // What is counted and not saved is counted again after a failure: that is no progress.
+                if round.is_saved || !round.is_more {
+                    backoff = Backoff::new(AGAIN.0, AGAIN.1);
+                }
                 if round.is_more {
                     look.reset_immediately();
                 }
