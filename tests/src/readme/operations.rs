@@ -43,7 +43,12 @@ pub const OBSERVE: Scene = Scene {
             },
         ]),
         Step::new("clawnode providers ", "", "shows demo"),
-        Step::new("clawnode usage ", "", "shows CALLS; shows default; shows output_tokens; shows as counted"),
+        Step::new(
+            "clawnode usage ",
+            // Counts may be seconds old.
+            "await sh -c 'clawnode usage | grep CALLS'",
+            "shows CALLS; shows default; shows output_tokens; shows as counted",
+        ),
         Step::new("clawnode agents profile ", "", "shows '100.0% of'; shows success_rate"),
         Step::new("clawnode journal replay", "stop", "shows 'identical'").but(&[SESSION]),
     ],
