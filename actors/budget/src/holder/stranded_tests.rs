@@ -101,7 +101,7 @@ fn a_stranded_call_ends_after_ask_wait_whatever_smaller_ones_do() {
             number += 1;
         }
         one.stored();
-        assert_eq!(stranded(&one.waits_behind_dead(number)), [], "it is said once");
+        assert_eq!(stranded(&one.waits_behind_dead(number)), [0; 0], "it is said once");
         assert_eq!(refused(one.after(1_000)), [], "second {second}");
     }
     one.stored();
@@ -153,9 +153,9 @@ fn only_an_answer_to_what_was_sent_confirms_that_a_call_is_stranded() {
     assert_eq!(asked(&one.after(1_000)).len(), 1);
     // The same as before, once more.
     one.version -= 1;
-    assert_eq!(stranded(&one.waits_behind_dead(1)), []);
+    assert_eq!(stranded(&one.waits_behind_dead(1)), [0; 0]);
     one.does(HolderInput::Stored(cluster(), false));
-    assert_eq!(stranded(&one.waits_behind_dead(1)), [], "the ask may be lost");
+    assert_eq!(stranded(&one.waits_behind_dead(1)), [0; 0], "the ask may be lost");
     assert_eq!(asked(&one.after(1_000)).len(), 1);
     one.stored();
     assert_eq!(stranded(&one.waits_behind_dead(1)), [1]);
