@@ -89,8 +89,8 @@ pub(super) fn behind(accounts: &Accounts, waiters: &VecDeque<Waiter>) -> BTreeSe
 }
 
 /// What is asked of the limit for which a call waits.
-fn ask<'a>(accounts: &'a Accounts, (account, limit): &PoolKey) -> Option<&'a OpenAsk> {
-    accounts.get(account)?.pools.get(limit)?.ask.as_ref()
+fn ask<'a>(accounts: &'a Accounts, at: &PoolKey) -> Option<&'a OpenAsk> {
+    accounts.get(&at.0)?.pools.get(&at.1)?.ask.as_ref()
 }
 
 /// Says to calls why they wait, each reason once. Also keeps which of them wait for a dead process: those that need at

@@ -1,10 +1,10 @@
-//! Points of two clusters whose sources have the same ids.
+//! Points of two clusters whose sources have the same ids, and of sessions that were deleted.
 
 use clawnode_proto::{
-    codec,
+    EntityId, codec,
     limits::MEMORY_PAST_POINTS,
     memory::{MemorySource, MemoryTrust},
-    memory_point::{LearnedPoint, MemoryInput},
+    memory_point::{LearnedPoint, MemoryEvent, MemoryInput},
     memory_view::PointState,
 };
 
@@ -220,4 +220,29 @@ fn without_an_import_a_source_is_known_at_any_time() {
     book.put(vec![told_at(1, 100, "here one")]);
     assert_eq!(book.put(vec![told_at(1, 900, "there one")]).added.len(), 0);
     assert_eq!(book.texts(), ["here one"]);
+}
+
+#[test]
+fn what_was_learned_from_a_deleted_session_is_masked_wherever_it_is() {
+    let mut book = Book::new();
+    let about = ("ada", "lives in");
+    book.put(vec![fact(1, about, "Ada lives in Rome", MemoryTrust::Person)]);
+    let mut other = fact(2, about, "Ada lives in Bonn", MemoryTrust::Person);
+    other.source = Some(MemorySource { entity: EntityId::from_u128(8), ..source(2) });
+    book.put(vec![other]);
+    // One is superseded, one waits to be recorded, and one is from elsewhere.
+    book.accept(MemoryInput::Put { points: vec![told(3, "Ada has a cat", MemoryTrust::Agent)] });
+    let source = EntityId::from_u128(7);
+    book.accept(forget_source(source, None, None));
+    let events = book.decide();
+    assert_eq!((book.texts(), book.past().len()), (vec!["Ada lives in Bonn"], 0));
+    assert_eq!(book.state.purge_due(), Some(at(DAY / 24)));
+    assert_eq!(book.replayed(), book.state);
+    // The input comes again, under another name: all of it is masked already.
+    assert!(matches!(events[..], [MemoryEvent::Added(_), MemoryEvent::Masked(_)]), "{events:?}");
+    book.accept(forget_source(source, None, None));
+    assert_eq!(book.decide(), []);
+    let mut book = Book::new();
+    book.accept(forget_source(source, None, None));
+    assert_eq!((book.decide(), book.state.purge_due()), (Vec::new(), None));
 }

@@ -310,31 +310,6 @@ fn a_timer_that_fired_in_vain_is_not_waited_for_again() {
 }
 
 #[test]
-fn what_was_learned_from_a_deleted_session_is_masked_wherever_it_is() {
-    let mut book = Book::new();
-    let about = ("ada", "lives in");
-    book.put(vec![fact(1, about, "Ada lives in Rome", MemoryTrust::Person)]);
-    let mut other = fact(2, about, "Ada lives in Bonn", MemoryTrust::Person);
-    other.source = Some(MemorySource { entity: EntityId::from_u128(8), ..source(2) });
-    book.put(vec![other]);
-    // One is superseded, one waits to be recorded, and one is from elsewhere.
-    book.accept(MemoryInput::Put { points: vec![told(3, "Ada has a cat", MemoryTrust::Agent)] });
-    let source = EntityId::from_u128(7);
-    book.accept(forget_source(source, None, None));
-    let events = book.decide();
-    assert_eq!((book.texts(), book.past().len()), (vec!["Ada lives in Bonn"], 0));
-    assert_eq!(book.state.purge_due(), Some(at(DAY / 24)));
-    assert_eq!(book.replayed(), book.state);
-    // The input comes again, under another name: all of it is masked already.
-    assert!(matches!(events[..], [MemoryEvent::Added(_), MemoryEvent::Masked(_)]), "{events:?}");
-    book.accept(forget_source(source, None, None));
-    assert_eq!(book.decide(), []);
-    let mut book = Book::new();
-    book.accept(forget_source(source, None, None));
-    assert_eq!((book.decide(), book.state.purge_due()), (Vec::new(), None));
-}
-
-#[test]
 fn a_full_memory_archives_what_matters_least() {
     let mut book = Book::new();
     let most = u64::try_from(MEMORY_POINTS).unwrap();

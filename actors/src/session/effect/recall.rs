@@ -283,7 +283,7 @@ mod tests {
     async fn a_memory_is_searched_after_it_was_sent_what_it_is_taught() {
         let is_sent = AtomicBool::new(false);
         let taught = async {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            tokio::task::yield_now().await;
             is_sent.store(true, Ordering::SeqCst);
         };
         let text = async {
