@@ -150,7 +150,7 @@ impl Book {
         self.state.live().map(|kept| kept.point.content.text.as_str()).collect()
     }
 
-    fn past(&self) -> Vec<(&str, PointState)> {
+    pub(super) fn past(&self) -> Vec<(&str, PointState)> {
         self.state.past().map(|past| (past.point.content.text.as_str(), past.state)).collect()
     }
 }
