@@ -86,7 +86,7 @@ mod tests {
         }
     }
 
-    /// The test that makes the page names the kinds itself (`tests/reference/events.rs`).
+    /// `tests/reference/events.rs` makes the page, with the kinds of this table.
     #[test]
     fn the_reference_has_the_events_of_every_kind() {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/events.md");
