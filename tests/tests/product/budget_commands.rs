@@ -1,14 +1,18 @@
 //! Limits of spending as people set, see and raise them.
 
+use bytes::Bytes;
+use clawnode_cluster::{AppendAnswer, Write};
 use clawnode_proto::{
+    Position,
     budget::{
-        AccountView, BudgetExplainView, BudgetList, BudgetUnit, CallForecast, LimitOrigin,
-        LimitState,
+        AccountKey, AccountView, BudgetExplainView, BudgetList, BudgetUnit, CallForecast,
+        LimitOrigin, LimitState,
     },
     model::ModelTest,
     view::{EventView, StatusView, TurnView},
 };
 use clawnode_tests::{
+    journals::writable,
     model::{Act, ModelServer, Script, Setup},
     process::{Client, Home, Message, Node, ProcessError, TestBackend},
 };
@@ -133,6 +137,46 @@ async fn c20_a_node_that_runs_alone_gets_back_what_its_killed_processes_had() ->
         node = Node::up(&home).await?;
         shown(&node.client()?, "cluster", is_back).await?;
     }
+    node.stop().await
+}
+
+/// An account whose journal is damaged keeps no other account from getting back what killed processes had.
+#[tokio::test]
+async fn c20_a_damaged_account_keeps_no_other_from_getting_its_budget_back() -> Outcome {
+    let (_server, home) = super::scene(Script::queue([Act::say("a")])).await;
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    let limits = large_limit();
+    // This one is read first.
+    let of_agent = json!({ "account": "agent:default", "limits": limits["limits"] });
+    for set in [limits, of_agent] {
+        let _set: AccountView = client.call("budget.set", set).await?;
+    }
+    let message = Message::new("ada", "one");
+    client.chat(&message).await?;
+    let spent: u64 = client.finished(&message.session(), 1).await?.turns.iter().map(used).sum();
+    shown(&client, "cluster", |account| account.limits[0].spent == spent).await?;
+    node.kill().await?;
+
+    let (storage, control) = writable(&home.data()).await.unwrap();
+    let account = AccountKey::Agent("default".parse().unwrap()).entity();
+    let records = storage.journal.read(account, Position(0)).await.unwrap();
+    let write = Write { bytes: Bytes::from_static(b"damaged"), rollup: false };
+    let at = records.last().unwrap().position;
+    let answer = storage.journal.append(account, at, write).await;
+    assert!(matches!(answer, AppendAnswer::Stored(_)), "{answer:?}");
+    storage.health.close().await;
+    drop((storage, control));
+
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    let shows = client.call::<AccountView>("budget.show", json!({ "account": "agent:default" }));
+    assert!(shows.await.is_err(), "its account is damaged");
+    let is_back = |account: &AccountView| {
+        let limit = &account.limits[0];
+        limit.spent == spent && limit.holders.iter().all(|holder| !holder.dead)
+    };
+    shown(&client, "cluster", is_back).await?;
     node.stop().await
 }
 

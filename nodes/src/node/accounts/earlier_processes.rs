@@ -37,20 +37,22 @@ impl BudgetAnswers {
     }
 
     async fn try_close_earlier(&self) {
-        for _ in 0..TRIES.0 {
+        let mut tries = 0;
+        let failure = loop {
+            tries += 1;
             match self.close_earlier().await {
                 Ok(()) => return,
-                Err(failure) if failure.code == ErrorCode::Unavailable => {
+                Err(failure) if failure.code == ErrorCode::Unavailable && tries < TRIES.0 => {
                     debug!(failure = failure.message, "cannot give back now; trying again");
                     tokio::time::sleep(TRIES.1).await;
                 }
-                Err(failure) => {
-                    let failure = failure.message;
-                    warn!(failure, "what earlier processes of this node had stays with them");
-                    return;
-                }
+                Err(failure) => break failure.message,
             }
-        }
+        };
+        warn!(
+            failure,
+            "earlier processes of this node keep their parts of budgets; see `clawnode status`"
+        );
     }
 
     async fn close_earlier(&self) -> HandlerResult<()> {
@@ -58,7 +60,18 @@ impl BudgetAnswers {
         let marked = unjournaled(bucket).await.map_err(EntityError::from)?;
         let (mut kept, mut accounts) = (BTreeSet::new(), 0_usize);
         for key in self.keys().await? {
-            let Some(account) = self.load(&key).await? else { continue };
+            let account = match self.load(&key).await {
+                Ok(Some(account)) => account,
+                Ok(None) => continue,
+                Err(failure) if failure.code == ErrorCode::Unavailable => return Err(failure),
+                // One account that is out of service does not hold up the others. Whose parts it has is not known.
+                Err(failure) => {
+                    let (account, failure) = (key.to_string(), failure.message);
+                    warn!(account, failure, "cannot give back to a budget");
+                    kept.extend(&marked);
+                    continue;
+                }
+            };
             let dead = |process: &ProcessId| self.peers.state(*process) == PeerState::Dead;
             let holders = dead_slices::with_parts(&account.state).into_iter().filter(dead);
             // What a person knows of their other calls, nothing here does.
