@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::{
     client::ClientError,
     config::ConfigError,
-    local::LocalFileError,
+    node_file::LocalFileError,
     start_error::{StartError, StartErrorKind},
 };
 

@@ -2,6 +2,7 @@
 //! everything is put together.
 #![forbid(unsafe_code)]
 
+pub mod api_token;
 pub mod app;
 #[cfg(feature = "nats")]
 pub mod bus;
@@ -11,10 +12,11 @@ pub mod config;
 pub mod failure;
 mod files;
 pub mod host;
-pub mod local;
 pub mod log_file;
 pub mod node;
+pub mod node_file;
 pub mod offline_commands;
+pub mod secret;
 pub mod start_error;
 pub mod telemetry;
 pub mod watchdog;

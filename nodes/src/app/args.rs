@@ -5,7 +5,7 @@ use clawnode_proto::{ProcessId, node::NodeRole};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::{config::LoadedConfig, local::Secret};
+use crate::{config::LoadedConfig, secret::Secret};
 
 /// The arguments of a node.
 #[derive(Debug)]

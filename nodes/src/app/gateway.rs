@@ -8,9 +8,9 @@ use tracing::warn;
 
 use super::wire::Wired;
 use crate::{
+    api_token::ensure_token,
     config::LoadedConfig,
     failure::{Exit, Failure},
-    local::{NodeFile, Secret, ensure_token},
     node::{
         backend::NodeBackend,
         base::BackendSources,
@@ -19,6 +19,8 @@ use crate::{
         overview::NodeInfo,
         panic::PanicControl,
     },
+    node_file::NodeFile,
+    secret::Secret,
 };
 
 /// A gateway that serves.

@@ -18,7 +18,6 @@ use crate::bus::name;
 use crate::{
     config::LoadedConfig,
     failure::Failure,
-    local::Secret,
     node::{
         base::NodeBase,
         budgets, hooks, memories,
@@ -29,6 +28,7 @@ use crate::{
         skills,
         storage::{self, Opening},
     },
+    secret::Secret,
 };
 
 /// A node that has read everything and whose storage backend is open; nothing runs yet.

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::{cluster::unconnected, files};
 use crate::{
     config::{LoadedConfig, ValueOrigin},
-    local::Secret,
+    secret::Secret,
     start_error::StartError,
 };
 

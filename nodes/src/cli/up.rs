@@ -15,8 +15,8 @@ use crate::{
     client::{Gateways, NodeClient},
     config::{Env, env, paths},
     failure::{Exit, Failure},
-    local::Secret,
     offline_commands,
+    secret::Secret,
 };
 
 /// How long the end of a node may take before its chat says what it waits for.

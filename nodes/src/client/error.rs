@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clawnode_proto::{ErrorBody, ErrorCode};
 
-use crate::local::LocalFileError;
+use crate::node_file::LocalFileError;
 
 /// Why a call did not get its answer.
 #[derive(Debug, thiserror::Error)]

@@ -15,7 +15,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::ClientError;
-use crate::local::{NodeFile, Secret, TOKEN_FILE, read_token};
+use crate::{
+    api_token::{TOKEN_FILE, read_token},
+    node_file::NodeFile,
+    secret::Secret,
+};
 
 /// How long a connection may take; a node on the same machine takes a millisecond.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

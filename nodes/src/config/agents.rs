@@ -27,7 +27,7 @@ use super::{
     tools::{LoopGuardOptions, ToolSelection},
     units, usd,
 };
-use crate::local::Secret;
+use crate::secret::Secret;
 
 /// The agent that answers where no binding fits; it needs no configuration.
 pub const DEFAULT_AGENT: &str = "default";

@@ -13,7 +13,7 @@ use super::{
     tree::{ConfigNode, Value, ValueOrigin},
     validate,
 };
-use crate::local::Secret;
+use crate::secret::Secret;
 
 /// Where a configuration comes from; kept, so that it can be read again.
 #[derive(Clone, Debug, Default)]

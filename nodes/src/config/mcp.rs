@@ -12,7 +12,7 @@ use super::{
     secret::{self, ServerUrl},
     units,
 };
-use crate::local::Secret;
+use crate::secret::Secret;
 
 /// `[[mcp_servers]]`: a server whose tools agents may be given, as `NAME__TOOL` or `NAME__*`. One of
 /// the workers that have it configured runs it, for all of the cluster.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::error::nearest;
-use crate::local::Secret;
+use crate::secret::Secret;
 
 /// Patterns of models that one agent's messages may choose from, or clients may ask for embeddings.
 const MODEL_CHOICES: usize = 64;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::secret::ServerUrl;
-use crate::local::Secret;
+use crate::secret::Secret;
 
 /// `[memory.qdrant]`: the Qdrant server that all nodes use.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

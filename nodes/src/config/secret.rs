@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::local::REDACTED;
+use crate::secret::REDACTED;
 
 /// An address that may carry a user and a password, which are never shown.
 #[derive(Clone, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{env, load::LoadedConfig};
-use crate::local::REDACTED;
+use crate::secret::REDACTED;
 
 /// One setting.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -22,7 +22,7 @@ use std::{
 use clawnode_proto::offline::BackupView;
 use tar::EntryType;
 
-use crate::{local::TOKEN_FILE, start_error::StartError};
+use crate::{api_token::TOKEN_FILE, start_error::StartError};
 
 /// The parts of a directory that a backup has. A node makes all others again.
 const KEPT: &[&str] = &["format", "log", "blobs", "moved.json"];

@@ -9,10 +9,7 @@ use rustix::process::{Resource, getrlimit};
 use secrecy::SecretString;
 
 use crate::{
-    config::Config,
-    local::{SOCKET_FILE, Secret},
-    start_error::StartError,
-    telemetry,
+    config::Config, node_file::SOCKET_FILE, secret::Secret, start_error::StartError, telemetry,
 };
 
 /// Files and sockets that a node needs besides its clients' (512): its log, the bus, models, tools.

@@ -38,7 +38,7 @@ use crate::{
         mcp::{McpPin, McpServerOptions, McpToolOptions},
         tools::ToolSelection,
     },
-    local::Secret,
+    secret::Secret,
     start_error::StartError,
 };
 

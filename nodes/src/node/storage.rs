@@ -19,7 +19,7 @@ use crate::{
     },
     config::Config,
 };
-use crate::{config::LoadedConfig, local::Secret, start_error::StartError};
+use crate::{config::LoadedConfig, secret::Secret, start_error::StartError};
 
 /// Free bytes on the disk below which new input is refused, in tests.
 #[cfg(feature = "test-util")]

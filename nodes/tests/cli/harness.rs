@@ -18,7 +18,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use clawnode::local::{NodeFile, TOKEN_FILE};
+use clawnode::{api_token::TOKEN_FILE, node_file::NodeFile};
 use clawnode_proto::ProcessId;
 use serde_json::{Value, json};
 use tempfile::TempDir;

@@ -97,7 +97,7 @@ async fn a_node_that_is_gone_is_unreachable() {
     home.announce(&node);
     assert_eq!(home.run(&["sessions", "list"]).await.code, 0);
     let process = clawnode_proto::ProcessId::from_u128(7);
-    let gone = clawnode::local::NodeFile { url, socket: None, pid: 1, process };
+    let gone = clawnode::node_file::NodeFile { url, socket: None, pid: 1, process };
     gone.write(&home.data()).unwrap();
     assert_eq!(home.run(&["agents", "list"]).await.code, 69);
 }

@@ -102,7 +102,9 @@ const LAYERS: &[LayerList] = &[
         "nodes/src",
         &[
             "files",
-            "local",
+            "secret",
+            "node_file",
+            "api_token",
             "start_error",
             "log_file",
             "host",

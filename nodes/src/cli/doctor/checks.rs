@@ -10,16 +10,18 @@ use clawnode_proto::{
     node::NodeRole,
     view::StatusView,
 };
+use tokio::net::TcpListener;
 
-use super::{Check, hooks, mcp, memory, network, sandbox, skills, workspace};
+use super::{Check, hooks, mcp, memory, nats, sandbox, skills, workspace};
 #[cfg(feature = "nats")]
 use crate::cli::output;
 use crate::{
+    api_token::TOKEN_FILE,
     cli::command_context::CliContext,
     config::{ProviderSection, units::ByteSize},
     host,
-    local::{NodeFile, TOKEN_FILE},
     node::{accounts, health, models, node_events, runaways},
+    node_file::NodeFile,
 };
 
 /// The check of the configuration.
@@ -45,7 +47,7 @@ pub(super) async fn all(context: &CliContext) -> Vec<Check> {
     checks.push(files(host::files(), host::files_wanted(config.gateway.max_connections)));
     checks.push(token(&config.node.data_dir.join(TOKEN_FILE)));
     checks.push(exposure(context));
-    checks.push(network::listen(context).await);
+    checks.push(listen(context).await);
     let (status, of_status) = running(context).await;
     // Only a worker asks models and runs tools.
     if status.as_ref().is_none_or(is_worker) {
@@ -60,13 +62,43 @@ pub(super) async fn all(context: &CliContext) -> Vec<Check> {
     }
     checks.extend(memory::store(&context.loaded).await);
     if let Some(nats) = &config.cluster.nats {
-        checks.extend(network::nats(nats.each()).await);
+        checks.extend(nats::servers(nats.each()).await);
     } else {
         checks.extend(membership(&config.node.data_dir).await);
     }
     checks.push(clock(SystemClock.now()));
     checks.extend(of_status);
     checks
+}
+
+/// Whether we can listen where we should.
+async fn listen(context: &CliContext) -> Check {
+    const NAME: &str = "gateway.port";
+    let listen = context.loaded.config.gateway.listen;
+    match context.running().await {
+        Ok(Some(client)) => {
+            return Check::green(
+                NAME,
+                format!("a node of this data directory runs at `{}`", client.url()),
+            );
+        }
+        Err(failure) => {
+            let fix = failure.hint.unwrap_or_else(|| "see the node's log".to_owned());
+            return Check::red(NAME, failure.message, &fix);
+        }
+        Ok(None) => {}
+    }
+    match TcpListener::bind(listen).await {
+        Ok(_) => Check::green(NAME, format!("`{listen}` is free")),
+        Err(error) => {
+            let found = format!("cannot listen on `{listen}`: {error}");
+            Check::red(
+                NAME,
+                found,
+                "stop the program that listens there, or choose another address with `--listen`",
+            )
+        }
+    }
 }
 
 /// What the node that runs here says: the clocks of the cluster's nodes as it compares them, and what
@@ -138,7 +170,7 @@ async fn membership(data_dir: &Path) -> Vec<Check> {
             return vec![Check::red(NAME, failure.message, &fix)];
         }
     };
-    let mut checks = network::nats(member.urls.iter().map(String::as_str)).await;
+    let mut checks = nats::servers(member.urls.iter().map(String::as_str)).await;
     let (credential, now) = (&member.credential, crate::bus::operator::now());
     let fix = "ask the operator for a join token (`clawnode cluster join-token`)";
     let ends = credential.expires().map(|end| output::time(Timestamp(end.saturating_mul(1_000))));

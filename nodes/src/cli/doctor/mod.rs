@@ -4,7 +4,7 @@ mod checks;
 mod hooks;
 mod mcp;
 mod memory;
-mod network;
+mod nats;
 mod sandbox;
 mod skills;
 mod versions;

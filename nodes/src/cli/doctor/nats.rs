@@ -1,4 +1,4 @@
-//! The checks that look at the network: our port, and the NATS servers.
+//! The checks of NATS servers: whether a node can use them, and what they do not report.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -8,12 +8,11 @@ use std::{
 use serde::Deserialize;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, BufReader},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     time::timeout,
 };
 
 use super::Check;
-use crate::cli::command_context::CliContext;
 
 /// How long a NATS server may take to greet.
 const NATS_TIMEOUT: Duration = Duration::from_secs(3);
@@ -23,36 +22,6 @@ const GREETING_BYTES: u64 = 64 << 10;
 const NATS_PORT: u16 = 4222;
 /// The oldest NATS that has what we use, as nodes require it.
 const NATS_NEEDED: (u32, u32, u32) = (2, 15, 1);
-
-/// Whether we can listen where we should.
-pub(super) async fn listen(context: &CliContext) -> Check {
-    const NAME: &str = "gateway.port";
-    let listen = context.loaded.config.gateway.listen;
-    match context.running().await {
-        Ok(Some(client)) => {
-            return Check::green(
-                NAME,
-                format!("a node of this data directory runs at `{}`", client.url()),
-            );
-        }
-        Err(failure) => {
-            let fix = failure.hint.unwrap_or_else(|| "see the node's log".to_owned());
-            return Check::red(NAME, failure.message, &fix);
-        }
-        Ok(None) => {}
-    }
-    match TcpListener::bind(listen).await {
-        Ok(_) => Check::green(NAME, format!("`{listen}` is free")),
-        Err(error) => {
-            let found = format!("cannot listen on `{listen}`: {error}");
-            Check::red(
-                NAME,
-                found,
-                "stop the program that listens there, or choose another address with `--listen`",
-            )
-        }
-    }
-}
 
 /// A NATS server's greeting to a client.
 #[derive(Deserialize)]
@@ -68,10 +37,10 @@ struct Greeting {
 }
 
 /// Checks of each NATS server, and what none of them can say of its disk.
-pub(super) async fn nats(servers: impl IntoIterator<Item = &str>) -> Vec<Check> {
+pub(super) async fn servers(servers: impl IntoIterator<Item = &str>) -> Vec<Check> {
     let mut checks = Vec::new();
     for server in servers {
-        checks.extend(nats_server(server).await);
+        checks.extend(server_checks(server).await);
     }
     let found = "servers do not report whether they write to disk before they acknowledge. With \
                  `sync_interval: always`, a power cut loses nothing; with the default, it may lose \
@@ -81,7 +50,7 @@ pub(super) async fn nats(servers: impl IntoIterator<Item = &str>) -> Vec<Check> 
 }
 
 /// Whether it can be used, and whether others can use it as well.
-async fn nats_server(server: &str) -> Vec<Check> {
+async fn server_checks(server: &str) -> Vec<Check> {
     const NAME: &str = "nats.reachable";
     let fix = "start the server, or correct `--nats`";
     let Some(address) = address_of(server) else {
@@ -168,7 +137,7 @@ fn number(version: &str) -> Option<(u32, u32, u32)> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncWriteExt;
+    use tokio::{io::AsyncWriteExt, net::TcpListener};
 
     use super::{super::CheckStatus, *};
 
@@ -193,7 +162,7 @@ mod tests {
             ("SSH-2.0\r\n", CheckStatus::Red),
             ("", CheckStatus::Red),
         ] {
-            let checks = nats_server(&server(greeting).await).await;
+            let checks = server_checks(&server(greeting).await).await;
             let check = &checks[0];
             assert_eq!(check.verdict, verdict, "{greeting}: {}", check.found);
             assert!(!check.found.contains("hunter2"), "{}", check.found);
