@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use super::{
     BundleError, Skill, SkillFolders, VerifiedBundle,
     bundle::{self, BundleVersion},
-    creation::{keep_names, leftovers, locked, made, temporary, write_new},
     folder::{opened, read_file},
+    writing::{keep_names, leftovers, locked, made, temporary, write_new},
 };
 
 /// The file that says which bundle a skill came from. Hidden files are none of a skill's.

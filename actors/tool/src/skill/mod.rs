@@ -4,7 +4,7 @@
 //! [`frontmatter`](format) says its name and what it is for, and text follows. [`folder`] reads folders of them. What is
 //! wrong with one of them keeps it out and no other. [`agent`] has those of one agent, with the catalogue in its system
 //! prompt, and [`triggers`] says which of them a message calls for. [`shelf`] is what a process has of them, for the tools that hand them
-//! out. [`draft`] is what an agent wants to write, and [`creation`] writes it. [`bundle`] packs a skill into one file that
+//! out. [`create_skill`] is what an agent wants to write, and [`writing`] writes it. [`bundle`] packs a skill into one file that
 //! is signed by a key of [`keys`], and [`installation`] puts it into a folder.
 //!
 //! A folder may also have a file `pipeline.yaml`: steps that people run as a plan ([`pipeline`]).
@@ -14,8 +14,7 @@
 mod actions;
 mod agent;
 mod bundle;
-mod creation;
-mod draft;
+mod create_skill;
 mod folder;
 mod format;
 mod installation;
@@ -23,16 +22,17 @@ mod keys;
 mod pipeline;
 mod shelf;
 mod triggers;
+mod writing;
 mod yaml_tree;
 
 pub use agent::AgentSkills;
 pub use bundle::{BundleError, VerifiedBundle, pack, verify};
-pub use creation::SkillFolders;
-pub use draft::{SkillDraft, SkillOrigin};
+pub use create_skill::{SkillDraft, SkillOrigin};
 pub use folder::{FoundSkills, Skill, SkillFault, read_folders, read_skill, watched};
 pub use format::SkillHead;
 pub use installation::{BundleRecord, BundleState, Installed};
 pub use keys::{BundleKey, BundleSigner};
 pub use pipeline::{PIPELINE_FILE, Pipeline, PipelineInput};
 pub use shelf::SkillShelf;
+pub use writing::SkillFolders;
 pub use yaml_tree::YamlFault;
