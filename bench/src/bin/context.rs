@@ -19,7 +19,7 @@ use clawnode_actors::{
         Assembled, SessionState, Step, StepEnd, Turn,
         turn::{
             client_tools::ClientOffer, clock::TurnClock, context::assemble, dropping::LeftOut,
-            feedback::TurnFeedback, reserved_cost::Spent, tools::ToolCall,
+            feedback::TurnFeedback, settled_cost::Spent, tools::ToolCall,
         },
     },
 };

@@ -22,15 +22,15 @@ use tracing::debug;
 
 use super::{
     admission::{out_of_time, preempted, stopped},
+    reported_tokens::CallTokens,
     run::SessionRunner,
-    tokens::CallTokens,
 };
 use crate::{
     agent::{pool::PoolRequest, preemption::Yielding, provider_slots::Slot},
     llm::{ModelEvent, ReplyBlocks, circuit::is_not_sent},
     session::{
         texts::{stored_blocks, stored_text},
-        turn::{context::FullContext, effect::Outcome, prepare::CallJob, reserved_cost::settles},
+        turn::{context::FullContext, effect::Outcome, prepare::CallJob, settled_cost::settles},
     },
 };
 

@@ -22,13 +22,13 @@ mod memory_tools;
 pub(in crate::session) mod perform;
 pub(in crate::session) mod provider_waits;
 pub(in crate::session) mod recall;
+pub(in crate::session) mod reported_tokens;
 pub(in crate::session) mod request;
 pub mod reserve;
 #[cfg(test)]
 mod reserve_tests;
 pub mod run;
 mod skill_tools;
-pub(in crate::session) mod tokens;
 pub(in crate::session) mod tool_calls;
 pub(in crate::session) mod turn_end;
 pub(in crate::session) mod waiting_holds;

@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use clawnode_proto::{
     CallId, Digest, Timestamp,
+    frame::ApprovalRequest,
+    limits::FRAME_TOOL_CHARS,
     policy::{Decided, Decision},
     session::{ApprovalAsked, ApprovalDecided, ApprovalGiven},
     tool::{Risk, ToolFailure, ToolOutcome},
 };
 use serde::{Deserialize, Serialize};
 
-use super::{state::Turn, tools::ToolCall};
+use super::{state::Turn, tool_frames::cut, tools::ToolCall};
 #[cfg(feature = "test-util")]
 use clawnode_kernel::KernelBug;
 use clawnode_kernel::Violation;
@@ -86,6 +88,23 @@ impl ApprovalState {
 // === impl ToolCall ===
 
 impl ToolCall {
+    /// What clients see when a person is asked.
+    pub(in crate::session) fn request(&self) -> Option<ApprovalRequest> {
+        let approval = self.approval.as_ref()?;
+        let chars = self.arguments().chars().count();
+        Some(ApprovalRequest {
+            id: self.call,
+            name: cut(&self.using.name),
+            arguments: cut(self.arguments()),
+            action: approval.action,
+            risk: approval.risk,
+            reason: approval.reason.clone(),
+            expires: approval.expires,
+            truncated: chars > FRAME_TOOL_CHARS,
+            chars: chars as u64,
+        })
+    }
+
     /// It waits for a person.
     pub fn is_asked_about(&self) -> bool {
         self.end.is_none() && self.approval.as_ref().is_some_and(ApprovalState::is_open)

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use super::{
     context::{Assembled, PartOf, assemble, draft},
     model_tests::replayed,
-    reserved_cost::Spent,
+    settled_cost::Spent,
     state::{SessionState, Step, StepEnd},
     tools::ToolCall,
 };

@@ -23,12 +23,12 @@ use clawnode_proto::{
 };
 
 use super::{
-    call_cost::{self, BudgetVerdict, NextCall},
     compaction_state::CompactionAsked,
     context::{Assembled, FullContext, ReplyRoom, assemble, in_words, shown_later},
     effect::{Effect, Outcome, Want},
     first_model::Routed,
     prepare::{CallJob, EffectJob, SessionJob},
+    reservation_size::{self, BudgetVerdict, NextCall},
     room_beside, size_bound,
     state::{SessionState, Turn},
     token_estimate::tokens,
@@ -106,7 +106,9 @@ pub(super) fn effect(state: &SessionState, turn: &Turn) -> Option<Effect> {
 fn is_due(state: &SessionState, turn: &Turn) -> bool {
     let Some(profile) = &state.profile else { return false };
     // Hooks judge what models are sent, and these requests are not for them.
-    if profile.compact_model.is_none() || call_cost::asks_hooks(profile) || state.closed.is_empty()
+    if profile.compact_model.is_none()
+        || reservation_size::asks_hooks(profile)
+        || state.closed.is_empty()
     {
         return false;
     }
@@ -272,7 +274,7 @@ fn next(state: &SessionState, turn: &Turn, grant: &Grant) -> Result<NextSummary,
     };
     let next = NextCall {
         call,
-        attempt: call_cost::attempt(turn, call),
+        attempt: reservation_size::attempt(turn, call),
         routed: Routed { first: asked.model.clone(), taken: None },
         profile: Arc::new(profile),
         request: request(state, &asked),
@@ -300,10 +302,10 @@ pub(super) fn want(state: &SessionState, effect: &Effect, granted: Option<&Grant
         let is_new = open_turn.compaction.is_none() && open_turn.judged.is_none();
         return Some(Want::Place { agent, turn, call, is_new, lane: Some(Lane::System) });
     };
-    if !call_cost::may_want(state, open_turn, call, grant) {
+    if !reservation_size::may_want(state, open_turn, call, grant) {
         return None;
     }
-    call_cost::want(state, open_turn, &next(state, open_turn, grant).ok()?.next, grant)
+    reservation_size::want(state, open_turn, &next(state, open_turn, grant).ok()?.next, grant)
 }
 
 /// The events before the call of a summary, and the call; or why it is not made.
@@ -318,9 +320,9 @@ pub(super) fn begin(
         Ok(next) => next,
         Err(why) => return Some((vec![not_made(turn, why)], None)),
     };
-    let held = match call_cost::verdict(state, turn, &next, grant) {
+    let held = match reservation_size::verdict(state, turn, &next, grant) {
         BudgetVerdict::Free => None,
-        BudgetVerdict::Held(terms) => Some(call_cost::held(&terms, grant)),
+        BudgetVerdict::Held(terms) => Some(reservation_size::held(&terms, grant)),
         BudgetVerdict::Refused(outcome) => {
             return Some((vec![not_made(turn, why_refused(outcome))], None));
         }
@@ -332,8 +334,8 @@ pub(super) fn begin(
         let why = "the budget has no room for a whole summary".to_owned();
         return Some((vec![not_made(turn, why)], None));
     }
-    let request = call_cost::capped(request, held.as_ref().map(|held| held.max_output));
-    let paid = held.as_ref().map(|held| call_cost::bill(held, grant));
+    let request = reservation_size::capped(request, held.as_ref().map(|held| held.max_output));
+    let paid = held.as_ref().map(|held| reservation_size::bill(held, grant));
     let begun = CompactionBegun {
         turn: turn.id,
         call,

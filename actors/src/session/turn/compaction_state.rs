@@ -9,7 +9,7 @@ use clawnode_proto::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::reserved_cost::{AttemptBill, HeldAttempt, Spent};
+use super::settled_cost::{AttemptBill, HeldAttempt, Spent};
 
 /// What the model reads before a summary. Journals have its digest: other words are other rules.
 const LABEL: &str = "[A summary of the earlier conversation, made by a model. It records what was said, and is \

@@ -10,7 +10,7 @@ use super::{
     give_way::EndedAttempt,
     plan,
     reply_schema::{JudgedReply, judge},
-    reserved_cost::Spent,
+    settled_cost::Spent,
     state::{SessionState, Step, StepEnd, Turn},
     tools::{self, NextCalls},
 };

@@ -1,5 +1,5 @@
 //! Which model a call asks first: what its turn chose, else what the agent's routes say of its prompt and its
-//! cost, else the agent's own. Pure.
+//! cost, else the agent's own. And which one its next attempt asks: a turn stays with the model that answered. Pure.
 //!
 //! Routes look at the whole conversation, and not at the request: within a turn it only grows, so the row
 //! changes seldom, and a provider's cache stays useful. What a call was compared with is journaled.
@@ -14,7 +14,8 @@ use clawnode_proto::{
 
 use super::{
     context::{conversation, tokens_of_system},
-    state::{SessionState, Step, Turn},
+    give_way::GaveWay,
+    state::{SessionState, Step, StepEnd, Turn},
 };
 use crate::{agent::AgentOptions, llm::profile::LongestReply};
 
@@ -44,6 +45,34 @@ impl Turn {
             Some(Step { call, end: None, .. }) => *call,
             _ => self.call_at(self.steps.len()),
         }
+    }
+
+    /// The model that its next attempt asks: it stays with the one that answered last, until that one
+    /// gives way or another row of the routes decides.
+    pub(in crate::session) fn model_of<'a>(
+        &self,
+        call: CallId,
+        chain: &'a [ModelRef],
+        row: Option<u32>,
+    ) -> Option<&'a ModelRef> {
+        let is_done = |step: &&Step| matches!(step.end, Some(StepEnd::Done { .. }));
+        let answered = self.steps.iter().rev().find(is_done).filter(|step| step.route == row);
+        let answered = answered.and_then(|step| step.model.as_ref());
+        let answered = chain.iter().filter(|model| answered == Some(*model));
+        let in_order = answered.chain(chain);
+        let step = self.steps.iter().find(|step| step.call == call);
+        match step.and_then(|step| step.gave_way.as_ref()) {
+            Some(gave_way) => gave_way.next(in_order).or(chain.first()),
+            None => in_order.into_iter().next(),
+        }
+    }
+
+    /// Whether another model of the chain can be asked if the one of `profile` does not answer.
+    pub(in crate::session) fn has_other(&self, call: CallId, profile: &Profile) -> bool {
+        let others = profile.chain.iter().filter(|model| **model != profile.model);
+        let step = self.steps.iter().find(|step| step.call == call);
+        let gave_way = GaveWay::of(step);
+        gave_way.next(others).is_some()
     }
 }
 

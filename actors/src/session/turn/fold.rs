@@ -9,11 +9,11 @@ use clawnode_proto::{
 
 use super::{
     approval::ApprovalState,
-    call_cost::{asks_hooks, begins_alike},
     dropping::LeftOut,
     measured_tokens::Measured,
     memory_tools::is_of_memory,
-    reserved_cost::{AttemptBill, HeldAttempt, MeasuredPrefix, Spent},
+    reservation_size::{asks_hooks, begins_alike},
+    settled_cost::{AttemptBill, HeldAttempt, MeasuredPrefix, Spent},
     state::{LimitReached, SessionState, Step, StepEnd},
     tools::{BegunToolCall, ToolCall},
 };

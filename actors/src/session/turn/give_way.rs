@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     context::assemble,
     measured_tokens::Measured,
-    reserved_cost::AttemptBill,
+    settled_cost::AttemptBill,
     state::{SessionState, Step, StepEnd, Turn},
     tool_frames::ToolFrames,
 };
@@ -109,7 +109,7 @@ const fn trouble(class: FailureClass) -> &'static str {
 
 impl GaveWay {
     /// How a call gave way, if it did.
-    fn of(step: Option<&Step>) -> Cow<'_, Self> {
+    pub(super) fn of(step: Option<&Step>) -> Cow<'_, Self> {
         let gave_way = step.and_then(|step| step.gave_way.as_deref());
         gave_way.map_or_else(|| Cow::Owned(Self::default()), Cow::Borrowed)
     }
@@ -135,7 +135,10 @@ impl GaveWay {
     }
 
     /// The model that is to be asked next: the first one that was not asked in vain since the last wait.
-    fn next<'a>(&self, mut chain: impl Iterator<Item = &'a ModelRef>) -> Option<&'a ModelRef> {
+    pub(super) fn next<'a>(
+        &self,
+        mut chain: impl Iterator<Item = &'a ModelRef>,
+    ) -> Option<&'a ModelRef> {
         let in_vain = |model: &ModelRef| {
             self.round().any(|attempt| attempt.model == *model && attempt.why.too_long.is_none())
         };
@@ -260,34 +263,6 @@ impl Step {
 // === impl Turn ===
 
 impl Turn {
-    /// The model that its next attempt asks: it stays with the one that answered last, until that one
-    /// gives way or another row of the routes decides.
-    pub(in crate::session) fn model_of<'a>(
-        &self,
-        call: CallId,
-        chain: &'a [ModelRef],
-        row: Option<u32>,
-    ) -> Option<&'a ModelRef> {
-        let is_done = |step: &&Step| matches!(step.end, Some(StepEnd::Done { .. }));
-        let answered = self.steps.iter().rev().find(is_done).filter(|step| step.route == row);
-        let answered = answered.and_then(|step| step.model.as_ref());
-        let answered = chain.iter().filter(|model| answered == Some(*model));
-        let in_order = answered.chain(chain);
-        let step = self.steps.iter().find(|step| step.call == call);
-        match step.and_then(|step| step.gave_way.as_ref()) {
-            Some(gave_way) => gave_way.next(in_order).or(chain.first()),
-            None => in_order.into_iter().next(),
-        }
-    }
-
-    /// Whether another model of the chain can be asked if the one of `profile` does not answer.
-    pub(in crate::session) fn has_other(&self, call: CallId, profile: &Profile) -> bool {
-        let others = profile.chain.iter().filter(|model| **model != profile.model);
-        let step = self.steps.iter().find(|step| step.call == call);
-        let gave_way = GaveWay::of(step);
-        gave_way.next(others).is_some()
-    }
-
     /// Whether its next attempt may be ended for a more urgent call.
     pub(in crate::session) fn may_yield(&self, call: CallId) -> bool {
         let step = self.steps.iter().find(|step| step.call == call);
@@ -739,6 +714,28 @@ mod tests {
         assert!(run.now.wall.0 > 60_000);
         run.replies(&[]);
         assert!(matches!(outcome(&run), TurnOutcome::Completed { .. }));
+    }
+
+    /// A call that fails once its turn's time is over ends the turn by its time: no other model is asked for want of
+    /// it, and that is what people have to read.
+    #[test]
+    fn time_1_a_call_that_fails_when_the_time_is_over_ends_its_turn_by_time() {
+        for class in [FailureClass::Unreachable, FailureClass::Timeout, FailureClass::Preempted] {
+            let mut run = PlayedActivation::new(&[], Vec::new());
+            let mut options = (*run.grant.options).clone();
+            options.fallback = vec!["b/two".parse().unwrap(), "c/three".parse().unwrap()];
+            options.time.global_ms = 60_000;
+            run.grant = Grant::free(options);
+            run.says("hi");
+            run.defers();
+            run.fails(FailureClass::Overloaded);
+            run.now.wall = run.now.wall.plus(Duration::from_mins(10));
+            run.grants();
+            assert_eq!(asked(&run), ("b/two".to_owned(), 2));
+            run.fails(class);
+            let outcome = outcome(&run);
+            assert!(matches!(outcome, TurnOutcome::TimedOut { .. }), "{class:?}: {outcome:?}");
+        }
     }
 
     /// LLM-3 for a model that answers instead.

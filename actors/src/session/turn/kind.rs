@@ -19,7 +19,6 @@ use clawnode_proto::{
 use serde_json::Value;
 
 use super::{
-    call_cost::{self, BudgetVerdict, NextCall},
     compaction,
     effect::{Effect, Outcome, Want},
     ending::{after, end},
@@ -29,6 +28,7 @@ use super::{
     plan,
     prepare::{CallJob, EffectJob, SessionJob, judge_model_job},
     recall, recorded, reflection,
+    reservation_size::{self, BudgetVerdict, NextCall},
     state::{SEAM, SessionState, Step, StepEnd, Turn},
     tool_frames::ToolFrames,
     tools::BegunToolCall,
@@ -149,8 +149,13 @@ impl EntityKind for Session {
             _ if turn.cancelled => end(turn, TurnOutcome::Cancelled),
             (None, None) => Vec::new(),
             (None, Some(over)) => end(turn, over),
+            // With time left, the call would be made again, or another model asked.
             (Some(StepEnd::Failed { failure, .. }), Some(over))
-                if failure.class == FailureClass::Cancelled =>
+                if failure.class.gives_way()
+                    || matches!(
+                        failure.class,
+                        FailureClass::Cancelled | FailureClass::Preempted
+                    ) =>
             {
                 end(turn, over)
             }
@@ -248,16 +253,16 @@ impl EntityKind for Session {
                 }
                 let begun = state.turn(turn)?.begun_with(grant);
                 let turn = &*begun;
-                if !call_cost::may_want(state, turn, call, grant) {
+                if !reservation_size::may_want(state, turn, call, grant) {
                     return None;
                 }
-                let (routed, profile) = call_cost::asked(state, turn, call, grant);
+                let (routed, profile) = reservation_size::asked(state, turn, call, grant);
                 let next = next_call(state, turn, call, routed, profile);
                 // Hooks judge it first.
                 let want = if next.waits_for_hooks {
                     None
                 } else {
-                    call_cost::want(state, turn, &next, grant)
+                    reservation_size::want(state, turn, &next, grant)
                 };
                 *made = Some(MadeCall::of(next, grant));
                 want
@@ -277,7 +282,7 @@ impl EntityKind for Session {
         };
         let begun = state.turn(turn)?.begun_with(grant);
         let turn = &*begun;
-        let (routed, profile) = call_cost::asked(state, turn, call, grant);
+        let (routed, profile) = reservation_size::asked(state, turn, call, grant);
         let mut events = opening(state, turn, &profile);
         if let Some(plan) = &turn.plan {
             events.push(plan::begin(turn, plan, call)?);
@@ -289,17 +294,17 @@ impl EntityKind for Session {
             let job = judge_model_job(state, turn, call, next.request, by, &grant.permit)?;
             return Some((events, Some(job)));
         }
-        let held = match call_cost::verdict(state, turn, &next, grant) {
+        let held = match reservation_size::verdict(state, turn, &next, grant) {
             BudgetVerdict::Free => None,
-            BudgetVerdict::Held(terms) => Some(call_cost::held(&terms, grant)),
+            BudgetVerdict::Held(terms) => Some(reservation_size::held(&terms, grant)),
             BudgetVerdict::Refused(outcome) => {
                 events.extend(end(turn, outcome));
                 return Some((events, None));
             }
         };
         let NextCall { attempt, routed, profile, request, .. } = next;
-        let request = call_cost::capped(request, held.as_ref().map(|held| held.max_output));
-        let paid = held.as_ref().map(|held| call_cost::bill(held, grant));
+        let request = reservation_size::capped(request, held.as_ref().map(|held| held.max_output));
+        let paid = held.as_ref().map(|held| reservation_size::bill(held, grant));
         events.extend(held.map(SessionEvent::from));
         events.push(SessionEvent::from(ModelBegun {
             turn: turn.id,

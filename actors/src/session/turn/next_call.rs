@@ -8,10 +8,10 @@ use std::sync::Arc;
 use clawnode_proto::{CallId, recall::Recalled, session::Profile};
 
 use super::{
-    call_cost::{self, NextCall},
     context::assemble,
     first_model::Routed,
     hooks,
+    reservation_size::{self, NextCall},
     state::{SessionState, Turn},
 };
 use crate::agent::{AgentOptions, Grant};
@@ -34,14 +34,14 @@ pub(super) fn next_call(
 ) -> NextCall {
     let mut request = assemble(state, &profile, turn);
     let mut waits_for_hooks = false;
-    if call_cost::asks_hooks(&profile) {
+    if reservation_size::asks_hooks(&profile) {
         let is_new = state.profile.as_ref() != Some(&*profile);
         match turn.judgement(call, request.digest()).filter(|_| !is_new) {
             Some(judged) => request = hooks::patched(request, &judged.patches),
             None => waits_for_hooks = true,
         }
     }
-    let attempt = call_cost::attempt(turn, call);
+    let attempt = reservation_size::attempt(turn, call);
     let leaves = Vec::new();
     NextCall { call, attempt, routed, profile, request, waits_for_hooks, leaves }
 }

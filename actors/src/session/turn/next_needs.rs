@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clawnode_budget::holder::{CallNeeds, HolderHandle};
 use clawnode_proto::{AgentName, SessionKey, TurnId, llm::ModelRef, session::UserMessage};
 
-use super::{call_cost, next_call::next_call, state::SessionState};
+use super::{next_call::next_call, reservation_size, state::SessionState};
 use crate::{
     agent::{AgentOptions, Grant, Permit},
     llm::profile::CallPrice,
@@ -45,10 +45,10 @@ impl SessionState {
         let permit = Permit::outside(turn.lane.unwrap_or(options.lane));
         let grant = Grant { permit: Arc::new(permit), ..Grant::free(options).within(budgets) };
         let call = turn.next_call();
-        let (routed, profile) = call_cost::asked(&self, turn, call, &grant);
+        let (routed, profile) = reservation_size::asked(&self, turn, call, &grant);
         let next = next_call(&self, turn, call, routed, profile);
         let price = grant.options.profiles.call_price(&next.request.model);
-        let (input, needs) = call_cost::expected(&self, turn, &next, &grant);
+        let (input, needs) = reservation_size::expected(&self, turn, &next, &grant);
         Some(NextNeeds {
             agent: session.agent.clone(),
             session,

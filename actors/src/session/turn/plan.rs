@@ -25,7 +25,7 @@ use clawnode_proto::{
 use clawnode_tool::template;
 
 use super::{
-    reserved_cost::Spent,
+    settled_cost::Spent,
     state::{SessionState, Step, StepEnd, Turn},
     tools::ToolCall,
 };

@@ -14,13 +14,13 @@ use serde_json::Value;
 
 use super::{
     attachments::AttachmentRule,
-    call_cost::capped,
     compaction,
     context::{Draft, draft},
     dropping::Recorded,
     first_model::is_by_routes,
     hooks::judged,
     reflection,
+    reservation_size::capped,
     state::{SessionState, Turn},
 };
 

@@ -22,12 +22,11 @@ use clawnode_proto::{
     limits::REFLECTION_TIME,
     llm::{FailureClass, ModelFailure, Usage},
     memory::MemoryLayer,
-    session::{Profile, Reflected, ReflectionBegun, ReflectionFailed, SessionEvent},
+    session::{Profile, Reflected, ReflectionBegun, ReflectionFailed, SessionEvent, TurnOutcome},
     timeout::{TimeLevel, TimeLimit},
 };
 
 use super::{
-    call_cost::{self, BudgetVerdict, NextCall},
     compaction::{why_refused, window_of},
     compaction_state::CompactionAsked,
     context::Assembled,
@@ -37,6 +36,7 @@ use super::{
     prepare::{CallJob, EffectJob, SessionJob},
     reflection_request,
     reflection_state::{ReflectionAim, WantedReflection},
+    reservation_size::{self, BudgetVerdict, NextCall},
     state::{SessionState, Turn},
 };
 use crate::agent::Grant;
@@ -49,6 +49,10 @@ const OUTPUT_MOST: u32 = 2_048;
 const OUTPUT_LEAST: u32 = 512;
 /// How often a model is asked whose call a crash interrupts. Then there are no lessons.
 const ATTEMPTS_MOST: u32 = 2;
+
+/// Tool calls of a turn from which on it is looked back at without being asked for. Journals depend on it: the fold refuses
+/// a reflection on a turn that does not wait for one.
+const CALLS_LEAST: usize = 5;
 
 /// What people read of a reflection that a message ended.
 const MESSAGE_FIRST: &str = "a message came first";
@@ -100,7 +104,7 @@ fn next(state: &SessionState, alone: &Turn, grant: &Grant) -> Result<NextCall, S
     let profile = state.profile.as_ref().ok_or("the session has no configuration")?;
     let options = &grant.options;
     may_look_back(wanted, grant)?;
-    if call_cost::asks_hooks(&grant.profile) {
+    if reservation_size::asks_hooks(&grant.profile) {
         return Err(
             "hooks judge the model calls of its agent, and this one is not for them".to_owned()
         );
@@ -134,7 +138,7 @@ fn next(state: &SessionState, alone: &Turn, grant: &Grant) -> Result<NextCall, S
     let call = wanted.call();
     Ok(NextCall {
         call,
-        attempt: call_cost::attempt(alone, call),
+        attempt: reservation_size::attempt(alone, call),
         routed: Routed { first: asked.model, taken: None },
         profile: Arc::new(profile),
         request,
@@ -179,10 +183,10 @@ pub(super) fn want(state: &SessionState, effect: &Effect, granted: Option<&Grant
         return Some(Want::Place { agent, turn, call, is_new: false, lane });
     };
     let alone = alone(state, turn)?;
-    if !call_cost::may_want(state, &alone, call, grant) {
+    if !reservation_size::may_want(state, &alone, call, grant) {
         return None;
     }
-    call_cost::want(state, &alone, &next(state, &alone, grant).ok()?, grant)
+    reservation_size::want(state, &alone, &next(state, &alone, grant).ok()?, grant)
 }
 
 /// The events before the call, and the call; or why it is not made.
@@ -197,9 +201,9 @@ pub(super) fn begin(
         Ok(next) => next,
         Err(why) => return Some((vec![not_made(wanted, why)], None)),
     };
-    let held = match call_cost::verdict(state, &alone, &next, grant) {
+    let held = match reservation_size::verdict(state, &alone, &next, grant) {
         BudgetVerdict::Free => None,
-        BudgetVerdict::Held(terms) => Some(call_cost::held(&terms, grant)),
+        BudgetVerdict::Held(terms) => Some(reservation_size::held(&terms, grant)),
         BudgetVerdict::Refused(outcome) => {
             return Some((vec![not_made(wanted, why_refused(outcome))], None));
         }
@@ -211,8 +215,8 @@ pub(super) fn begin(
         let why = "the budget has no room for a whole reply".to_owned();
         return Some((vec![not_made(wanted, why)], None));
     }
-    let request = call_cost::capped(request, held.as_ref().map(|held| held.max_output));
-    let paid = held.as_ref().map(|held| call_cost::bill(held, grant));
+    let request = reservation_size::capped(request, held.as_ref().map(|held| held.max_output));
+    let paid = held.as_ref().map(|held| reservation_size::bill(held, grant));
     let begun = SessionEvent::from(ReflectionBegun {
         turn,
         call,
@@ -333,4 +337,28 @@ pub(super) fn replay(state: &SessionState, begun: &ReflectionBegun) -> Result<()
     }
     let text = format!("the request of `{call}` differs from what the journal gives");
     Err(Violation(text))
+}
+
+// === impl Turn ===
+
+impl Turn {
+    /// Whether a model can look back at it: a model was asked in it, and it was neither cancelled nor blocked.
+    pub(in crate::session) fn may_be_reflected_on(&self) -> bool {
+        let is_withdrawn = matches!(
+            self.outcome,
+            None | Some(TurnOutcome::Cancelled | TurnOutcome::Blocked { .. })
+        );
+        self.plan.is_none() && !self.steps.is_empty() && !is_withdrawn
+    }
+
+    /// Whether a model ended it with a reply.
+    pub(super) const fn is_completed(&self) -> bool {
+        matches!(self.outcome, Some(TurnOutcome::Completed { .. }))
+    }
+
+    /// Whether so many of its tool calls have ended that there may be something to learn.
+    pub(super) fn has_worked(&self) -> bool {
+        let calls = self.steps.iter().flat_map(|step| &step.tools);
+        calls.filter(|tool| tool.end.is_some()).count() >= CALLS_LEAST
+    }
 }

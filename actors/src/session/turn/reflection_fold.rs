@@ -7,25 +7,22 @@ use clawnode_proto::{
     Attempt, CallId, Head, InputId, TurnId,
     llm::{ModelFailure, Usage},
     reflection::{check_found_facts, check_reflection},
-    session::{Reflected, ReflectionBegun, ReflectionFailed, TurnOutcome},
+    session::{Reflected, ReflectionBegun, ReflectionFailed},
 };
 
 use super::{
-    call_cost,
     compaction_state::CompactionAsked,
     fact_request::may_have_facts,
     reflection_state::{EndedReflection, ReflectionAim, WantedReflection},
+    reservation_size,
     state::{SessionState, Turn},
 };
-
-/// Tool calls of a turn from which on it is looked back at without being asked for. Journals depend on it: the fold refuses
-/// a reflection on a turn that does not wait for one.
-const CALLS_LEAST: usize = 5;
 
 impl SessionState {
     /// A turn is settled: a model looks back at it if it did enough or its person said enough, and if it is configured so.
     pub(super) fn reflects_on(&mut self, id: TurnId) {
-        let profile = self.profile.as_ref().filter(|profile| !call_cost::asks_hooks(profile));
+        let profile =
+            self.profile.as_ref().filter(|profile| !reservation_size::asks_hooks(profile));
         let turn = self.closed.iter().rev().find(|turn| turn.id == id);
         let Some((profile, turn)) = profile.zip(turn.filter(|turn| turn.may_be_reflected_on()))
         else {
@@ -151,29 +148,5 @@ fn check(done: &Reflected) -> Result<(), String> {
         (ReflectionAim::Rating | ReflectionAim::Facts, _) => {
             Err("it has what the model was not asked for".to_owned())
         }
-    }
-}
-
-// === impl Turn ===
-
-impl Turn {
-    /// Whether a model can look back at it: a model was asked in it, and it was neither cancelled nor blocked.
-    pub(in crate::session) fn may_be_reflected_on(&self) -> bool {
-        let is_withdrawn = matches!(
-            self.outcome,
-            None | Some(TurnOutcome::Cancelled | TurnOutcome::Blocked { .. })
-        );
-        self.plan.is_none() && !self.steps.is_empty() && !is_withdrawn
-    }
-
-    /// Whether a model ended it with a reply.
-    const fn is_completed(&self) -> bool {
-        matches!(self.outcome, Some(TurnOutcome::Completed { .. }))
-    }
-
-    /// Whether so many of its tool calls have ended that there may be something to learn.
-    fn has_worked(&self) -> bool {
-        let calls = self.steps.iter().flat_map(|step| &step.tools);
-        calls.filter(|tool| tool.end.is_some()).count() >= CALLS_LEAST
     }
 }

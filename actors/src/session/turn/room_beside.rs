@@ -6,9 +6,8 @@
 use clawnode_proto::{TurnId, limits::SUMMARY_CHARS, llm::ModelRef};
 
 use super::{
-    call_cost,
     next_call::next_call,
-    recall,
+    recall, reservation_size,
     state::{SessionState, Turn},
 };
 use crate::agent::{CallTerms, Grant};
@@ -26,7 +25,7 @@ pub(super) fn left_for_turn(
     upto: TurnId,
     by: &ModelRef,
 ) -> Vec<CallTerms> {
-    if !call_cost::is_limited(state, grant) {
+    if !reservation_size::is_limited(state, grant) {
         return Vec::new();
     }
     // Without a summary: only if limits of the turn and the session allow that call. Else a summary costs it nothing.
@@ -51,10 +50,10 @@ fn first_call(
 ) -> Option<CallTerms> {
     let begun = turn.begun_with(grant);
     let call = turn.next_call();
-    let (routed, profile) = call_cost::asked(state, &begun, call, grant);
+    let (routed, profile) = reservation_size::asked(state, &begun, call, grant);
     let next = next_call(state, &begun, call, routed, profile);
     // A store is searched with the call itself, after the summary.
     let recalled = recall::ask(state, turn, call, grant).map_or(0, |ask| ask.room as u64);
     let more = text.saturating_add(recalled).saturating_add(AROUND_TEXTS);
-    call_cost::left_for(state, &begun, &next, grant, more, is_sure)
+    reservation_size::left_for(state, &begun, &next, grant, more, is_sure)
 }

@@ -34,7 +34,7 @@ use super::{
     ledger::SessionLedger,
     measured_tokens::Measured,
     reflection_state::Reflections,
-    reserved_cost::{HeldAttempt, MeasuredPrefix, Spent},
+    settled_cost::{HeldAttempt, MeasuredPrefix, Spent},
     tools::ToolCall,
     unlearned_messages::HeardMessage,
 };

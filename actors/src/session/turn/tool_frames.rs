@@ -2,7 +2,7 @@
 
 use clawnode_proto::{
     Attempt, CallId, Frame, FrameBody, FrameKey, TurnId,
-    frame::{ApprovalRequest, Notice, ToolFinished, ToolStarted},
+    frame::{Notice, ToolFinished, ToolStarted},
     limits::FRAME_TOOL_CHARS,
     session::ToolEnd,
 };
@@ -94,7 +94,7 @@ pub(in crate::session) fn frames(turn: TurnId, call: CallId, tools: &[ToolCall])
 }
 
 /// At most as many characters as a frame takes.
-fn cut(text: &str) -> String {
+pub(super) fn cut(text: &str) -> String {
     match text.char_indices().nth(FRAME_TOOL_CHARS) {
         Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
         None => text.to_owned(),
@@ -102,23 +102,6 @@ fn cut(text: &str) -> String {
 }
 
 impl ToolCall {
-    /// What clients see when a person is asked.
-    pub(in crate::session) fn request(&self) -> Option<ApprovalRequest> {
-        let approval = self.approval.as_ref()?;
-        let chars = self.arguments().chars().count();
-        Some(ApprovalRequest {
-            id: self.call,
-            name: cut(&self.using.name),
-            arguments: cut(self.arguments()),
-            action: approval.action,
-            risk: approval.risk,
-            reason: approval.reason.clone(),
-            expires: approval.expires,
-            truncated: chars > FRAME_TOOL_CHARS,
-            chars: chars as u64,
-        })
-    }
-
     /// What clients see of its end.
     fn finished(&self) -> Option<ToolFinished> {
         let (content, failure) = match &self.ended()? {

@@ -12,9 +12,9 @@ use clawnode_proto::{
 use serde::{Deserialize, Serialize};
 
 use super::super::{
-    call_cost::capped,
     context::{Assembled, assemble},
     effect::{Effect, Outcome},
+    reservation_size::capped,
     state::{SessionState, Step, Turn},
     tools::ToolCall,
 };

@@ -15,7 +15,7 @@ use clawnode_proto::{
 };
 use proptest::prelude::*;
 
-use super::{call_cost::whole, prepare::CallJob, reserved_cost::AttemptBill};
+use super::{prepare::CallJob, reservation_size::whole, settled_cost::AttemptBill};
 use crate::{
     agent::{AgentOptions, Grant},
     llm::profile::{ModelOverride, ModelProfiles},

@@ -18,10 +18,10 @@ use serde_json::json;
 
 use super::{
     bounded_tests::{are_tools_paired, cases},
-    call_cost::whole,
     context::{Assembled, assemble, draft},
     ledger::{EntryMark, SessionLedger},
     model_tests::replayed,
+    reservation_size::whole,
     state::{SessionState, Turn},
 };
 use crate::{

@@ -29,7 +29,7 @@ use super::{
     context::{Assembled, joining, shown_later},
     effect::{Want, WantedHold},
     first_model::Routed,
-    reserved_cost::{MeasuredPrefix, tokens},
+    settled_cost::{MeasuredPrefix, tokens},
     state::{SessionState, Turn},
 };
 use crate::{
