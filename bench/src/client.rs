@@ -1,4 +1,4 @@
-//! A client that sends turns as fast as they are answered, over `WebSocket`s.
+//! Clients that send turns as fast as they are answered, over `WebSocket`s.
 
 use std::time::{Duration, Instant};
 
@@ -44,6 +44,14 @@ pub struct Report {
     pub texts: usize,
 }
 
+/// A connection that has one turn at a time.
+#[derive(Debug)]
+pub struct TurnSocket {
+    socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
+    /// Turns so far, which number the requests.
+    turns: u64,
+}
+
 #[derive(Deserialize)]
 struct Frame<'a> {
     #[serde(borrow)]
@@ -53,7 +61,8 @@ struct Frame<'a> {
 
 /// Sends turns on all connections.
 pub async fn run(load: &Load) -> Result<Report, Error> {
-    let sockets = try_join_all((0..load.concurrency).map(|_| connect(&load.addr))).await?;
+    let sockets =
+        try_join_all((0..load.concurrency).map(|_| TurnSocket::connect(&load.addr))).await?;
     let began = Instant::now();
     let all = sockets.into_iter().enumerate().map(|(at, socket)| drive(load, at, socket));
     let mut report = Report::default();
@@ -65,13 +74,7 @@ pub async fn run(load: &Load) -> Result<Report, Error> {
     Ok(report)
 }
 
-type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
-
-async fn connect(addr: &str) -> Result<Socket, Error> {
-    Ok(connect_async_with_config(format!("ws://{addr}/ws"), None, true).await?.0)
-}
-
-async fn drive(load: &Load, at: usize, mut socket: Socket) -> Result<Report, Error> {
+async fn drive(load: &Load, at: usize, mut socket: TurnSocket) -> Result<Report, Error> {
     let mut report = Report::default();
     let began = Instant::now();
     let mut turn = 0;
@@ -79,48 +82,72 @@ async fn drive(load: &Load, at: usize, mut socket: Socket) -> Result<Report, Err
         let session = turn / load.turns_per_session;
         let conversation = load.one_user.then(|| session.to_string());
         let peer = if load.one_user { at.to_string() } else { format!("{at}-{session}") };
-        let request = json!({
-            "id": turn,
-            "method": "chat.send",
-            "params": {
-                "channel": "bench",
-                "account": load.run,
-                "peer": peer,
-                "conversation": conversation,
-                "content": format!("message {turn} of connection {at}: what is new?"),
-            },
+        let params = json!({
+            "channel": "bench",
+            "account": load.run,
+            "peer": peer,
+            "conversation": conversation,
+            "content": format!("message {turn} of connection {at}: what is new?"),
         });
-        let sent = Instant::now();
-        socket.send(Message::text(request.to_string())).await?;
-        report.texts += answer(&mut socket, &load.ends_with).await?;
-        report.latencies.push(sent.elapsed());
+        let (took, texts) = socket.turn(&params, &load.ends_with).await?;
+        report.texts += texts;
+        report.latencies.push(took);
         turn += 1;
     }
-    socket.close(None).await?;
+    socket.close().await?;
     Ok(report)
 }
 
-/// Reads one turn's frames to its end; a turn that did not complete ends the bench.
-async fn answer(socket: &mut Socket, ends_with: &str) -> Result<usize, Error> {
-    let (mut texts, mut whole) = (0, false);
-    loop {
-        let message = socket.next().await.ok_or("the connection closed in a turn")??;
-        let Message::Text(text) = message else { continue };
-        let frame: Frame<'_> = serde_json::from_str(&text)?;
-        match frame.event {
-            "text" => {
-                texts += 1;
-                whole = frame.data.as_str().is_some_and(|data| data.ends_with(ends_with));
-            }
-            "done" => {
-                let how = frame.data["outcome"]["type"].as_str().unwrap_or("no outcome");
-                if how != "completed" || !whole {
-                    return Err(format!("a turn ended badly: {text}").into());
+// === impl TurnSocket ===
+
+impl TurnSocket {
+    /// Connects to `127.0.0.1:PORT`.
+    pub async fn connect(addr: &str) -> Result<Self, Error> {
+        let (socket, _) = connect_async_with_config(format!("ws://{addr}/ws"), None, true).await?;
+        Ok(Self { socket, turns: 0 })
+    }
+
+    /// One turn, by the parameters of `chat.send`: how long it took from sending to `done`, and its frames of text, the
+    /// last of which has to end so.
+    pub async fn turn(
+        &mut self,
+        params: &Value,
+        ends_with: &str,
+    ) -> Result<(Duration, usize), Error> {
+        let request = json!({ "id": self.turns, "method": "chat.send", "params": params });
+        self.turns += 1;
+        let sent = Instant::now();
+        self.socket.send(Message::text(request.to_string())).await?;
+        let texts = self.answer(ends_with).await?;
+        Ok((sent.elapsed(), texts))
+    }
+
+    pub async fn close(mut self) -> Result<(), Error> {
+        Ok(self.socket.close(None).await?)
+    }
+
+    /// Reads one turn's frames to its end; a turn that did not complete ends the bench.
+    async fn answer(&mut self, ends_with: &str) -> Result<usize, Error> {
+        let (mut texts, mut whole) = (0, false);
+        loop {
+            let message = self.socket.next().await.ok_or("the connection closed in a turn")??;
+            let Message::Text(text) = message else { continue };
+            let frame: Frame<'_> = serde_json::from_str(&text)?;
+            match frame.event {
+                "text" => {
+                    texts += 1;
+                    whole = frame.data.as_str().is_some_and(|data| data.ends_with(ends_with));
                 }
-                return Ok(texts);
+                "done" => {
+                    let how = frame.data["outcome"]["type"].as_str().unwrap_or("no outcome");
+                    if how != "completed" || !whole {
+                        return Err(format!("a turn ended badly: {text}").into());
+                    }
+                    return Ok(texts);
+                }
+                "error" => return Err(format!("a turn failed: {text}").into()),
+                _ => {}
             }
-            "error" => return Err(format!("a turn failed: {text}").into()),
-            _ => {}
         }
     }
 }
