@@ -13,7 +13,7 @@ use std::{
 };
 
 use clap::Parser;
-use clawnode_bench::{Error, Row, Table, percentile};
+use clawnode_bench::{Error, Row, Speech, Table, percentile};
 use clawnode_memory::store::{
     Document, DocumentBatch, DocumentId, DocumentKind, LocalStore, RecallQuery, StoreScope,
     passage::{ConversationMessage, passages},
@@ -118,33 +118,6 @@ fn quality(name: &str, found: RecallFigures) -> Row {
 
 // === speed ===
 
-/// Words that look like those of a language: few are frequent, many are rare.
-struct Speech(u64);
-
-impl Speech {
-    fn draw(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn text(&mut self, words: usize) -> String {
-        let word = |speech: &mut Self| {
-            // Word number n has a frequency near 1/n, of some 60,000; stop words are left out.
-            let bits = 5 + speech.draw() % 12;
-            format!("w{}", speech.draw() % (1 << bits))
-        };
-        (0..words).map(|_| word(self)).collect::<Vec<_>>().join(" ")
-    }
-
-    fn vector(&mut self, dimensions: usize) -> Option<Vec<f32>> {
-        let number =
-            |speech: &mut Self| f32::from(i8::from_le_bytes([speech.draw().to_le_bytes()[3]]));
-        (dimensions > 0).then(|| (0..dimensions).map(|_| number(self)).collect())
-    }
-}
-
 /// Fills an index of so many passages, opens it again, and searches it.
 fn timed(args: &Args, documents: usize, dimensions: usize, table: &mut Table) -> Result<(), Error> {
     let folder = tempfile::tempdir_in(&args.dir)?;
@@ -153,7 +126,7 @@ fn timed(args: &Args, documents: usize, dimensions: usize, table: &mut Table) ->
     let session: SessionKey = "bench:speed:set:person".parse()?;
     let scope = StoreScope::of_session(&session);
     let entity = EntityId::derive(Kind::SESSION, &session.to_string());
-    let mut speech = Speech(0x2545_f491_4f6c_dd1d);
+    let mut speech = Speech::default();
     let store = open()?;
     let mut filling = Duration::ZERO;
     let numbers: Vec<u64> = (1..).take(documents).collect();
