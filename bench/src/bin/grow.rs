@@ -1,10 +1,12 @@
 //! `session::grow/…`: what a session costs with its age: memory of a resident session, its snapshot, and processor time of
 //! a turn.
 //!
-//! Many sessions side by side, one a connection, in groups of the same age. The memory of a session is what the node has
-//! more after its group than before. Its snapshot is what a state would be stored as, read from the data directory once the
-//! node has stopped. Processor time is the node's alone, around turn 5 to 15 and in the last ten turns. Turns are of usual
-//! size, some 500 tokens: with short ones a history stays whole for longer, see `docs/internals/snapshots-and-deletion.md`.
+//! Many sessions side by side, one a connection, in groups of the same age. Each group has a node process of its own, so
+//! that none uses pages which an earlier group left to the allocator. The memory of a session is what the node has more
+//! after its group than before: also what turns left to the allocator. Its snapshot is what a state would be stored as,
+//! read from the data directory once the node has stopped. Processor time is the node's alone, around turn 5 to 15 and in
+//! the last ten turns of the oldest group. Turns are of usual size, some 500 tokens: with short ones a history stays whole
+//! for longer, see `docs/internals/snapshots-and-deletion.md`.
 //! Run with `cargo run --release -p clawnode-bench --bin grow`.
 
 #![expect(clippy::cast_precision_loss, reason = "bytes and sessions are far below 2^52")]
@@ -33,6 +35,8 @@ const MEASURED: usize = 10;
 /// Turns of a young session, and of one that is not.
 const YOUNG: usize = 10;
 const MIDDLE: usize = 100;
+/// The oldest group.
+const OLD: &str = "old";
 /// How long a node may tidy up before its memory is looked at.
 const SETTLE: Duration = Duration::from_secs(3);
 
@@ -51,13 +55,21 @@ struct Args {
     place: Place,
 }
 
-/// Sessions of one age.
+/// Sessions of one age, in a node of their own.
 #[derive(Debug)]
 struct Group {
     name: &'static str,
     turns: usize,
+}
+
+/// What sessions of one age cost.
+#[derive(Debug)]
+struct GroupCost {
     /// What each has in memory.
     kib: f64,
+    snapshot_kib: f64,
+    /// Processor time of the node for turns after the first ones, and for the last ones; of the oldest group alone.
+    cpu: Option<(Duration, Duration)>,
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -71,54 +83,36 @@ async fn main() -> Result<(), Error> {
 }
 
 async fn bench(args: &Args) -> Result<(), Error> {
-    let (binary, dir) = (args.place.binary()?, tempfile::tempdir_in(args.place.dir())?);
+    let (binary, parent) = (args.place.binary()?, args.place.dir());
     let (_model, model) = model(Pin(None), TOKENS).await?;
-    let setup = NodeSetup {
-        binary: &binary,
-        dir: dir.path(),
-        model: &model,
-        storage: Storage::Embedded,
-        config: "[session]\npassivate_after = \"1h\"\n",
-        pin: Pin(None),
-        role: None,
-    };
-    let mut node = Node::start(&setup).await?;
-    let (old, sessions) = (usize::from(args.turns), args.sessions);
-    // Other sessions first, so that what a node needs once is not counted.
-    age(&mut node, "before", sessions, 1).await?;
-    let mut resident = resident_after(&mut node).await?;
-    let mut each = |now: f64| (now - std::mem::replace(&mut resident, now)) / sessions as f64;
-    age(&mut node, "young", sessions, YOUNG).await?;
-    let young = each(resident_after(&mut node).await?) / 1024.0;
-    age(&mut node, "middle", sessions, MIDDLE).await?;
-    let middle = each(resident_after(&mut node).await?) / 1024.0;
-    age(&mut node, "old", sessions, BEFORE).await?;
-    let early = age(&mut node, "old", sessions, MEASURED).await?;
-    age(&mut node, "old", sessions, old - BEFORE - 2 * MEASURED).await?;
-    let late = age(&mut node, "old", sessions, MEASURED).await?;
-    let aged = each(resident_after(&mut node).await?) / 1024.0;
-    node.process().stop().await?;
+    let sessions = args.sessions;
     let groups = [
-        Group { name: "young", turns: YOUNG, kib: young },
-        Group { name: "middle", turns: MIDDLE, kib: middle },
-        Group { name: "old", turns: old, kib: aged },
+        Group { name: "young", turns: YOUNG },
+        Group { name: "middle", turns: MIDDLE },
+        Group { name: OLD, turns: usize::from(args.turns) },
     ];
     let mut table = Table::default();
-    for Group { name, turns, kib } in groups {
-        let (ratio, snapshot) = (kib / young, snapshot_kib(&dir.path().join("data"), name).await?);
-        let row = Row::new(format!("session::grow/turns={turns}"))
-            .figure("kib", kib)
+    let mut young_kib = None;
+    for group in groups {
+        let dir = tempfile::tempdir_in(&parent)?;
+        let cost = group.measure(&binary, dir.path(), &model, sessions).await?;
+        let ratio = cost.kib / *young_kib.get_or_insert(cost.kib);
+        let row = Row::new(format!("session::grow/turns={}", group.turns))
+            .figure("kib_per_session", cost.kib)
             .figure("ratio", ratio)
-            .figure("snapshot_kib", snapshot)
-            .at_most("snapshot", snapshot, SNAPSHOT_TARGET);
-        let is_old = name == "old";
-        table.add(if is_old { row.at_most("memory", ratio, MEMORY_TARGET) } else { row });
+            .figure("snapshot_kib", cost.snapshot_kib)
+            .at_most("snapshot", cost.snapshot_kib, SNAPSHOT_TARGET);
+        let Some((early, late)) = cost.cpu else {
+            table.add(row);
+            continue;
+        };
+        table.add(row.at_most("memory", ratio, MEMORY_TARGET));
+        let us = |cpu: Duration| cpu.as_secs_f64() * 1e6 / (sessions * MEASURED) as f64;
+        let (early, late) = (us(early), us(late));
+        let (row, ratio) = (Row::new("session::grow/cpu"), late / early);
+        let row = row.figure("early_us", early).figure("late_us", late).figure("ratio", ratio);
+        table.add(row.at_most("processor time", ratio, CPU_TARGET));
     }
-    let us = |cpu: Duration| cpu.as_secs_f64() * 1e6 / (sessions * MEASURED) as f64;
-    let (early, late) = (us(early), us(late));
-    let (row, ratio) = (Row::new("session::grow/cpu"), late / early);
-    let row = row.figure("early_us", early).figure("late_us", late).figure("ratio", ratio);
-    table.add(row.at_most("processor time", ratio, CPU_TARGET));
     Ok(table.json()?)
 }
 
@@ -159,4 +153,50 @@ async fn snapshot_kib(data: &Path, group: &str) -> Result<f64, Error> {
     let loaded = journal_reader::journal(&storage, id).await?;
     let entity = Entity::<Session>::of(id, &loaded)?;
     Ok(entity.snapshot()?.len() as f64 / 1024.0)
+}
+
+// === impl Group ===
+
+impl Group {
+    /// Starts a node in this directory, has the turns of the group in it, and stops it.
+    async fn measure(
+        &self,
+        binary: &Path,
+        dir: &Path,
+        model: &str,
+        sessions: usize,
+    ) -> Result<GroupCost, Error> {
+        let setup = NodeSetup {
+            binary,
+            dir,
+            model,
+            storage: Storage::Embedded,
+            config: "[session]\npassivate_after = \"1h\"\n",
+            pin: Pin(None),
+            role: None,
+        };
+        let mut node = Node::start(&setup).await?;
+        // Other sessions first, so that what a node needs once is not counted.
+        age(&mut node, "before", sessions, 1).await?;
+        let before = resident_after(&mut node).await?;
+        let cpu = if self.name == OLD {
+            age(&mut node, OLD, sessions, BEFORE).await?;
+            let early = age(&mut node, OLD, sessions, MEASURED).await?;
+            age(&mut node, OLD, sessions, self.turns - BEFORE - 2 * MEASURED).await?;
+            let late = age(&mut node, OLD, sessions, MEASURED).await?;
+            Some((early, late))
+        } else {
+            age(&mut node, self.name, sessions, self.turns).await?;
+            None
+        };
+        let after = resident_after(&mut node).await?;
+        let resident = node.resident_sessions().await?;
+        if resident < u64::try_from(2 * sessions)? {
+            return Err(format!("{resident} sessions are left in memory: too few").into());
+        }
+        node.process().stop().await?;
+        let kib = (after - before) / sessions as f64 / 1024.0;
+        let snapshot_kib = snapshot_kib(&dir.join("data"), self.name).await?;
+        Ok(GroupCost { kib, snapshot_kib, cpu })
+    }
 }
