@@ -35,7 +35,7 @@ const MEASURED: usize = 10;
 /// Turns of a young session, and of one that is not.
 const YOUNG: usize = 10;
 const MIDDLE: usize = 100;
-/// The oldest group.
+/// The group whose processor time is measured, too.
 const OLD: &str = "old";
 /// How long a node may tidy up before its memory is looked at.
 const SETTLE: Duration = Duration::from_secs(3);
