@@ -122,6 +122,7 @@ impl TurnSocket {
         Ok((sent.elapsed(), texts))
     }
 
+    /// Sends the frame that closes the connection.
     pub async fn close(mut self) -> Result<(), Error> {
         Ok(self.socket.close(None).await?)
     }
