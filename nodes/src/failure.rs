@@ -36,7 +36,7 @@ pub const COMMAND_CODES: &[(&str, &str)] = &[
     ("authority_unusable", "The directory with the keys of a cluster is damaged or incomplete."),
     ("backup_failed", "The backup cannot be written or read."),
     ("bundle_conflict", "A bundle of a skill may not replace what is there."),
-    ("bundle_invalid", "A file is no bundle of a skill, or a folder cannot be packed into one."),
+    ("bundle_invalid", "A file is not a bundle of a skill, or a folder cannot be packed into one."),
     ("bundle_untrusted", "No trusted key has signed the bundle of a skill."),
     ("bus_failed", "The NATS servers did not take a change."),
     ("config_invalid", "The configuration is wrong."),

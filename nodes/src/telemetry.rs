@@ -26,7 +26,7 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
     /// The log filter.
-    #[error("`{filter}` is no log filter: {source}")]
+    #[error("`{filter}` is not a log filter: {source}")]
     Filter {
         /// What was asked for.
         filter: String,

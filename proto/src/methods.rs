@@ -92,7 +92,7 @@ macro_rules! methods {
             /// The accounts that have limits, with what is spent of them, in pages.
             BudgetList budget_list = "budget.list": ListParams => BudgetList
                 [Get "/v1/budgets".asked(PAGE)];
-            /// One account: its limits, who has what of them, and who changed it.
+            /// One account: its limits, what each process has of them, and who changed it.
             BudgetShow budget_show = "budget.show": BudgetParams => AccountView
                 [Get "/v1/budgets/{account}"];
             /// Sets the limits of an account, whatever is configured.

@@ -21,7 +21,7 @@ pub struct MicroUsd(pub u64);
 
 /// A text that is no amount of money.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no amount in USD: {reason}{}", fix.as_ref().map(|fix| format!("; write `{fix}`")).unwrap_or_default())]
+#[error("`{text}` is not an amount in USD: {reason}{}", fix.as_ref().map(|fix| format!("; write `{fix}`")).unwrap_or_default())]
 pub struct MoneyError {
     text: String,
     reason: &'static str,
@@ -170,7 +170,7 @@ mod tests {
         ] {
             let error = text.parse::<MicroUsd>().unwrap_err().to_string();
             let said = fix.map(|fix| format!("; write `{fix}`"));
-            assert!(error.starts_with(&format!("`{text}` is no amount in USD: ")), "{error}");
+            assert!(error.starts_with(&format!("`{text}` is not an amount in USD: ")), "{error}");
             match said {
                 Some(said) => assert!(error.ends_with(&said), "{error}"),
                 None if text.starts_with("10000") => assert!(error.contains("at most 1000000000")),

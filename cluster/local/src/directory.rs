@@ -227,8 +227,8 @@ pub fn keep_private(dir: &Path) {
     }
     let shown = dir.display();
     match fs::set_permissions(dir, Permissions::from_mode(mode & 0o7700)) {
-        Ok(()) => warn!(dir = %shown, "others could look into the data directory; now they cannot"),
-        Err(error) => warn!(dir = %shown, %error, "others can look into the data directory"),
+        Ok(()) => warn!(dir = %shown, "other users could read the data directory; now they cannot"),
+        Err(error) => warn!(dir = %shown, %error, "other users can read the data directory"),
     }
 }
 

@@ -10,7 +10,8 @@ use super::params::invalid;
 pub(super) const LANE: &str = "clawnode-lane";
 
 /// What a client may say.
-const HINT: &str = "say `interactive` or `background`; without a lane, the agent's own holds";
+const HINT: &str =
+    "write `interactive` or `background`; without a lane, the agent's own lane applies";
 
 /// The lane of a client's message, if a client may choose it.
 pub(super) fn of_client(lane: Lane) -> Result<Lane, ErrorBody> {

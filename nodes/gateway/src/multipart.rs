@@ -47,7 +47,7 @@ pub(super) struct FormPart {
 /// Why a form cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum FormError {
-    #[error("the body is no `{MEDIA_TYPE}` with a `boundary`")]
+    #[error("the body is not `{MEDIA_TYPE}` with a `boundary`")]
     NoForm,
     #[error("a part of the form does not begin or end as its boundary says")]
     Boundary,

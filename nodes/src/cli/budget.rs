@@ -61,7 +61,7 @@ const BACKGROUND: &str = "background";
 pub(super) enum BudgetCommand {
     /// List the accounts that have limits, with what is spent
     List,
-    /// Show an account: its limits, who has what of them, and who changed it
+    /// Show an account: its limits, what each process has of them, and who changed it
     Show {
         /// The account
         account: AccountKey,
@@ -176,7 +176,8 @@ fn set_params(args: SetArgs) -> Result<BudgetSetParams, Failure> {
         && warn_at > ask_at
     {
         let what = format!("`--warn-at {warn_at}` is more than `--ask-at {ask_at}`");
-        return Err(Failure::new(Exit::Usage, "usage", what).hint("warn before a person is asked"));
+        return Err(Failure::new(Exit::Usage, "usage", what)
+            .hint("give `--warn-at` a smaller number than `--ask-at`"));
     }
     let is_background = |lanes: String| lanes == BACKGROUND;
     let (all, background) = (CountedLanes::All, CountedLanes::Background);
@@ -463,7 +464,7 @@ mod tests {
         for (line, says) in [
             ("--usd-per-day 5,00", "`--usd-per-day`: "),
             ("--loops 1.5", "`--loops`: `1.5`"),
-            ("--usd -5", "`--usd`: `-5` is no amount in USD"),
+            ("--usd -5", "`--usd`: `-5` is not an amount in USD"),
             ("--usd 5 --warn-at 90 --ask-at 80", "`--warn-at 90` is more than `--ask-at 80`"),
         ] {
             let BudgetCommand::Set(args) = parsed(&format!("set cluster {line}")) else { panic!() };

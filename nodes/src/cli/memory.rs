@@ -361,10 +361,10 @@ fn wanted_line(line: &[u8]) -> Result<Option<WantedPoint>, String> {
     if line.len() > LINE_BYTES {
         return Err(format!("it has more than {}", size(LINE_BYTES as u64)));
     }
-    let line = str::from_utf8(line).map_err(|_invalid| "it is no UTF-8 text".to_owned())?;
+    let line = str::from_utf8(line).map_err(|_invalid| "it is not UTF-8 text".to_owned())?;
     let value = clawnode_proto::json::read(line).map_err(|error| error.to_string())?;
     if !value.is_object() {
-        return Err("it is no JSON object".to_owned());
+        return Err("it is not a JSON object".to_owned());
     }
     let point: WantedPoint = if value.get("id").is_none() {
         serde_json::from_value(value).map_err(|error| error.to_string())?
@@ -526,8 +526,8 @@ mod tests {
             (&br#"{"text": " "}"#[..], "`text` is empty"),
             (long.as_bytes(), "longer than 1000 characters"),
             (huge.as_bytes(), "more than 64.0 KiB"),
-            (&b"[]"[..], "no JSON object"),
-            (&b"\xff"[..], "no UTF-8"),
+            (&b"[]"[..], "not a JSON object"),
+            (&b"\xff"[..], "not UTF-8"),
         ] {
             let problem = wanted_line(line).unwrap_err();
             assert!(problem.contains(says), "{problem}");

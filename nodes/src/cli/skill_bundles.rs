@@ -176,7 +176,7 @@ fn failure(error: &BundleError) -> Failure {
             "if you trust who made it, add their public key to `[skills.trusted_keys]`; else do not use it",
         ),
         BundleError::Conflict(_) => Failure::new(Exit::Failed, "bundle_conflict", what)
-            .hint("`clawnode skills list` shows what is there"),
+            .hint("`clawnode skills list` shows the skills of this machine"),
         BundleError::Disk(_) => Failure::new(Exit::Failed, "local_file", what)
             .hint("make the folder writable for this user"),
     }

@@ -245,7 +245,7 @@ fn audited(out: Output, view: &UsageAudit) -> String {
     if !unproven.is_empty() {
         let _written = write!(
             text,
-            "\n{} with more than the journals have: of {} deleted on this day or later, the journals are gone",
+            "\n{} with more than the journals have: the journals of {} deleted on this day or later are gone",
             count(u64::try_from(unproven.len()).unwrap_or(u64::MAX), "row"),
             count(view.deleted, "session")
         );

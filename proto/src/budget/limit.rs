@@ -72,7 +72,7 @@ pub struct BudgetLimit {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
     /// No such unit.
-    #[error("`{0}` is no unit of a budget; write `usd`, `tokens` or `loops`")]
+    #[error("`{0}` is not a unit of budgets; write `usd`, `tokens` or `loops`")]
     Unit(String),
     /// So many limits, and [`LIMITS_MOST`] are possible.
     #[error("{0} limits are too many for one account; it has at most {LIMITS_MOST}")]
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn unknown_names_say_which_there_are() {
         let error = "eur".parse::<BudgetUnit>().unwrap_err().to_string();
-        assert_eq!(error, "`eur` is no unit of a budget; write `usd`, `tokens` or `loops`");
+        assert_eq!(error, "`eur` is not a unit of budgets; write `usd`, `tokens` or `loops`");
         let error = "week".parse::<WindowLength>().unwrap_err().to_string();
         assert!(error.ends_with("write `hour`, `day`, `month` or `forever`"), "{error}");
         for unit in BudgetUnit::ALL {

@@ -15,10 +15,10 @@ pub enum AmountError {
     #[error(transparent)]
     Money(#[from] MoneyError),
     /// It is no number.
-    #[error("`{0}` is no amount of {1}: write a whole number such as `{2}`")]
+    #[error("`{0}` is not an amount of {1}: write a whole number such as `{2}`")]
     Number(String, BudgetUnit, u64),
     /// It is more than a number can be.
-    #[error("`{0}` is no amount of {1}: it is at most {AMOUNT_MOST}")]
+    #[error("`{0}` is too large for an amount of {1}: write at most {AMOUNT_MOST}")]
     TooMuch(String, BudgetUnit),
 }
 

@@ -40,7 +40,7 @@ pub struct WindowNumber(pub u64);
 
 /// A text that is no window.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no window of a budget; write `hour`, `day`, `month` or `forever`")]
+#[error("`{0}` is not a window of budgets; write `hour`, `day`, `month` or `forever`")]
 pub struct WindowError(String);
 
 // === impl WindowLength ===

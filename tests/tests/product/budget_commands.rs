@@ -81,7 +81,7 @@ async fn a_limit_is_reached_and_raised(home: &Home, _server: &ModelServer) -> Ou
     assert!(ended.err.contains("did you mean `agent:default`?"), "{ended:?}");
     let ended = home.run(&["budget", "set", "cluster", "--usd-per-day", "-1"]).await?;
     assert_eq!(ended.code, 2, "{ended:?}");
-    assert!(ended.err.contains("`--usd-per-day`: `-1` is no amount in USD"), "{ended:?}");
+    assert!(ended.err.contains("`--usd-per-day`: `-1` is not an amount in USD"), "{ended:?}");
     node.stop().await
 }
 

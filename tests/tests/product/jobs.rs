@@ -265,7 +265,7 @@ async fn makes(place: &str, socket: &Path) -> Outcome {
     // One of two names of the same file has the content; the other is a link.
     assert!(names == ["a/b/c.txt", "zeros"] || names == ["hard", "zeros"], "{run:?}");
     assert_eq!(run.lost.len(), 2, "{run:?}");
-    assert!(run.lost[0].contains("3 that are no regular files"), "{run:?}");
+    assert!(run.lost[0].contains("3 that are not regular files"), "{run:?}");
     assert!(run.lost[1].contains("1 with names"), "{run:?}");
 
     let id = kept.job.to_string();

@@ -107,7 +107,7 @@ pub enum SpecError {
     ZeroByte(usize),
     /// More than the system takes.
     #[error(
-        "argument {at} has {bytes} bytes; one may have at most {ARGUMENT_BYTES}, all at most {ARGUMENTS_BYTES}: hand it on standard input"
+        "argument {at} has {bytes} bytes; one may have at most {ARGUMENT_BYTES}, all at most {ARGUMENTS_BYTES}: pass large values on standard input"
     )]
     TooLong { at: usize, bytes: usize },
     /// Not the name of an image.

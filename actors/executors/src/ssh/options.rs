@@ -71,7 +71,7 @@ impl SshHostOptions {
             return fail("user", what, "write as whom commands are run there");
         }
         if self.commands.iter().any(String::is_empty) {
-            let what = "an empty command is no command".to_owned();
+            let what = "a command is empty".to_owned();
             return fail("commands", what, "write a pattern such as `systemctl status *`");
         }
         Ok(())

@@ -173,7 +173,7 @@ async fn note(context: &WorkerContext, id: EntityId) -> bool {
         }
         sleep(TRY_AGAIN).await;
     }
-    warn!(entity = %id, "it cannot be noted that an entity is in hand; a crash is not counted");
+    warn!(entity = %id, "cannot record that an entity is being served; a crash would not be counted");
     false
 }
 

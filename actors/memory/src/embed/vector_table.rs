@@ -84,7 +84,7 @@ impl VectorTable {
         }
         let table = Self { bytes, begin: data + from, number, rows, dimensions };
         match (0..rows).find(|row| table.row(*row).any(|number| !number.is_finite())) {
-            Some(row) => Err(format!("the vector of token {row} has a number that is none")),
+            Some(row) => Err(format!("the vector of token {row} has a value that is not a number")),
             None => Ok(table),
         }
     }

@@ -275,7 +275,7 @@ impl ServedStore {
         let scopes: Vec<StoreScope> = asked.iter().cloned().collect();
         let (mut answer, is_away) = match self.store().search(&scopes, &query, k).await {
             Err(failure) if failure.is_away() => {
-                debug!(failure = %ErrorChain(&failure), "nothing is searched: the store is away");
+                debug!(failure = %ErrorChain(&failure), "the search finds nothing: the store cannot be reached");
                 (RecallAnswer::default(), true)
             }
             answer => (answer?, false),

@@ -59,7 +59,7 @@ pub fn read(tar: &Bytes, is_cut: bool) -> ArchivedFiles {
         found.files.push((name, tar.slice(from..to)));
     }
     if others > 0 {
-        found.left_out.push(format!("{others} that are no regular files"));
+        found.left_out.push(format!("{others} that are not regular files"));
     }
     if misnamed > 0 {
         found.left_out.push(format!("{misnamed} with names that cannot be kept"));
@@ -138,7 +138,7 @@ mod tests {
         );
         assert_eq!(names(&found), ["d/b c", "a"]);
         assert_eq!(found.files[1].1.as_ref(), b"3");
-        let out = ["4 that are no regular files", "6 with names that cannot be kept"];
+        let out = ["4 that are not regular files", "6 with names that cannot be kept"];
         assert_eq!(found.left_out, out);
     }
 

@@ -140,5 +140,6 @@ fn unknown_type(error: &ValidationError<'_>, place: &str) -> Option<String> {
     let is_type = place.rsplit('/').next() == Some("type")
         && matches!(error.kind(), ValidationErrorKind::AnyOf { .. });
     let given: String = error.instance().to_string().chars().take(TYPE_SHOWN).collect();
-    is_type.then(|| format!("{given} is no type of JSON; write one of {TYPES}, or a list of them"))
+    is_type
+        .then(|| format!("{given} is not a type of JSON; write one of {TYPES}, or a list of them"))
 }

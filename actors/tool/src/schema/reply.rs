@@ -190,12 +190,12 @@ mod tests {
         for (schema, words) in [
             (
                 json!({"type": "objet"}),
-                "schema is not valid: `/type`: \"objet\" is no type of JSON; write one of `string`, `number`, \
+                "schema is not valid: `/type`: \"objet\" is not a type of JSON; write one of `string`, `number`, \
                  `integer`, `boolean`, `object`, `array` and `null`, or a list of them",
             ),
             (
                 json!({"properties": {"type": {"type": ["objet", "null"]}}}),
-                "`/properties/type/type`: [\"objet\",\"null\"] is no type of JSON",
+                "`/properties/type/type`: [\"objet\",\"null\"] is not a type of JSON",
             ),
             (json!({"properties": {"type": 5}}), "`/properties/type`: value is not of types"),
             (json!({"properties": {"a": {"minLength": -1}}}), "`/properties/a/minLength`"),

@@ -140,7 +140,7 @@ pub fn verify(
     if bytes.len() > SKILL_BUNDLE_BYTES {
         return Err(too_large(bytes.len()));
     }
-    let invalid = |why: &str| BundleError::Invalid(format!("it is no bundle of a skill: {why}"));
+    let invalid = |why: &str| BundleError::Invalid(format!("it is not a bundle of a skill: {why}"));
     let bundle: SignedBundle =
         serde_json::from_slice(bytes).map_err(|error| invalid(&error.to_string()))?;
     if bundle.payload_type != PAYLOAD_TYPE {

@@ -160,7 +160,7 @@ fn read_in(dir: &Dir, name: &str, place: &Path) -> Result<Option<Skill>, SkillFa
     };
     let digest = Digest::of(&bytes);
     let text = String::from_utf8(bytes)
-        .map_err(|_invalid| fault(&file, "it is no UTF-8 text".to_owned()))?;
+        .map_err(|_invalid| fault(&file, "it is not UTF-8 text".to_owned()))?;
     if text.contains('\0') {
         return Err(fault(&file, "it has zero bytes in it".to_owned()));
     }
@@ -203,7 +203,7 @@ fn list(dir: &Dir, above: &str, depth: u32, files: &mut Vec<String>) -> io::Resu
 
 /// A regular file of at most so many bytes, opened without ever waiting for one.
 pub(super) fn read_file(dir: &Dir, path: &str, most: usize) -> io::Result<Vec<u8>> {
-    let no_file = || io::Error::other("it is no regular file");
+    let no_file = || io::Error::other("it is not a regular file");
     if !dir.metadata(path)?.is_file() {
         return Err(no_file());
     }
@@ -241,7 +241,7 @@ impl Skill {
         }
         let read = opened(&self.folder).and_then(|dir| read_file(&dir, name, SKILL_FILE_BYTES));
         let bytes = read.map_err(|error| format!("`{name}` cannot be read: {}", unread(&error)))?;
-        String::from_utf8(bytes).map_err(|_invalid| format!("`{name}` is no text"))
+        String::from_utf8(bytes).map_err(|_invalid| format!("`{name}` is not text"))
     }
 }
 
@@ -300,15 +300,15 @@ mod tests {
         };
         for (name, why) in [
             ("huge", "more than 65536 bytes"),
-            ("binary", "no UTF-8"),
+            ("binary", "not UTF-8"),
             ("zero", "zero bytes"),
-            ("broken", "no YAML"),
+            ("broken", "not YAML"),
             ("other-name", "must be the same"),
             ("paths", "a to z"),
             ("secret", "leads out of the folder"),
             ("linked", "leads out of the folder"),
-            ("folder", "no regular file"),
-            ("pipe", "no regular file"),
+            ("folder", "not a regular file"),
+            ("pipe", "not a regular file"),
         ] {
             assert!(fault(name).contains(why), "{name}: {}", fault(name));
         }
@@ -354,7 +354,7 @@ mod tests {
             ("link.md", "no file"),
             ("../outside.md", "no file"),
             ("/etc/passwd", "no file"),
-            ("logo.png", "no text"),
+            ("logo.png", "not text"),
             ("large.md", "more than"),
         ] {
             let error = skill.file(name).unwrap_err();

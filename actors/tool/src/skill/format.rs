@@ -115,7 +115,7 @@ fn head(pairs: Vec<(String, YamlValue)>) -> Result<SkillHead, String> {
 fn text(key: &str, value: YamlValue) -> Result<String, String> {
     match value {
         YamlValue::Text(text) => Ok(text.trim().to_owned()),
-        YamlValue::List(_) | YamlValue::Pairs(_) => Err(format!("`{key}` is no text")),
+        YamlValue::List(_) | YamlValue::Pairs(_) => Err(format!("`{key}` is not text")),
     }
 }
 
@@ -200,7 +200,7 @@ impl<'a> YamlReader<'a> {
         match self.events.next_event() {
             Some(Ok((event, _))) => Ok(event),
             Some(Err(error)) => Err(format!(
-                "the frontmatter is no YAML: {error}; put text with `: ` or `#` in quotes"
+                "the frontmatter is not YAML: {error}; put text with `: ` or `#` in quotes"
             )),
             None => Err("the frontmatter ends too early".to_owned()),
         }
@@ -212,7 +212,7 @@ impl<'a> YamlReader<'a> {
             match self.next()? {
                 Event::StreamStart | Event::DocumentStart(_) | Event::Nothing => {}
                 Event::MappingStart(0, _) => break,
-                _ => return Err("the frontmatter is no list of `key: value`".to_owned()),
+                _ => return Err("the frontmatter is not a list of `key: value`".to_owned()),
             }
         }
         let pairs = self.pairs(0)?;
@@ -232,7 +232,7 @@ impl<'a> YamlReader<'a> {
             let key = match self.next()? {
                 Event::MappingEnd => return Ok(pairs),
                 Event::Scalar(key, _, 0, _) => key.into_owned(),
-                _ => return Err("a key of the frontmatter is no text".to_owned()),
+                _ => return Err("a key of the frontmatter is not text".to_owned()),
             };
             if pairs.iter().any(|(other, _)| *other == key) {
                 return Err(format!("`{key}` is there twice"));
@@ -263,7 +263,7 @@ impl<'a> YamlReader<'a> {
             match self.next()? {
                 Event::SequenceEnd => return Ok(list),
                 Event::Scalar(text, style, 0, _) => list.push(scalar(&text, style)),
-                _ => return Err(format!("`{key}` has an entry that is no text")),
+                _ => return Err(format!("`{key}` has an entry that is not text")),
             }
         }
     }
@@ -328,10 +328,10 @@ mod tests {
             (format!("{good}metadata: 7x\n"), "`metadata` is of another type"),
             (format!("{good}metadata:\n  a:\n    b: c"), "nested too deep"),
             (format!("{good}metadata:\n  triggers: [{}]", "a,".repeat(17)), "more than 16"),
-            (format!("{good}license: [a]"), "`license` is no text"),
-            ("- a".to_owned(), "no list of `key: value`"),
-            ("name: a\ndescription: Use: it".to_owned(), "no YAML"),
-            ("name: \"a".to_owned(), "no YAML"),
+            (format!("{good}license: [a]"), "`license` is not text"),
+            ("- a".to_owned(), "not a list of `key: value`"),
+            ("name: a\ndescription: Use: it".to_owned(), "not YAML"),
+            ("name: \"a".to_owned(), "not YAML"),
             ("name: a\ndescription: \"b\\u0007\"".to_owned(), "control characters"),
         ] {
             let error = read(&yaml).unwrap_err();

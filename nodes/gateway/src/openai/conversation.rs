@@ -124,7 +124,7 @@ pub(super) fn brought(said: &[RequestMessage]) -> Result<Option<BroughtResults>,
         let Some((call, call_session)) = tools::call_of(id) else {
             let id = short(id);
             return invalid(format!(
-                "`{id}` is no tool call of this server; send its id unchanged"
+                "`{id}` is not the id of a tool call of this server; send its id unchanged"
             ));
         };
         if *session.get_or_insert(call_session) != call_session {

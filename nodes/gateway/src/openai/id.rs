@@ -32,7 +32,10 @@ impl ResponseId {
     pub(super) fn read(text: &str, param: &str) -> Result<Self, OpenAiError> {
         text.parse().map_err(|Unreadable| {
             let text: String = text.chars().take(2 * DIGITS).collect();
-            OpenAiError::invalid(param, format!("`{text}` is no id of a response of this server"))
+            OpenAiError::invalid(
+                param,
+                format!("`{text}` is not the id of a response of this server"),
+            )
         })
     }
 
@@ -49,7 +52,7 @@ impl ResponseId {
             Some(Ok(id)) if !id.is_held => Ok(id),
             _ => {
                 let text: String = text.chars().take(2 * DIGITS).collect();
-                let what = format!("`{text}` is no id of a chat completion of this server");
+                let what = format!("`{text}` is not the id of a chat completion of this server");
                 Err(OpenAiError::invalid(param, what))
             }
         }

@@ -89,12 +89,12 @@ fn why(
     let allow = format!("`{}`", allow_command(account, limit.key()));
     match forecast {
         CallForecast::Possible if reserves > room(limit) => format!(
-            "it needs {}, which is there, and would reserve {}: its cap on output is lowered to \
+            "it needs {}, which is available, and would reserve {}: its cap on output is lowered to \
              what is left",
             amount(needs),
             amount(reserves)
         ),
-        CallForecast::Possible => format!("it reserves {}, which is there", amount(reserves)),
+        CallForecast::Possible => format!("it reserves {}, which is available", amount(reserves)),
         CallForecast::Waits if needs <= room(limit) => format!(
             "it reserves {} and waits for calls that run{}",
             amount(reserves),

@@ -109,7 +109,7 @@ mod tests {
     fn one_limit_that_cannot_be_refuses_all() {
         let over = (AMOUNT_MOST + 1).to_string();
         for (wanted, said) in [
-            (wants(DAY, "-5"), "limits[1]`: `-5` is no amount in USD"),
+            (wants(DAY, "-5"), "limits[1]`: `-5` is not an amount in USD"),
             (wants(DAY, "5,00"), "write `5.00`"),
             (wants(LOOPS, "1.5"), "whole number"),
             (wants(LOOPS, &over), "the most"),

@@ -56,7 +56,7 @@ pub enum StoreFailure {
     #[error("the store has {PLUGIN_STORE_KEYS} keys, which is all that it may have")]
     Full,
     /// Others change it all the time.
-    #[error("others change the store all the time; try again")]
+    #[error("other writers keep changing the store; try again")]
     Busy,
     /// The cluster's store does not answer, or refuses.
     #[error("the cluster's store failed; it is unknown whether anything changed")]

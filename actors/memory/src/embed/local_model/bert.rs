@@ -187,7 +187,7 @@ impl BertWeights {
         if numbers.iter().all(|number| number.is_finite()) {
             Ok(tensor)
         } else {
-            Err(format!("its `{name}` has a number that is none; copy the file again"))
+            Err(format!("its `{name}` has a value that is not a number; copy the file again"))
         }
     }
 }

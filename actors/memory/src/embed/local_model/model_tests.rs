@@ -433,7 +433,10 @@ fn files_that_do_not_fit_each_other_are_refused() {
     let (_, numbers) = tiny.tables.get_mut("encoder.layer.1.output.dense.bias").unwrap();
     numbers[3] = f32::NAN;
     let why = refusal(tiny.folder().unwrap().path());
-    assert!(why.contains("`encoder.layer.1.output.dense.bias` has a number that is none"), "{why}");
+    assert!(
+        why.contains("`encoder.layer.1.output.dense.bias` has a value that is not a number"),
+        "{why}"
+    );
     tiny = TinyModel::default();
     tiny.is_beyond_numbers("[CLS]");
     let why = refusal(tiny.folder().unwrap().path());

@@ -54,7 +54,8 @@ async fn named(
 ) -> Result<Value, OpenAiError> {
     let path = format!("input[{at}].id");
     let unknown = |name: &str| {
-        let what = format!("`{}` is no item of a response of this server", short(name));
+        let what =
+            format!("`{}` is not the id of an item of a response of this server", short(name));
         OpenAiError::invalid(path.clone(), what)
     };
     let name = reference["id"].as_str().unwrap_or_default();
