@@ -9,7 +9,7 @@ use clawnode_proto::subject::Prefix;
 use clawnode_tests::conformance::{BackendFixture, Result};
 use tempfile::TempDir;
 
-/// The local substrate in a directory of its own.
+/// The local storage backend in a directory of its own.
 struct Local {
     dir: TempDir,
 }

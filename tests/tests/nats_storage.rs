@@ -1,5 +1,5 @@
-//! What only the NATS substrate does: being born, refusing, and living through a lost or frozen
-//! server. What all substrates do alike is in the conformance suite.
+//! What only the NATS storage backend does: it is created, refuses logins and settings, and survives a lost or frozen
+//! server. What all storage backends do alike is in the conformance suite.
 
 use std::{path::Path, process::Command, sync::Arc, time::Duration};
 
@@ -153,13 +153,13 @@ async fn nodes_that_start_together_are_of_one_cluster() -> Result {
     for _ in 0..8 {
         nodes.spawn(connect(options(&server)));
     }
-    let mut substrates = Vec::new();
+    let mut storages = Vec::new();
     while let Some(node) = nodes.join_next().await {
-        substrates.push(node??);
+        storages.push(node??);
     }
-    substrates[0].inbox.put(&input(1)?).await?;
+    storages[0].inbox.put(&input(1)?).await?;
     let partition = entity().partition(4);
-    let mut consumer = substrates[7].inbox.consume(partition, 0).await?;
+    let mut consumer = storages[7].inbox.consume(partition, 0).await?;
     assert_eq!(next(&mut consumer).await?.entity, entity());
     Ok(())
 }
@@ -312,7 +312,7 @@ async fn a_killed_server_is_found_again() -> Result {
 }
 
 #[tokio::test]
-async fn a_closed_substrate_says_so() -> Result {
+async fn a_closed_storage_says_so() -> Result {
     let (_server, storage) = storage().await?;
     let mut consumer = storage.inbox.consume(Partition(0), 0).await?;
     let mut changes = storage.bucket.watch("").await?;
@@ -326,7 +326,7 @@ async fn a_closed_substrate_says_so() -> Result {
 }
 
 #[tokio::test]
-async fn the_doors_live_through_the_loss_of_each_leader() -> Result {
+async fn journals_and_inboxes_survive_the_loss_of_each_leader() -> Result {
     let mut cluster = NatsCluster::start(3, ServerOptions::default()).await?;
     let options = NatsOptions { partitions: Some(2), ..NatsOptions::new(cluster.urls()) };
     let storage = connect(options).await?;

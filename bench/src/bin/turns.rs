@@ -20,7 +20,7 @@ use clawnode_bench::{
 
 /// What the environment says to the copy of this program that is on its core already.
 const PINNED: &str = "CLAWNODE_BENCH_PINNED";
-/// Targets by substrate: p50 at concurrency 1 and turns/s at 64, as ratios to the floor.
+/// Targets by storage backend: p50 at concurrency 1 and turns/s at 64, as ratios to the floor.
 const EMBEDDED: (f64, f64) = (1.25, 0.65);
 /// On a server with its default `sync_interval`; with `always` they are 2.0 and 0.4, which a client
 /// cannot see.

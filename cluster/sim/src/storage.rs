@@ -3,7 +3,7 @@
 //! Every call is a request to the world and comes back when the world answers it, so all faults of
 //! [`Faults`] may be put on. The bus has no part in the world: it is the local one, without faults.
 //!
-//! Dropping the future of an append does not take the append back, as with every other substrate.
+//! Dropping the future of an append does not take the append back, as with every other storage backend.
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
@@ -36,7 +36,7 @@ const BUCKET: &str = "simulated bucket";
 const TIMERS: &str = "simulated timers";
 const BLOBS: &str = "simulated blobs";
 
-/// What a simulated substrate is like.
+/// What a simulated storage backend is like.
 #[derive(Clone, Debug)]
 pub struct SimStorageOptions {
     /// Where all chance comes from.
@@ -326,7 +326,7 @@ impl Health for SimHealth {
         vec![warning(
             "simulated",
             "everything is gone when this process ends",
-            "for tests; use the local or the nats substrate for anything else",
+            "for tests; use the local storage backend or NATS for anything else",
         )]
     }
 

@@ -1,4 +1,4 @@
-//! Copying one entity from one substrate to another, event for event.
+//! Copying one entity from one storage backend to another, event for event.
 
 use std::time::Duration;
 

@@ -50,8 +50,8 @@ pub struct PanicControl {
     feed: Feed,
 }
 
-/// The gate of a process that is about to start: nothing begins before what is stopped was read. If
-/// that cannot be, the substrate is closed.
+/// The gate of a process that is about to start: no work begins before the process has read what is stopped.
+/// If it cannot read that, it closes the storage backend.
 pub async fn open(storage: &Storage) -> Result<SwitchGate, StartError> {
     let switch_gate = SwitchGate::default();
     let read = async {

@@ -39,7 +39,7 @@ pub struct NodeStorage {
     pub control: Option<LocalControl>,
 }
 
-/// For whom the substrate is opened.
+/// The node that the storage backend is opened for.
 #[derive(Clone, Copy, Debug)]
 pub struct Opening<'a> {
     /// The process id of the node.
@@ -50,7 +50,7 @@ pub struct Opening<'a> {
     pub join: Option<&'a Secret>,
 }
 
-/// Opens the substrate that the settings name: NATS if a server is given, or if the node joined a
+/// Opens the storage backend that the settings name: NATS if a server is given, or if the node joined a
 /// cluster (now, with a join token, or before), else the data directory.
 pub async fn open(
     loaded: &LoadedConfig,
@@ -146,7 +146,7 @@ pub fn refused(error: &OpenError) -> StartError {
     }
 }
 
-/// A substrate that was lost while the node ran, as the node's end.
+/// The loss of the storage backend while the node ran, as the reason why the node ends.
 pub fn lost(why: Lost) -> StartError {
     let hint = "other nodes continue the work that was begun";
     match why {

@@ -1,6 +1,6 @@
 //! One suite for every storage backend: it checks what the traits promise, on each in the same way.
 //!
-//! A backend says how to make a substrate and, if it can, how to stop and start one. The macro
+//! A fixture says how to make a storage backend and, if it can, how to stop and start one. The macro
 //! [`conformance!`](crate::conformance!) makes one test per case. No case waits for an amount of
 //! time, and absence is shown by something later that arrives instead.
 
@@ -32,7 +32,7 @@ pub type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Sen
 /// Makes storages of one backend for the suite.
 #[async_trait]
 pub trait BackendFixture: Send + Sync {
-    /// A substrate with nothing in it. It must deliver again after a second or two at most.
+    /// A storage backend with nothing in it. It must deliver again after a second or two at most.
     async fn fresh(&self) -> Result<Storage>;
 
     /// Stops `storage` and opens what it left; `None` if this backend cannot.

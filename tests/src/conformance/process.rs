@@ -1,4 +1,4 @@
-//! A process of its own on a substrate: the production driver with the kinds that a case wants.
+//! A process of its own on a storage backend: the production driver with the kinds that a case wants.
 
 use std::{
     collections::BTreeMap,
@@ -86,7 +86,7 @@ impl TakeOrders for Nothing {
     }
 }
 
-/// A worker of a process of its own on a substrate that others may share.
+/// A worker of a process of its own on a storage backend that others may share.
 pub(super) struct Process {
     worker: Worker,
     supervisor: Supervisor,

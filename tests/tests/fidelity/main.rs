@@ -1,6 +1,6 @@
 //! What the real stores were seen to do, the simulated world can do.
 //!
-//! Seeded random sequences of operations run on the local substrate and on NATS. What each
+//! Seeded random sequences of operations run on the local storage backend and on NATS. What each
 //! operation was seen to do is then looked for in simulated worlds: the same operations run there,
 //! and at every step the world must be able to show the same, given that it showed the same before.
 //! Where the world has a choice (which of two concurrent writers is first, what became of a write
@@ -13,7 +13,7 @@
 //! acknowledgement, that the input or the job goes. Not compared: positions
 //! themselves, time, and the order of deliveries, none of which the traits promise.
 //!
-//! A calm world must explain the local substrate. On NATS a write may also stay without an answer,
+//! A calm world must explain the local storage backend. On NATS a write may also stay without an answer,
 //! and on three servers be refused without a cause; how often that was needed is printed.
 #![expect(clippy::print_stdout, reason = "these are tests, also in their helper functions")]
 

@@ -1,4 +1,4 @@
-//! The local substrate on disks that lose power, fill up, rot and fail.
+//! The local storage backend on disks that lose power, fill up, rot and fail.
 //!
 //! Needs `strace` for the system-call test.
 
