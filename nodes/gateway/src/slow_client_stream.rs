@@ -1,5 +1,6 @@
 //! Carries a turn's events to a client that may be slow (GATE-2, GATE-3): the one protocol for that, on
-//! `/ws` and in server-sent events.
+//! `/ws` and in clawnode's own server-sent events. Streams in OpenAI's and Anthropic's shape have no event for it:
+//! they wait for their client, and end with its connection if it reads nothing for `write_deadline`.
 //!
 //! What waits for a client is bounded ([`Outbox`]). When an event does not fit, the stream lets go of
 //! the turn, waits until the client has read what there was, tells it `lagged`, and follows the turn
