@@ -59,18 +59,10 @@ pub(super) const LINKS_LEAD_SOMEWHERE: Check = Check {
     run: |tree| {
         let mut findings = Findings::default();
         for file in tree.ending("md") {
-            let folder = file.path.rsplit_once('/').map_or("", |(folder, _)| folder);
-            for (number, line) in prose(file) {
-                for link in line.split("](").skip(1) {
-                    let target = link.split([')', '#']).next().unwrap_or_default();
-                    if target.is_empty() || target.contains("://") || target == "LICENSE" {
-                        continue;
-                    }
-                    findings.scanned += 1;
-                    let path = linked(folder, target);
-                    if !is_there(tree, &path) {
-                        findings.found.push(format!("{}:{number}: `{target}`", file.path));
-                    }
+            for (number, target, path) in links(file) {
+                findings.scanned += 1;
+                if !is_there(tree, &path) {
+                    findings.found.push(format!("{}:{number}: `{target}`", file.path));
                 }
             }
         }
@@ -78,6 +70,40 @@ pub(super) const LINKS_LEAD_SOMEWHERE: Check = Check {
     },
     bad: &[("A.md", "# A\n\n[b](b.md)\n"), ("a/B.md", "# B\n\n[c](../c.md)\n")],
 };
+
+/// Where readers look for a page.
+const INDEX: &str = "docs/README.md";
+
+pub(super) const THE_INDEX_HAS_EVERY_PAGE: Check = Check {
+    name: "docs/README.md links every page of docs",
+    run: |tree| {
+        let known: BTreeSet<String> =
+            tree.get(INDEX).into_iter().flat_map(links).map(|(_, _, path)| path).collect();
+        let mut findings = Findings::default();
+        for file in tree.ending("md") {
+            if file.path.starts_with("docs/") && file.path != INDEX {
+                findings.scanned += 1;
+                if !known.contains(&file.path) {
+                    findings.found.push(format!("{}: {INDEX} has no link to it", file.path));
+                }
+            }
+        }
+        findings
+    },
+    bad: &[(INDEX, "# Index\n\n[a](a.md)\n"), ("docs/a.md", "# A\n"), ("docs/b/c.md", "# C\n")],
+};
+
+/// The links of a document to files, each with its line, as it is written and from the root of the repository.
+fn links(file: &File) -> impl Iterator<Item = (usize, &str, String)> {
+    let folder = file.path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    prose(file).flat_map(move |(number, line)| {
+        line.split("](").skip(1).filter_map(move |link| {
+            let target = link.split([')', '#']).next().unwrap_or_default();
+            let is_file = !target.is_empty() && !target.contains("://") && target != "LICENSE";
+            is_file.then(|| (number, target, linked(folder, target)))
+        })
+    })
+}
 
 /// Whether this is a file, or a folder with files.
 fn is_there(tree: &Tree, path: &str) -> bool {

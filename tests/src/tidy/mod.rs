@@ -72,6 +72,7 @@ pub const CHECKS: &[Check] = &[
     docs::ARCHITECTURE_IS_SHORT,
     docs::ONE_TITLE_EACH,
     docs::LINKS_LEAD_SOMEWHERE,
+    docs::THE_INDEX_HAS_EVERY_PAGE,
     docs::INVARIANTS_ARE_WRITTEN_DOWN,
     docs::INVARIANTS_ARE_TESTED,
 ];
