@@ -16,11 +16,13 @@ const ASKED_LEAST: u64 = 1_000;
 
 #[derive(Deserialize)]
 struct Judged {
+    /// What is not valid in the document itself.
+    invalid: Vec<String>,
     exit: i32,
     output: String,
 }
 
-/// No answer is a 5xx, and none is outside its schema, its statuses or its media types.
+/// The document is valid. No answer is a 5xx, and none is outside its schema, its statuses or its media types.
 #[tokio::test]
 async fn schemathesis_finds_nothing_wrong() -> Result<(), ProcessError> {
     let server = ModelServer::start(Script::default()).await.unwrap();
@@ -29,6 +31,7 @@ async fn schemathesis_finds_nothing_wrong() -> Result<(), ProcessError> {
     let client = node.client()?;
     client.chat(&Message::typed("hello")).await?;
     let judged: Judged = python(&["try_api.py", DOCUMENT, SEED], home.path(), &client).await;
+    assert!(judged.invalid.is_empty(), "{:#?}", judged.invalid);
     assert_eq!(judged.exit, 0, "{}", judged.output);
     let passed = |line: &str| line.strip_suffix(" passed")?.rsplit(' ').next()?.parse().ok();
     let passed: u64 = judged.output.lines().filter_map(passed).max().unwrap_or(0);
