@@ -89,8 +89,8 @@ fn why(
     let allow = format!("`{}`", allow_command(account, limit.key()));
     match forecast {
         CallForecast::Possible if reserves > room(limit) => format!(
-            "it needs {}, which is available, and would reserve {}: its cap on output is lowered to \
-             what is left",
+            "it needs {}, which is available, and would reserve {}: its cap on output is lowered \
+             to what is left",
             amount(needs),
             amount(reserves)
         ),

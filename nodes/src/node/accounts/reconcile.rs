@@ -32,8 +32,10 @@ impl BudgetAnswers {
         let BudgetReconcileParams { account: key, node, gone } = params;
         if !gone {
             let what = format!("`gone` has to confirm that the process of `{node}` has ended");
-            return Err(ErrorBody::new(ErrorCode::InvalidParams, what)
-                .hint("make sure that the process has ended, then set `gone` to true: one that still runs would spend this a second time"));
+            return Err(ErrorBody::new(ErrorCode::InvalidParams, what).hint(
+                "make sure that it has ended, then set `gone` to true: a process that still runs \
+                 would spend this a second time",
+            ));
         }
         let state = self.existing(&key).await?.state;
         let processes = self.gone(&key, &state, &node)?;
