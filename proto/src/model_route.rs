@@ -52,6 +52,16 @@ pub struct RouteCost {
     pub most: MicroUsd,
 }
 
+/// The model of a row does not take one of the settings of a call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct RouteRefusal {
+    /// The number of the row, from 1.
+    pub row: u32,
+    /// The setting, for example `seed`.
+    pub setting: String,
+}
+
 /// What routes look at: the whole conversation with the system prompt, whatever a full window leaves out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -64,6 +74,9 @@ pub struct PromptFacts {
     /// What the call would cost by each row that has `max_usd`. A row is absent if its model has no price.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub costs: Vec<RouteCost>,
+    /// The rows whose model does not take one of the settings of the call. They do not fit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refusals: Vec<RouteRefusal>,
 }
 
 /// Which row of an agent's routes decided about a call, and by what.
@@ -188,6 +201,9 @@ impl ModelRoute {
 
     /// Why a prompt does not fit this row, which has this number; `None` if it does.
     fn misfit(&self, row: u32, prompt: &PromptFacts) -> Option<String> {
+        if let Some(setting) = prompt.refused(row) {
+            return Some(format!("its model does not take `{setting}`"));
+        }
         let tokens = prompt.tokens;
         if let Some(min) = self.min_prompt_tokens.filter(|min| tokens < *min) {
             return Some(format!("the prompt has {tokens} tokens, fewer than {min}"));
@@ -237,6 +253,12 @@ impl PromptFacts {
     /// The most that the call would cost by this row, if the row has a limit and its model a price.
     pub fn cost(&self, row: u32) -> Option<MicroUsd> {
         self.costs.iter().find(|cost| cost.row == row).map(|cost| cost.most)
+    }
+
+    /// The setting of the call that the model of this row does not take.
+    fn refused(&self, row: u32) -> Option<&str> {
+        let refusal = self.refusals.iter().find(|refusal| refusal.row == row);
+        refusal.map(|refusal| refusal.setting.as_str())
     }
 }
 
@@ -294,7 +316,7 @@ mod tests {
     }
 
     fn prompt(tokens: u64, media: &[MediaKind]) -> PromptFacts {
-        PromptFacts { tokens, media: media.to_vec(), costs: Vec::new() }
+        PromptFacts { tokens, media: media.to_vec(), ..PromptFacts::default() }
     }
 
     #[test]
@@ -329,7 +351,7 @@ mod tests {
         let prompt = |costs: &[(u32, u64)]| {
             let costs =
                 costs.iter().map(|(row, most)| RouteCost { row: *row, most: MicroUsd(*most) });
-            PromptFacts { tokens: 1, media: Vec::new(), costs: costs.collect() }
+            PromptFacts { tokens: 1, costs: costs.collect(), ..PromptFacts::default() }
         };
         let row = |costs: &[(u32, u64)]| RouteTaken::by(&routes, prompt(costs)).row;
         assert_eq!(row(&[(2, 50_000), (3, 1)]), Some(2));
@@ -341,6 +363,28 @@ mod tests {
         assert_eq!(why[1], "its model has no price");
         assert_eq!(why[2], "the call may cost 0.06 USD, more than 0.05");
         assert!(!routes[1].is_unconditional());
+    }
+
+    #[test]
+    fn a_row_does_not_fit_a_call_with_a_setting_that_its_model_does_not_take() {
+        let routes = [route(None, None, &[]), route(None, None, &[])];
+        let refused = |rows: &[u32]| {
+            let refusal = |row: &u32| RouteRefusal { row: *row, setting: "seed".to_owned() };
+            PromptFacts { refusals: rows.iter().map(refusal).collect(), ..prompt(1, &[]) }
+        };
+        for (rows, row) in
+            [(&[] as &[u32], Some(1)), (&[1], Some(2)), (&[2], Some(1)), (&[1, 2], None)]
+        {
+            let taken = RouteTaken::by(&routes, refused(rows));
+            assert_eq!(taken.row, row, "{rows:?}");
+            // What is journaled decides again.
+            let json = serde_json::to_string(&taken).unwrap();
+            let read: RouteTaken = serde_json::from_str(&json).unwrap();
+            assert_eq!(RouteTaken::by(&routes, read.prompt), taken);
+            assert_eq!(json.contains("refusals"), !rows.is_empty(), "{json}");
+        }
+        let why = ModelRoute::compared(&routes, &refused(&[2])).pop().unwrap();
+        assert_eq!(why.misfit.as_deref(), Some("its model does not take `seed`"));
     }
 
     #[test]

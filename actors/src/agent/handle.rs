@@ -8,8 +8,13 @@ use std::{
 use clawnode_budget::holder::{AccountsView, CallHold, HolderHandle};
 use clawnode_guard::kill_switch::SwitchGate;
 use clawnode_proto::{
-    ProcessId, agents::AgentView, kill_switch::KillSwitch, lane::Lane, llm::ModelRef,
-    recall::Recalled, session::Profile,
+    ProcessId,
+    agents::AgentView,
+    kill_switch::KillSwitch,
+    lane::Lane,
+    llm::{ModelRef, Sampling},
+    recall::Recalled,
+    session::Profile,
 };
 use ractor::{Actor, ActorCell, ActorRef, SpawnErr};
 use tokio::sync::oneshot;
@@ -132,16 +137,18 @@ impl Grant {
     }
 
     /// The configuration with the model that a turn has chosen, if it has, or with another one of that
-    /// one's chain.
+    /// one's chain for these settings.
     pub fn profile_with(
         &self,
         choice: Option<&ModelRef>,
+        settings: &Sampling,
         asked: impl FnOnce(&[ModelRef]) -> Option<ModelRef>,
     ) -> Arc<Profile> {
         let first = choice.unwrap_or(&self.options.model);
-        let chain = self.options.chain(first);
+        let chain = self.options.chain_with(first, settings);
         let asked = asked(&chain).unwrap_or_else(|| first.clone());
-        let is_usual = *first == self.profile.model && asked == *first;
+        let is_whole = chain.len() == self.profile.models();
+        let is_usual = *first == self.profile.model && asked == *first && is_whole;
         let real = self.options.profiles.real_window(&asked);
         if is_usual && real.is_none_or(|real| real >= self.profile.window_tokens) {
             return Arc::clone(&self.profile);

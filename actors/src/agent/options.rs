@@ -152,6 +152,13 @@ impl AgentOptions {
         chain
     }
 
+    /// The same for a call with these settings: without those after the first that do not take one of them.
+    pub fn chain_with(&self, first: &ModelRef, settings: &Sampling) -> Vec<ModelRef> {
+        let mut chain = self.chain(first);
+        chain.retain(|model| model == first || self.profiles.refused(model, settings).is_none());
+        chain
+    }
+
     /// The same, answered by this model of a chain.
     pub fn profile_of(&self, chain: &[ModelRef], model: &ModelRef) -> Profile {
         let known = self.profiles.of(model);
@@ -255,16 +262,15 @@ mod tests {
     #[test]
     fn what_a_provider_says_of_its_window_holds_for_all_sessions_of_the_process() {
         let grant = crate::agent::Grant::free(agent("anthropic/claude-sonnet-4-5"));
-        let window = || grant.profile_with(None, |_| None).window_tokens;
+        let profile = || grant.profile_with(None, &Sampling::default(), |_| None);
+        let window = || profile().window_tokens;
         assert_eq!(window(), 200_000);
         let model = &grant.options.model;
         for (says, window_tokens) in [(150_000, 150_000), (180_000, 150_000), (9_000, 9_000)] {
             grant.options.profiles.learn_window(model, says);
             assert_eq!(window(), window_tokens);
         }
-        assert!(
-            grant.profile_with(None, |_| None).reply_tokens.is_none_or(|tokens| tokens < 9_000)
-        );
+        assert!(profile().reply_tokens.is_none_or(|tokens| tokens < 9_000));
     }
 
     #[test]

@@ -75,10 +75,6 @@ pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
     fn probe(&self) -> Option<Prepared> {
         None
     }
-    /// The settings that it has, of those that not every wire has.
-    fn settings(&self) -> &'static [Setting] {
-        &[]
-    }
 }
 
 /// Reads one reply; sans-I/O.
@@ -234,7 +230,7 @@ impl ProviderParts {
     fn refused(&self, model: &str, sampling: &Sampling) -> Option<&'static str> {
         let (provider, model) = (self.named.name.clone(), model.to_owned());
         let profile = self.profiles.of(&ModelRef { provider, model });
-        refused(self.dialect.settings(), sampling, &profile).map(Setting::name)
+        refused(self.options.wire.settings(), sampling, &profile).map(Setting::name)
     }
 
     /// A probe, of whose end the circuit hears.

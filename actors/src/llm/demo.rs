@@ -41,6 +41,9 @@ const RESULT_CHARS: usize = 200;
 /// What begins a line that is a tool call.
 const TOOL: &str = "/tool ";
 
+/// The settings that it has, of those that not every model has. It chooses neither words nor tools.
+pub(super) const SETTINGS: &[Setting] = &[Setting::Stop, Setting::Seed];
+
 /// The demo provider.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Demo;
@@ -57,11 +60,10 @@ impl Model for Demo {
         tell(move |to| async move { answer(request, &to).await }.instrument(span))
     }
 
-    /// It chooses nothing: neither words nor tools.
     fn refused(&self, model: &str, sampling: &Sampling) -> Option<&'static str> {
         let (provider, model) = ("demo".to_owned(), model.to_owned());
         let profile = ModelProfiles::default().of(&ModelRef { provider, model });
-        refused(&[Setting::Stop, Setting::Seed], sampling, &profile).map(Setting::name)
+        refused(SETTINGS, sampling, &profile).map(Setting::name)
     }
 
     fn probe(&self) -> Option<BoxFuture<'static, Result<(), ModelFailure>>> {

@@ -10,6 +10,7 @@ use super::{
     anthropic::{Anthropic, AnthropicReader},
     bedrock::{Bedrock, BedrockReader},
     call::{Dialect, ReplyReader},
+    demo,
     embed::EmbedDialect,
     framing::Framing,
     gemini::{Gemini, GeminiReader},
@@ -18,6 +19,7 @@ use super::{
     openai::{OpenAi, OpenAiReader},
     options::{BaseUrl, Lookup, OptionsError, ParseBaseUrlError, ProviderOptions},
     responses::{Responses, ResponsesReader},
+    settings::Setting,
     wire::Wire,
 };
 
@@ -40,6 +42,7 @@ static WIRES: &[WireRow] = &[
         idle: IDLE,
         takes_num_ctx: false,
         is_of_aws: false,
+        settings: &[Setting::Stop, Setting::ToolChoice, Setting::ParallelToolCalls, Setting::TopK],
         dialect: |WireParts { base, key, max_tokens, .. }| {
             Box::new(Anthropic { base, key, max_tokens })
         },
@@ -61,6 +64,15 @@ static WIRES: &[WireRow] = &[
         // Servers that are compatible take it, if any does.
         takes_num_ctx: true,
         is_of_aws: false,
+        settings: &[
+            Setting::Stop,
+            Setting::PresencePenalty,
+            Setting::FrequencyPenalty,
+            Setting::Seed,
+            Setting::LogitBias,
+            Setting::ToolChoice,
+            Setting::ParallelToolCalls,
+        ],
         dialect: |WireParts { base, key, .. }| Box::new(OpenAi { base, key }),
         reads: ReplyReader {
             framing: Framing::Events,
@@ -80,6 +92,7 @@ static WIRES: &[WireRow] = &[
         idle: IDLE,
         takes_num_ctx: false,
         is_of_aws: false,
+        settings: &[Setting::ToolChoice, Setting::ParallelToolCalls],
         dialect: |WireParts { base, key, .. }| Box::new(Responses { base, key }),
         reads: ReplyReader {
             framing: Framing::Events,
@@ -99,6 +112,14 @@ static WIRES: &[WireRow] = &[
         idle: IDLE,
         takes_num_ctx: false,
         is_of_aws: false,
+        settings: &[
+            Setting::Stop,
+            Setting::PresencePenalty,
+            Setting::FrequencyPenalty,
+            Setting::Seed,
+            Setting::ToolChoice,
+            Setting::TopK,
+        ],
         dialect: |WireParts { base, key, .. }| Box::new(Gemini { base, key }),
         reads: ReplyReader {
             framing: Framing::Events,
@@ -118,6 +139,13 @@ static WIRES: &[WireRow] = &[
         idle: Duration::from_mins(5),
         takes_num_ctx: true,
         is_of_aws: false,
+        settings: &[
+            Setting::Stop,
+            Setting::PresencePenalty,
+            Setting::FrequencyPenalty,
+            Setting::Seed,
+            Setting::TopK,
+        ],
         dialect: |WireParts { base, key, .. }| Box::new(Ollama { base, key }),
         reads: ReplyReader {
             framing: Framing::Lines,
@@ -138,6 +166,7 @@ static WIRES: &[WireRow] = &[
         idle: IDLE,
         takes_num_ctx: false,
         is_of_aws: true,
+        settings: &[Setting::Stop, Setting::ToolChoice, Setting::TopK],
         dialect: |WireParts { base, key, max_tokens, aws }| {
             Box::new(Bedrock { base, key, max_tokens, aws })
         },
@@ -172,6 +201,8 @@ pub(super) struct WireRow {
     takes_num_ctx: bool,
     /// Whether it is a service of Amazon's, with a region and signatures.
     pub(super) is_of_aws: bool,
+    /// The settings that it has, of those that not every wire has.
+    settings: &'static [Setting],
     /// What writes requests.
     pub(super) dialect: fn(WireParts) -> Box<dyn Dialect>,
     /// What reads replies.
@@ -234,6 +265,11 @@ impl Wire {
     /// Whether a request may ask the server for room (`options.num_ctx`).
     pub fn takes_num_ctx(self) -> bool {
         self.row().is_some_and(|row| row.takes_num_ctx)
+    }
+
+    /// The settings that it has, of those that not every wire has.
+    pub(super) fn settings(self) -> &'static [Setting] {
+        self.row().map_or(demo::SETTINGS, |row| row.settings)
     }
 
     /// Its row; none for the demo.

@@ -1,11 +1,16 @@
 //! Settings that not every wire has: a call that asks for one which its wire does not have is not made.
 
 use clawnode_proto::{
-    llm::{ModelFailure, Sampling},
+    llm::{ModelFailure, ModelRef, Sampling},
+    model_route::{ModelRoute, RouteRefusal},
     tool_choice::ToolChoice,
 };
 
-use super::{ToolOffer, profile::ModelProfile, prompt::not_sent};
+use super::{
+    ToolOffer,
+    profile::{ModelProfile, ModelProfiles},
+    prompt::not_sent,
+};
 
 /// A setting that not every wire has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +74,26 @@ impl Setting {
     }
 }
 
+// === impl ModelProfiles ===
+
+impl ModelProfiles {
+    /// The first of these settings that a model is known not to take. What a provider takes of which nothing is
+    /// known shows when it is called.
+    pub fn refused(&self, model: &ModelRef, sampling: &Sampling) -> Option<&'static str> {
+        let wire = self.wire_of(model)?;
+        refused(wire.settings(), sampling, &self.of(model)).map(Setting::name)
+    }
+
+    /// The rows of these whose model does not take one of these settings.
+    pub fn route_refusals(&self, routes: &[ModelRoute], sampling: &Sampling) -> Vec<RouteRefusal> {
+        let refusal = |(row, route): (u32, &ModelRoute)| {
+            let setting = self.refused(&route.model, sampling)?.to_owned();
+            Some(RouteRefusal { row, setting })
+        };
+        (1..).zip(routes).filter_map(refusal).collect()
+    }
+}
+
 /// The first of these settings that a wire with `has` does not have, or this model does not take.
 pub(super) fn refused(
     has: &[Setting],
@@ -102,7 +127,7 @@ pub(super) fn choice_among<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::llm::profile::ModelProfiles;
+    use crate::llm::{Wire, profile::ProviderPlace};
 
     #[test]
     fn what_a_wire_does_not_have_is_named() {
@@ -137,5 +162,31 @@ mod tests {
         assert_eq!(refused(&[], &none, &usual), None);
         let parallel = Sampling { parallel_tool_calls: Some(true), ..none };
         assert_eq!(refused(&[], &parallel, &usual), None, "each wire does that by itself");
+    }
+
+    #[test]
+    fn what_a_model_takes_follows_from_the_wire_of_its_provider() {
+        let places = [
+            ("box", ProviderPlace::new(Wire::OpenaiResponses, None)),
+            // It has the name of another wire.
+            ("anthropic", ProviderPlace::new(Wire::Openai, None)),
+        ];
+        let places = places.map(|(name, place)| (name.to_owned(), place));
+        let profiles = ModelProfiles::default().with_providers(places.into());
+        let seed = Sampling { seed: Some(1), ..Sampling::default() };
+        let forced = Sampling { tool_choice: Some(ToolChoice::Required), ..Sampling::default() };
+        for (model, sampling, setting) in [
+            ("box/gpt-4o", &seed, Some("seed")),
+            ("box/gpt-4o", &forced, None),
+            ("anthropic/claude-sonnet-4-5", &seed, None),
+            ("bedrock/amazon.nova-lite-v1:0", &seed, Some("seed")),
+            ("ollama/llama3.2", &forced, Some("tool_choice")),
+            ("demo/echo", &seed, None),
+            ("demo/echo", &forced, Some("tool_choice")),
+            ("elsewhere/model", &seed, None),
+        ] {
+            let found = profiles.refused(&model.parse().unwrap(), sampling);
+            assert_eq!(found, setting, "{model}");
+        }
     }
 }

@@ -51,7 +51,7 @@ pub(super) async fn run(args: RouteArgs, context: &CliContext) -> Result<Exit, F
         context.call(calls::ModelsRoute, &SessionParams { session }).await?
     } else {
         let media = input.into_iter().filter_map(InputKind::media).collect();
-        configured(agent, PromptFacts { tokens, media, costs: Vec::new() }, context).await?
+        configured(agent, PromptFacts { tokens, media, ..PromptFacts::default() }, context).await?
     };
     let out = context.out;
     out.document(&view, |view| {
@@ -91,10 +91,13 @@ async fn configured(
     };
     let routes: Vec<ModelRoute> = section.routes.iter().cloned().map(Into::into).collect();
     let profiles = models::profiles(&context.loaded.config, &lookup)?;
-    let Sampling { max_tokens, .. } = section.sampling.clone().into();
-    let longest = LongestReply { max_tokens, reasoning: section.reasoning };
+    let sampling: Sampling = section.sampling.clone().into();
+    let longest = LongestReply { max_tokens: sampling.max_tokens, reasoning: section.reasoning };
     prompt.costs = profiles.route_costs(&routes, prompt.tokens, longest);
-    Ok(RouteView::of(name, &own, &section.fallback, &routes, prompt))
+    prompt.refusals = profiles.route_refusals(&routes, &sampling);
+    let mut view = RouteView::of(name, &own, &section.fallback, &routes, prompt);
+    view.fallback.retain(|model| profiles.refused(model, &sampling).is_none());
+    Ok(view)
 }
 
 fn explained(out: Output, view: &RouteView) -> String {

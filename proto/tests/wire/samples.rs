@@ -664,7 +664,7 @@ pub(crate) fn routed_events() -> Vec<SessionEvent> {
         ..large.clone()
     };
     let begun = |row, media| {
-        let prompt = PromptFacts { tokens: 1_234, media, costs: Vec::new() };
+        let prompt = PromptFacts { tokens: 1_234, media, ..PromptFacts::default() };
         ModelBegun {
             turn: turn(),
             call: call(),
@@ -692,7 +692,7 @@ pub(crate) fn priced_events() -> Vec<SessionEvent> {
         max_usd: Some(MicroUsd(50_000)),
     };
     let costs = vec![RouteCost { row: 1, most: MicroUsd(1_234) }];
-    let prompt = PromptFacts { tokens: 1_234, media: Vec::new(), costs };
+    let prompt = PromptFacts { tokens: 1_234, costs, ..PromptFacts::default() };
     let begun = ModelBegun {
         turn: turn(),
         call: call(),

@@ -124,6 +124,26 @@ async fn a_turn_that_waits_for_its_provider_moves_to_another_process() -> Outcom
     waits(Under::Nats).await
 }
 
+/// OpenAI's API has no `top_k`: the turn waits for the model that takes it.
+#[tokio::test]
+async fn a_model_that_does_not_take_a_setting_is_not_asked_instead() -> Outcome {
+    let agent = format!("{CHAIN}\noutage = \"3s\"");
+    let (scene, second) = scene(Under::Local, [busy(), Act::say("back.")], &agent).await;
+    let node = Node::up(&scene.home).await?;
+    let client = node.client()?;
+    let body = json!({ "model": "default", "max_tokens": 100, "top_k": 5,
+        "messages": [{ "role": "user", "content": "go" }] });
+    let url = format!("{}/v1/messages", client.url());
+    let request = reqwest::Client::new().post(url).header("x-api-key", client.token());
+    let answer: Value = request.json(&body).send().await.unwrap().json().await.unwrap();
+    assert_eq!(answer["content"][0]["text"], "back.", "{answer}");
+    assert_eq!((scene.server.count(), second.count()), (2, 0));
+    let calls = scene.server.calls();
+    let asked: Value = serde_json::from_slice(&calls[1].body).unwrap();
+    assert_eq!(asked["top_k"], 5, "{asked}");
+    node.stop().await
+}
+
 #[tokio::test]
 async fn an_outage_that_lasts_ends_the_turn() -> Outcome {
     let (scene, _second) = scene(Under::Local, [busy(), busy()], "outage = \"1s\"").await;

@@ -26,7 +26,7 @@ use crate::llm::{
     parts::Part,
     profile::{ModelProfile, ThinkingDefault},
     prompt::{alternate, not_sent},
-    settings::{Setting, choice_among},
+    settings::choice_among,
     thought_signatures::{has_thoughts, may_think, top_k_of},
 };
 
@@ -267,10 +267,6 @@ impl Dialect for Anthropic {
 
     fn takes(&self, schema: &ReplySchema) -> bool {
         schema.style == SchemaStyle::JsonSchema && schema.is_strict(false)
-    }
-
-    fn settings(&self) -> &'static [Setting] {
-        &[Setting::Stop, Setting::ToolChoice, Setting::ParallelToolCalls, Setting::TopK]
     }
 }
 

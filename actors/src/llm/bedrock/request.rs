@@ -32,7 +32,7 @@ use crate::llm::{
     parts::Part,
     profile::ModelProfile,
     prompt::{alternate, not_sent},
-    settings::{Setting, choice_among},
+    settings::choice_among,
     thought_signatures::{has_thoughts, may_think, top_k_of},
 };
 
@@ -153,10 +153,6 @@ impl Dialect for Bedrock {
 
     fn machine_keys(&self) -> Option<&MachineKeys> {
         self.aws.as_ref()?.machine()
-    }
-
-    fn settings(&self) -> &'static [Setting] {
-        &[Setting::Stop, Setting::ToolChoice, Setting::TopK]
     }
 }
 

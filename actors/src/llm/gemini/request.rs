@@ -31,7 +31,7 @@ use crate::llm::{
     parts::Part,
     profile::ModelProfile,
     prompt::{alternate, not_sent},
-    settings::{Setting, choice_among},
+    settings::choice_among,
 };
 
 /// What the vendor documents for the first tool call of a step that its model did not make itself: after a
@@ -282,17 +282,6 @@ impl Dialect for Gemini {
 
     fn takes(&self, schema: &ReplySchema) -> bool {
         schema.style == SchemaStyle::JsonObject || schema.has_only(&REPLY_KEYWORDS)
-    }
-
-    fn settings(&self) -> &'static [Setting] {
-        &[
-            Setting::Stop,
-            Setting::PresencePenalty,
-            Setting::FrequencyPenalty,
-            Setting::Seed,
-            Setting::ToolChoice,
-            Setting::TopK,
-        ]
     }
 }
 

@@ -23,7 +23,6 @@ use crate::llm::{
     parts::Part,
     profile::ModelProfile,
     prompt::{alternate, not_sent},
-    settings::Setting,
 };
 
 /// The only kind of tool that is offered.
@@ -239,16 +238,6 @@ impl Dialect for Ollama {
 
     fn shows_schema(&self) -> bool {
         false
-    }
-
-    fn settings(&self) -> &'static [Setting] {
-        &[
-            Setting::Stop,
-            Setting::PresencePenalty,
-            Setting::FrequencyPenalty,
-            Setting::Seed,
-            Setting::TopK,
-        ]
     }
 }
 

@@ -24,7 +24,7 @@ use crate::llm::{
     parts::Part,
     profile::ModelProfile,
     prompt::{alternate, not_sent},
-    settings::{Setting, choice_among},
+    settings::choice_among,
 };
 
 /// The inventor's own host: it wants `max_completion_tokens`, which compatible servers do not know.
@@ -253,18 +253,6 @@ impl Dialect for OpenAi {
 
     fn takes(&self, _schema: &ReplySchema) -> bool {
         true
-    }
-
-    fn settings(&self) -> &'static [Setting] {
-        &[
-            Setting::Stop,
-            Setting::PresencePenalty,
-            Setting::FrequencyPenalty,
-            Setting::Seed,
-            Setting::LogitBias,
-            Setting::ToolChoice,
-            Setting::ParallelToolCalls,
-        ]
     }
 }
 

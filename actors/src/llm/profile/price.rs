@@ -94,6 +94,12 @@ impl ModelProfiles {
         self
     }
 
+    /// The wire of a model's provider, if anything is known of that.
+    pub(in crate::llm) fn wire_of(&self, model: &ModelRef) -> Option<Wire> {
+        let place = self.places.get(&model.provider).map(|place| place.wire);
+        place.or_else(|| Wire::of_provider(&model.provider, None))
+    }
+
     /// What the tokens of a call of this model cost: what the configuration says, then nothing where no one
     /// bills, then what its vendor asks for it by the table.
     pub fn call_price(&self, model: &ModelRef) -> CallPrice {
@@ -103,10 +109,7 @@ impl ModelProfiles {
         let free = || is_free.then_some(ModelPrice::FREE);
         let known = self.configured_price(model).or_else(free).or_else(|| self.of(model).price);
         known.map_or_else(
-            || {
-                let built_in = || Wire::of_provider(&model.provider, None);
-                CallPrice::Unknown(table::dearest(place.map(|place| place.wire).or_else(built_in)))
-            },
+            || CallPrice::Unknown(table::dearest(self.wire_of(model))),
             CallPrice::Known,
         )
     }

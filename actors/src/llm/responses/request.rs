@@ -24,7 +24,7 @@ use crate::llm::{
     parts::Part,
     profile::ModelProfile,
     prompt::{alternate, not_sent},
-    settings::{Setting, choice_among},
+    settings::choice_among,
 };
 
 /// The only kind of tool that is offered.
@@ -210,10 +210,6 @@ impl Dialect for Responses {
 
     fn takes(&self, _schema: &ReplySchema) -> bool {
         true
-    }
-
-    fn settings(&self) -> &'static [Setting] {
-        &[Setting::ToolChoice, Setting::ParallelToolCalls]
     }
 }
 

@@ -3,10 +3,13 @@
 //!
 //! Routes look at the whole conversation, and not at the request: within a turn it only grows, so the row
 //! changes seldom, and a provider's cache stays useful. What a call was compared with is journaled.
+//!
+//! A model that does not take a setting of the turn is left out of its routes and of its chain. What a message chose, or
+//! the agent's own model where no row fits, stays: admission has judged it.
 
 use clawnode_proto::{
     CallId,
-    llm::{Message, ModelRef},
+    llm::{Message, ModelRef, Sampling},
     media::MediaKind,
     model_route::{InputKind, PromptFacts, RouteReason, RouteTaken, RouteView},
     session::{ModelBegun, Profile},
@@ -67,6 +70,12 @@ impl Turn {
         }
     }
 
+    /// The settings that a model has to take to answer any call of it: its own, else those of its agent.
+    pub(super) fn settings(&self, agent: &Sampling) -> Sampling {
+        let stop = if self.sampling.stop.is_empty() { &agent.stop } else { &self.sampling.stop };
+        Sampling { stop: stop.clone(), ..self.sampling.clone() }
+    }
+
     /// Whether another model of the chain can be asked if the one of `profile` does not answer.
     pub(in crate::session) fn has_other(&self, call: CallId, profile: &Profile) -> bool {
         let others = profile.chain.iter().filter(|model| **model != profile.model);
@@ -110,6 +119,8 @@ impl SessionState {
         let reasoning = chosen.and_then(|choice| choice.reasoning).or(options.sampling.reasoning);
         let longest = LongestReply { max_tokens, reasoning };
         facts.costs = options.profiles.route_costs(&options.routes, facts.tokens, longest);
+        let settings = settings_of(turn, options);
+        facts.refusals = options.profiles.route_refusals(&options.routes, &settings);
         facts
     }
 
@@ -118,12 +129,14 @@ impl SessionState {
         let AgentOptions { name, model, fallback, routes, .. } = options;
         let turn = self.running();
         let prompt = self.prompt(turn, options);
-        let view = RouteView::of(name.clone(), model, fallback, routes, prompt);
+        let mut view = RouteView::of(name.clone(), model, fallback, routes, prompt);
+        let settings = settings_of(turn, options);
+        view.fallback.retain(|other| options.profiles.refused(other, &settings).is_none());
         let Some(turn) = turn else {
             let Some(kept) = self.kept.model.as_ref().filter(|model| options.allows(model)) else {
                 return view;
             };
-            let mut fallback = options.chain(kept);
+            let mut fallback = options.chain_with(kept, &settings);
             fallback.remove(0);
             return RouteView {
                 model: kept.clone(),
@@ -133,7 +146,7 @@ impl SessionState {
             };
         };
         let routed = self.routed(turn, options);
-        let chain = options.chain(&routed.first);
+        let chain = options.chain_with(&routed.first, &settings);
         let asked = turn.model_of(turn.next_call(), &chain, routed.row());
         let model = asked.unwrap_or(&routed.first).clone();
         let reason = if turn.plan.is_some() {
@@ -148,6 +161,12 @@ impl SessionState {
         let fallback = chain.into_iter().filter(|other| *other != model).collect();
         RouteView { model, reason, fallback, ..view }
     }
+}
+
+/// The settings of a turn, or of one that would begin now.
+fn settings_of(turn: Option<&Turn>, options: &AgentOptions) -> Sampling {
+    let agent = &options.sampling;
+    turn.map_or_else(|| agent.clone(), |turn| turn.settings(agent))
 }
 
 /// Whether the journal's configuration decides about a call as the journal says.

@@ -433,13 +433,14 @@ mod tests {
         Digest,
         block::{Block, Blocks},
         event::decode_record,
-        llm::{StopReason, Text},
+        llm::{Sampling, StopReason, Text},
         session::{ModelBegun, ModelFailed, SessionEvent, SessionInput, TurnOutcome, UserMessage},
     };
 
     use super::*;
     use crate::{
         agent::Grant,
+        llm::{Wire, profile::ProviderPlace},
         session::{
             Effect, Session, SessionJob,
             played::{PlayedActivation, key},
@@ -600,6 +601,51 @@ mod tests {
             );
             assert_eq!(kinds(&run, "model_gave_way"), 0);
         }
+    }
+
+    /// A model that does not take a setting of the message is as if it were not there.
+    #[test]
+    fn a_model_that_does_not_take_a_setting_of_the_turn_is_not_asked_in_it() {
+        let with_wires = |fallback: &[&str]| {
+            let mut run = with(fallback, HOUR);
+            let wires = [("sim", Wire::Openai), ("b", Wire::Anthropic), ("c", Wire::Gemini)];
+            let place =
+                |(name, wire): (&str, Wire)| (name.to_owned(), ProviderPlace::new(wire, None));
+            let mut options = (*run.grant.options).clone();
+            options.profiles = options.profiles.with_providers(wires.map(place).into());
+            run.grant = Grant::free(options);
+            run
+        };
+        let seeded = || {
+            let sampling = Sampling { seed: Some(7), ..Sampling::default() };
+            SessionInput::UserMessage(UserMessage { sampling, ..UserMessage::text("seeded") })
+        };
+        let mut run = with_wires(&["b/two", "c/three"]);
+        run.hears("seeded", &seeded());
+        assert_eq!(asked(&run), ("sim/model".to_owned(), 1));
+        run.fails(FailureClass::Overloaded);
+        assert_eq!(asked(&run), ("c/three".to_owned(), 2), "Anthropic's API has no seed");
+        assert!(!call(&run).has_other);
+        run.replies(&[]);
+        run.says("without a seed");
+        run.fails(FailureClass::Overloaded);
+        assert_eq!(asked(&run), ("b/two".to_owned(), 2), "the next turn may ask it");
+        run.replies(&[]);
+        assert_eq!(replayed(&run), 4);
+        // No other model takes it: the turn waits for the first one, wherever it is.
+        let mut run = with_wires(&["b/two"]);
+        run.hears("seeded", &seeded());
+        assert!(!call(&run).has_other);
+        run.fails(FailureClass::Overloaded);
+        assert_eq!(waits(&run).1.due, Timestamp(10_001));
+        let grant = run.grant.clone();
+        let mut run = PlayedActivation::new(&[], run.journal.clone());
+        run.grant = grant;
+        wakes(&mut run);
+        assert_eq!(asked(&run), ("sim/model".to_owned(), 2));
+        run.replies(&[]);
+        assert!(matches!(outcome(&run), TurnOutcome::Completed { .. }));
+        assert_eq!(replayed(&run), 2);
     }
 
     #[test]

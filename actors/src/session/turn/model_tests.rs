@@ -10,6 +10,7 @@ use clawnode_proto::{
     money::MicroUsd,
     reasoning::Reasoning,
     session::{KeptChoice, ModelBegun, SessionEvent, SessionInput, UserMessage},
+    tool_choice::ToolChoice,
 };
 
 use super::{
@@ -19,6 +20,7 @@ use super::{
 };
 use crate::{
     agent::{AgentOptions, Grant},
+    llm::{Wire, profile::ProviderPlace},
     session::{
         Session, SessionJob,
         played::{PlayedActivation, key},
@@ -357,6 +359,41 @@ fn a_route_with_a_limit_is_taken_while_the_call_costs_no_more() {
         3,
         "each choice is what the journal gives, without a table of prices"
     );
+}
+
+#[test]
+fn a_row_whose_model_does_not_take_a_setting_of_the_turn_does_not_fit() {
+    let other = ModelRoute { model: "b/two".parse().unwrap(), ..large(0) };
+    let mut run = routed(vec![other, large(0)], &["b/two", "c/three"]);
+    let wires = [("sim", Wire::Openai), ("b", Wire::Ollama), ("c", Wire::Gemini)];
+    let place = |(name, wire): (&str, Wire)| (name.to_owned(), ProviderPlace::new(wire, None));
+    let mut options = (*run.grant.options).clone();
+    options.profiles = options.profiles.with_providers(wires.map(place).into());
+    run.grant = Grant::free(options);
+    run.says("free");
+    assert_eq!(asked(&run), "b/two");
+    run.replies(&[]);
+    let sampling = Sampling { tool_choice: Some(ToolChoice::Required), ..Sampling::default() };
+    let message = UserMessage { sampling, ..UserMessage::text("forced") };
+    run.hears("forced", &SessionInput::UserMessage(message));
+    assert_eq!(asked(&run), "sim/large", "Ollama's API has no choice of tools");
+    let view = run.machine.settled().unwrap().state.route_view(&run.grant.options);
+    assert_eq!((view.model.to_string().as_str(), view.reason), ("sim/large", RouteReason::Route));
+    assert_eq!(
+        view.rows[0].misfit.as_deref(),
+        Some("its model does not take `tool_choice`"),
+        "people can read it"
+    );
+    assert_eq!(view.fallback.iter().map(ToString::to_string).collect::<Vec<_>>(), ["c/three"]);
+    // The choice holds for the first call. The turn keeps its model all the same.
+    run.replies(&[("look", "{}")]);
+    assert_eq!(asked(&run), "sim/large");
+    run.replies(&[]);
+    run.says("free again");
+    assert_eq!(asked(&run), "b/two");
+    run.replies(&[]);
+    assert_eq!(rows(&run), [Some(1), Some(2), Some(2), Some(1)]);
+    assert_eq!(replayed(&run), 4, "each choice is what the journal gives, without the wires");
 }
 
 #[test]

@@ -90,7 +90,8 @@ pub(super) fn asked(
 ) -> (Routed, Arc<Profile>) {
     let routed = state.routed(turn, &grant.options);
     let asked = |chain: &[ModelRef]| turn.model_of(call, chain, routed.row()).cloned();
-    let profile = grant.profile_with(Some(&routed.first), asked);
+    let settings = turn.settings(&grant.options.sampling);
+    let profile = grant.profile_with(Some(&routed.first), &settings, asked);
     (routed, profile)
 }
 
