@@ -13,6 +13,7 @@ use super::{
     openai::OpenAi,
     profile::ModelProfiles,
     protocols::{WireParts, rows},
+    responses::Responses,
 };
 
 fn wires() -> [Box<dyn Dialect>; 2] {
@@ -183,11 +184,16 @@ fn anthropic_gets_markers_after_tools_system_and_two_ends_of_the_conversation() 
 #[test]
 fn openai_gets_the_key_of_a_conversation_for_models_that_know_it() {
     let [_, openai] = wires();
+    let responses = Responses { base: "http://127.0.0.1:1/v1".parse().unwrap(), key: None };
     let hi = [PlainMessage::text(Role::User, "hi")];
-    for (model, key) in [("gpt-4o", Some("ses")), ("o3", Some("ses")), ("some-model", None)] {
-        let sent = body(&*openai, &asked(model, &hi));
-        assert_eq!(sent.get("prompt_cache_key").and_then(Value::as_str), key, "{model}");
+    let both: [&dyn Dialect; 2] = [&*openai, &responses];
+    for wire in both {
+        for (model, key) in [("gpt-4o", Some("ses")), ("o3", Some("ses")), ("some-model", None)] {
+            let sent = body(wire, &asked(model, &hi));
+            let sent = sent.get("prompt_cache_key").and_then(Value::as_str);
+            assert_eq!(sent, key, "{wire:?} {model}");
+        }
+        let keyless = ModelRequest { cache_key: String::new(), ..asked("gpt-4o", &hi) };
+        assert_eq!(body(wire, &keyless).get("prompt_cache_key"), None, "{wire:?}");
     }
-    let keyless = ModelRequest { cache_key: String::new(), ..asked("gpt-4o", &hi) };
-    assert_eq!(body(&*openai, &keyless).get("prompt_cache_key"), None);
 }

@@ -6,7 +6,7 @@ use clawnode_proto::{
     ToolName,
     llm::{ModelFailure, Role, Sampling},
     media::MediaKind,
-    model::{ReasoningStyle, SchemaStyle},
+    model::{CacheStyle, ReasoningStyle, SchemaStyle},
     reasoning::Reasoning,
     tool_choice::ToolChoice,
 };
@@ -68,6 +68,9 @@ struct ResponsesBody<'a> {
     tool_choice: Option<FunctionChoice<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     parallel_tool_calls: Option<bool>,
+    /// Leads requests of one conversation to the server that has its beginning in a cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_cache_key: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -197,6 +200,9 @@ impl Dialect for Responses {
             tool_choice: wire_choice(sampling, &request.tools)?,
             // The vendor refuses it where there are no tools.
             parallel_tool_calls: sampling.parallel_tool_calls.filter(|_| !request.tools.is_empty()),
+            prompt_cache_key: (profile.cache == CacheStyle::Key)
+                .then_some(request.cache_key.as_str())
+                .filter(|key| !key.is_empty()),
         };
         let headers = bearer_headers(&request.idempotency_key, self.key.as_ref());
         let body = serde_json::to_vec(&body).map_err(not_sent)?;
