@@ -12,7 +12,7 @@ use clawnode_proto::{
 };
 use clawnode_tests::{
     mcp::{MARK, hostile, marked, reference},
-    model::{Act, ModelServer, Script, Setup},
+    model::{Act, Call, ModelServer, Script, Setup},
     process::{Home, Message, Node, TestBackend},
     wait::until,
 };
@@ -95,9 +95,21 @@ fn path(path: &Path) -> String {
     path.display().to_string()
 }
 
+/// The picture, in base64, that the result of a tool at the end of a request shows to the model.
+fn picture(call: &Call) -> String {
+    let body: Value = serde_json::from_slice(&call.body).unwrap();
+    let result = &body["messages"].as_array().unwrap().last().unwrap()["content"][0];
+    assert_eq!(result["type"], "tool_result", "{body}");
+    let mut blocks = result["content"].as_array().unwrap().iter();
+    let image = blocks.find(|block| block["type"] == "image").unwrap_or_else(|| panic!("{body}"));
+    let source = &image["source"];
+    assert_eq!((&source["type"], &source["media_type"]), (&json!("base64"), &json!("image/png")));
+    source["data"].as_str().unwrap().to_owned()
+}
+
 #[tokio::test]
 async fn a_turn_uses_the_tools_of_real_servers() -> Outcome {
-    let (_server, home) = scene(vec![
+    let (server, home) = scene(vec![
         Act::tools([("everything__echo", json!({ "message": "hi" }))]),
         Act::tools([("everything__get-tiny-image", json!({}))]),
         Act::say("done"),
@@ -123,7 +135,13 @@ async fn a_turn_uses_the_tools_of_real_servers() -> Outcome {
     let seen = results(&node, &Message::new("ada", "go")).await?;
     assert_eq!(seen.len(), 2, "{seen:?}");
     assert_eq!(seen[0], ("Echo: hi".to_owned(), Value::Null));
-    assert!(seen[1].0.contains("[an image, image/png, "), "{seen:?}");
+    // The model is shown the very picture, which is a text in the program of the tool.
+    let shown = picture(&server.calls()[2]);
+    let bytes = shown.len() / 4 * 3;
+    let note = format!("[an image, image/png, {bytes} bytes, shown]");
+    assert!(seen[1].0.contains(&note), "{note}: {seen:?}");
+    let program = reference("everything")?.with_file_name("tools").join("get-tiny-image.js");
+    assert!(std::fs::read_to_string(program).unwrap().contains(&format!("\"{shown}\"")));
     let listed = home.run(&["mcp", "list", "--json"]).await?.json()?;
     assert_eq!(listed["servers"].as_array().unwrap().len(), 2, "{listed}");
     node.stop().await?;
