@@ -125,8 +125,11 @@ limits! {
         EMBED_DIMENSIONS: usize = 8_192, "numbers";
     }
     "Memories" {
-        /// Live points of one memory. Consolidation makes room for further ones.
+        /// Live points of one memory, unless `memory.points` of the configuration says another number. Consolidation
+        /// makes room for further ones.
         MEMORY_POINTS: usize = 2_000, "points";
+        /// The largest number that it may say.
+        MEMORY_POINTS_MOST: usize = 20_000, "points";
         /// Text of the live points of one memory.
         MEMORY_BYTES: usize = 2 << 20, "bytes";
         /// The text of one point.

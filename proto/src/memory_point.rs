@@ -194,7 +194,7 @@ pub struct PointsConsolidated {
     /// Those that mattered least.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub archived: Vec<MemoryPointId>,
-    /// Whether it was the daily one.
+    /// Whether it was the daily one, or the last of several of one day.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub daily: bool,
 }

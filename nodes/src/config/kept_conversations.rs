@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use clawnode_actors::llm::Wire;
-use clawnode_proto::{AgentName, memory::MemoryLayer};
+use clawnode_proto::{AgentName, limits::MEMORY_POINTS_MOST, memory::MemoryLayer};
 
 use super::{
     Config, ConfigError,
@@ -33,9 +33,11 @@ impl Config {
 // === impl Checks ===
 
 impl Checks<'_> {
-    /// Refuses a store that cannot be used, conversations of agents that there are not, and models that make no vectors.
+    /// Refuses a store that cannot be used, a number of points that no memory has, conversations of agents that there are
+    /// not, and models that make no vectors.
     pub(super) fn memory(&self) -> Result<(), ConfigError> {
         self.qdrant()?;
+        self.points_most()?;
         self.embeddings()?;
         for name in &self.config.memory.conversations {
             let name = name.as_str();
@@ -50,6 +52,15 @@ impl Checks<'_> {
             }
         }
         Ok(())
+    }
+
+    fn points_most(&self) -> Result<(), ConfigError> {
+        let points = self.config.memory.points_most();
+        if (1..=MEMORY_POINTS_MOST).contains(&points) {
+            return Ok(());
+        }
+        let what = format!("{points} is not in the range 1 to {MEMORY_POINTS_MOST}");
+        self.fail(&["memory", "points"], what, "remove it for 2,000 points, or correct it")
     }
 
     fn embeddings(&self) -> Result<(), ConfigError> {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt, path::PathBuf};
 
-use clawnode_proto::{AgentName, llm::ModelRef};
+use clawnode_proto::{AgentName, limits::MEMORY_POINTS, llm::ModelRef};
 use serde::{Deserialize, Serialize};
 
 use super::qdrant::QdrantSection;
@@ -13,7 +13,7 @@ pub const STATIC_FILES: &str = "`tokenizer.json` and `model.safetensors`";
 pub const LOCAL_FILES: &str = "`config.json`, `tokenizer.json` and `model.safetensors`";
 
 /// `[memory]`: the store that finds what memories and conversations say.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MemorySection {
     /// Which store: `local` is in each node, with its files in `memory` of the data folder; `qdrant` is a server that all
@@ -30,9 +30,33 @@ pub struct MemorySection {
     /// `config.json`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub embeddings_dir: Option<PathBuf>,
+    /// Points that one memory has at most (2,000), at most 20,000. When it is full, those that matter least are archived; never
+    /// what persons or operators said. A text of 2 MiB is the limit in any case. The same on all nodes, because the node that
+    /// has a memory decides by its own. More points take more memory and time of each change.
+    pub points: u32,
     /// `[memory.qdrant]`: the server of the store `qdrant`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub qdrant: Option<QdrantSection>,
+}
+
+impl Default for MemorySection {
+    fn default() -> Self {
+        Self {
+            store: MemoryStoreChoice::default(),
+            conversations: BTreeSet::new(),
+            embeddings: EmbeddingsChoice::default(),
+            embeddings_dir: None,
+            points: u32::try_from(MEMORY_POINTS).unwrap_or(u32::MAX),
+            qdrant: None,
+        }
+    }
+}
+
+impl MemorySection {
+    /// How many live points one memory has at most.
+    pub fn points_most(&self) -> usize {
+        usize::try_from(self.points).unwrap_or(usize::MAX)
+    }
 }
 
 /// Which model finds things by their meaning.

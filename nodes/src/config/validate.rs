@@ -600,6 +600,8 @@ mod tests {
             ("[memory]\nembeddings = 'local'", "memory.embeddings", local),
             ("[memory]\nembeddings = 'static'", "memory.embeddings", "tokenizer.json"),
             ("[memory]\nembeddings_dir = 'm'", "memory.embeddings_dir", "\"static\""),
+            ("[memory]\npoints = 0", "memory.points", "0 is not in the range 1 to 20000"),
+            ("[memory]\npoints = 20001", "memory.points", "20001 is not in the range 1 to 20000"),
         ];
         all_refused(&cases);
     }
@@ -749,6 +751,8 @@ mod tests {
             "[[bindings]]\nagent = 'default'\nchannel = 'telegram'",
             "[[mcp_servers]]\nname = 'a'\nurl = 'http://127.0.0.1:1/mcp'\nheaders = { X = 'y' }",
             "[agents.a]\ntools = ['fs__*', 'git__log', 'calculate']",
+            "[memory]\npoints = 1",
+            "[memory]\npoints = 20000",
             "[cluster]\nheartbeat = '3s'\ndead_after = '9s'",
             "[providers.lab]\nwire = 'openai'\nbase_url = 'http://127.0.0.1:1/v1'\n\
              [agents.a]\nmodel = 'lab/deep/seek'",

@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use clawnode_proto::{
     MemoryPointId, Timestamp,
-    limits::{MEMORY_BYTES, MEMORY_POINTS},
+    limits::{MEMORY_BYTES, MEMORY_POINTS_MOST},
     memory_point::{JoinedPoint, PointsConsolidated},
 };
 
@@ -19,6 +19,9 @@ const FULL_AT: usize = 90;
 /// When there is no room, at least one of so many points that may leave does, so that not each further point
 /// needs a consolidation.
 const LEAVES_OF: usize = 10;
+/// Points that leave by one event at most, so that it fits into an append with the input that brought it. More leave by
+/// further ones: a memory may have far more than a configuration that was changed allows.
+const LEAVE_ONCE: usize = 1_000;
 
 /// How much points take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +31,8 @@ pub(super) struct PointsSize {
 }
 
 impl PointsSize {
-    /// The most that a memory has.
-    pub(super) const MOST: Self = Self { points: MEMORY_POINTS, bytes: MEMORY_BYTES };
+    /// The most that a memory has in any configuration.
+    pub(super) const MOST: Self = Self { points: MEMORY_POINTS_MOST, bytes: MEMORY_BYTES };
 
     /// What these take.
     pub(super) fn of<'a>(points: impl IntoIterator<Item = &'a KeptPoint>) -> Self {
@@ -54,14 +57,15 @@ impl PointsSize {
     }
 }
 
-/// What leaves once a day.
-pub(super) fn daily(live: &[KeptPoint], now: Timestamp) -> PointsConsolidated {
-    let share = |most: usize| most / 100 * FULL_AT;
-    let most =
-        PointsSize { points: share(PointsSize::MOST.points), bytes: share(PointsSize::MOST.bytes) };
+/// What leaves once a day, where a memory has at most `most`. The last event of the day is the one that says `daily`.
+pub(super) fn daily(live: &[KeptPoint], most: PointsSize, now: Timestamp) -> PointsConsolidated {
+    // Rounded up: of the fewest points it is not none.
+    let share = |most: usize| (most * FULL_AT).div_ceil(100);
+    let most = PointsSize { points: share(most.points), bytes: share(most.bytes) };
     let (joined, rest) = joined(live.iter().collect());
     let (leaves, _) = least(&rest, most, now);
-    PointsConsolidated { joined, archived: leaves, daily: true }
+    let is_all = joined.len() + leaves.len() <= LEAVE_ONCE;
+    PointsConsolidated { daily: is_all, ..at_once(joined, leaves) }
 }
 
 /// What leaves so that the live points take no more than `most`; nothing, if those that may leave are not enough.
@@ -80,7 +84,14 @@ pub(super) fn room(
     let more = more.into_iter().skip(leaves.len());
     let wanted = at_least.saturating_sub(leaves.len());
     leaves.extend(more.take(wanted).map(|kept| kept.id));
-    Some(PointsConsolidated { joined, archived: leaves, daily: false })
+    Some(at_once(joined, leaves))
+}
+
+/// As many of these as one event may take out. What is left is found again after it.
+fn at_once(mut joined: Vec<JoinedPoint>, mut archived: Vec<MemoryPointId>) -> PointsConsolidated {
+    joined.truncate(LEAVE_ONCE);
+    archived.truncate(LEAVE_ONCE - joined.len());
+    PointsConsolidated { joined, archived, daily: false }
 }
 
 /// Points that say the same as one that stays, and the points that stay.

@@ -13,6 +13,7 @@ use clawnode_proto::{
 };
 
 use super::{
+    consolidate::PointsSize,
     duplicates::is_about_same,
     kept::KeptPoint,
     state::{MemoryState, WantedChange},
@@ -115,10 +116,10 @@ impl MemoryState {
     // === What follows ===
 
     /// The same as for any point, unless a later one is known: an export may be older than what was learned since.
-    pub(super) fn decides_imported(&self, wanted: &KeptPoint) -> MemoryEvent {
+    pub(super) fn decides_imported(&self, wanted: &KeptPoint, most: PointsSize) -> MemoryEvent {
         let later = self.later_about_same(&wanted.point);
         if later.is_none() {
-            return self.decides(wanted);
+            return self.decides(wanted, most);
         }
         let (point, supersedes) = (wanted.point.clone(), Vec::new());
         PointAdded { point, supersedes, superseded_by: later }.into()

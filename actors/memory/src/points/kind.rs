@@ -13,11 +13,13 @@ use clawnode_proto::{
 };
 use serde_json::Value;
 
-use super::MemoryState;
+use super::{MemoryState, consolidate::PointsSize, limit};
 
-/// Events that one look at the state may decide, and bytes of text in them: they go into one append, with the input
-/// that brought them. What is left is decided in the next look.
+/// Events that one look at the state may decide, and bytes of texts and long lists in them: they go into one append, with
+/// the input that brought them. What is left is decided in the next look.
 const DECIDED_MOST: (usize, usize) = (16, 96 << 10);
+/// Bytes of one id in a list, with what is around it.
+const ID_BYTES: usize = 48;
 
 /// The memory entity kind.
 #[derive(Debug)]
@@ -118,21 +120,7 @@ impl EntityKind for Memory {
     }
 
     fn advance(state: &MemoryState) -> Vec<MemoryEvent> {
-        let Some(first) = state.next() else { return Vec::new() };
-        if !state.wants_more() && matches!(first, MemoryEvent::Added(_)) {
-            return vec![first];
-        }
-        let mut next = state.clone();
-        let (mut bytes, mut events) = (0, vec![first]);
-        while let Some(event) = events.last().filter(|_| events.len() < DECIDED_MOST.0) {
-            bytes += text_bytes(event);
-            if next.fold(state.now, event).is_err() || bytes > DECIDED_MOST.1 {
-                break;
-            }
-            let Some(event) = next.next() else { break };
-            events.push(event);
-        }
-        events
+        decided(state, limit::most())
     }
 
     fn decide(state: &MemoryState) -> Vec<MemoryEffect> {
@@ -190,6 +178,32 @@ impl EntityKind for Memory {
     }
 }
 
-fn text_bytes(event: &MemoryEvent) -> usize {
-    if let MemoryEvent::Added(added) = event { added.point.content.bytes() } else { 0 }
+/// What follows from a state where live points take at most this much.
+pub(super) fn decided(state: &MemoryState, most: PointsSize) -> Vec<MemoryEvent> {
+    let Some(first) = state.next(most) else { return Vec::new() };
+    if !state.wants_more() && matches!(first, MemoryEvent::Added(_)) {
+        return vec![first];
+    }
+    let mut next = state.clone();
+    let (mut bytes, mut events) = (0, vec![first]);
+    while let Some(event) = events.last().filter(|_| events.len() < DECIDED_MOST.0) {
+        bytes += bytes_of(event);
+        if next.fold(state.now, event).is_err() || bytes > DECIDED_MOST.1 {
+            break;
+        }
+        let Some(event) = next.next(most) else { break };
+        events.push(event);
+    }
+    events
+}
+
+/// Bytes of what makes an event large.
+fn bytes_of(event: &MemoryEvent) -> usize {
+    match event {
+        MemoryEvent::Added(added) => added.point.content.bytes(),
+        MemoryEvent::Consolidated(change) => {
+            (change.joined.len() * 2 + change.archived.len()) * ID_BYTES
+        }
+        MemoryEvent::Refused(_) | MemoryEvent::Masked(_) | MemoryEvent::Rated(_) => 0,
+    }
 }

@@ -10,8 +10,9 @@
 //! - MEM-3 one source event gives one point: telling it again adds nothing. Points of other clusters (`Import`) are known by
 //!   the time of their event as well (`foreign`).
 //! - MEM-4 what is masked or superseded is not shown as live after that event.
-//! - A memory has at most 2,000 live points with 2 MiB of text. What a person or an operator said leaves only when
-//!   they forget it, or when something that is trusted as much supersedes it or says the same.
+//! - A memory has at most 20,000 live points with 2 MiB of text, and no owner adds one to as many as its configuration
+//!   says (2,000). What a person or an operator said leaves only when they forget it, or when something that is trusted as
+//!   much supersedes it or says the same.
 //!
 //! On crash: nothing is lost; the next owner decides what the journal says.
 //! Not here: finding points by a text (`store`), and what a message says (`extract`).
@@ -28,6 +29,9 @@ mod kept;
 mod kind;
 #[cfg(test)]
 mod kind_tests;
+mod limit;
+#[cfg(test)]
+mod limit_tests;
 #[cfg(test)]
 mod properties;
 mod state;
@@ -37,5 +41,6 @@ mod weight;
 
 pub use kept::{KeptPoint, PastPoint, PutAnswer};
 pub use kind::{Memory, MemoryEffect, MemoryJob};
+pub use limit::{points_most, set_points_most};
 pub use state::MemoryState;
 pub use weight::weight;

@@ -8,9 +8,7 @@ use std::{
 use clawnode_kernel::Violation;
 use clawnode_proto::{
     EntityId, InputId, Kind, MemoryPointId, Timestamp,
-    limits::{
-        MEMORY_BYTES, MEMORY_PAST_BYTES, MEMORY_PAST_POINTS, MEMORY_POINTS, MEMORY_PUT_POINTS,
-    },
+    limits::{MEMORY_BYTES, MEMORY_PAST_BYTES, MEMORY_PAST_POINTS, MEMORY_PUT_POINTS},
     memory::{MemoryKey, MemorySource},
     memory_point::{
         LearnedPoint, MemoryEvent, MemoryInput, MemoryPoint, PointAdded, PointRefusal,
@@ -24,6 +22,7 @@ use super::{
     consolidate::{self, PointsSize},
     duplicates::is_about_same,
     kept::{KeptPoint, KnownRatings, PastPoint, PutAnswer},
+    limit::points_most,
     weight::is_kept,
 };
 
@@ -210,7 +209,7 @@ impl MemoryState {
             entity: memory.entity(),
             memory,
             points: number(points),
-            points_most: number(MEMORY_POINTS),
+            points_most: number(points_most()),
             bytes: size(bytes),
             bytes_most: size(MEMORY_BYTES),
             kept: number(self.live().filter(|kept| is_kept(kept.point.content.trust)).count()),
@@ -465,26 +464,27 @@ impl MemoryState {
 
     // === What follows ===
 
-    /// What is decided now.
-    pub(super) fn next(&self) -> Option<MemoryEvent> {
+    /// What is decided now, where live points take at most this much.
+    pub(super) fn next(&self, most: PointsSize) -> Option<MemoryEvent> {
         Some(match self.wanted.front()? {
             WantedChange::Mask(masked) => masked.clone().into(),
-            WantedChange::Consolidate => consolidate::daily(&self.live, self.now).into(),
-            WantedChange::Put(_, wanted) => self.decides(wanted),
-            WantedChange::Import(_, wanted) => self.decides_imported(wanted),
+            WantedChange::Consolidate => consolidate::daily(&self.live, most, self.now).into(),
+            WantedChange::Put(_, wanted) => self.decides(wanted, most),
+            WantedChange::Import(_, wanted) => self.decides_imported(wanted, most),
             WantedChange::Rate(rating) => self.rates(rating).into(),
         })
     }
 
     /// A point is added, others leave for it first, or it is refused.
-    pub(super) fn decides(&self, KeptPoint { id, point, .. }: &KeptPoint) -> MemoryEvent {
+    pub(super) fn decides(&self, wanted: &KeptPoint, most: PointsSize) -> MemoryEvent {
+        let KeptPoint { id, point, .. } = wanted;
         let is_superseded = |kept: &&KeptPoint| {
             let is_trusted = kept.point.content.trust <= point.content.trust;
             is_trusted && is_about_same(&kept.point, point)
         };
         let (replaced, rest): (Vec<_>, Vec<_>) = self.live.iter().partition(is_superseded);
         let needs = PointsSize { points: 1, bytes: point.content.bytes() };
-        let most = PointsSize::MOST.less(needs);
+        let most = most.less(needs);
         if PointsSize::of(rest.iter().copied()).fits(most) {
             let supersedes = replaced.iter().map(|kept| kept.id).collect();
             return PointAdded { point: point.clone(), supersedes, superseded_by: None }.into();

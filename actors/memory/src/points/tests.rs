@@ -12,7 +12,7 @@ use clawnode_proto::{
     memory_view::PointState,
 };
 
-use super::{Memory, MemoryEffect, MemoryState, PutAnswer};
+use super::{Memory, MemoryEffect, MemoryState, PutAnswer, limit};
 
 pub(super) const DAY: u64 = 86_400_000;
 
@@ -101,9 +101,17 @@ impl Book {
 
     /// Decides what follows; the events.
     pub(super) fn decide(&mut self) -> Vec<MemoryEvent> {
+        self.decide_by(Memory::advance)
+    }
+
+    /// The same by an owner that decides so.
+    pub(super) fn decide_by(
+        &mut self,
+        advance: impl Fn(&MemoryState) -> Vec<MemoryEvent>,
+    ) -> Vec<MemoryEvent> {
         let mut events = Vec::new();
         loop {
-            let decided = Memory::advance(&self.state);
+            let decided = advance(&self.state);
             if decided.is_empty() {
                 return events;
             }
@@ -454,7 +462,7 @@ fn events_that_contradict_the_state_are_refused() {
     let mut asks = book.clone();
     let points = vec![told(3, "d", MemoryTrust::Agent)];
     asks.accept(MemoryInput::Put { points });
-    let MemoryEvent::Added(mut added) = asks.state.next().unwrap() else { panic!() };
+    let MemoryEvent::Added(mut added) = asks.state.next(limit::most()).unwrap() else { panic!() };
     added.supersedes = vec![person];
     asks.state.clone().fold(at(0), &added.clone().into()).unwrap_err();
     (added.supersedes, added.superseded_by) = (vec![], Some(other));

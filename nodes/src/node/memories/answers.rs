@@ -11,7 +11,7 @@ use clawnode_gateway::HandlerResult;
 use clawnode_kernel::{Entity, EntityError, Service};
 use clawnode_memory::{
     Memory,
-    points::MemoryState,
+    points::{MemoryState, points_most},
     serve::{FillError, ServedStore},
     store::{MemoryStore as _, StoreScope},
 };
@@ -19,7 +19,7 @@ use clawnode_proto::{
     AgentName, Cursor, ErrorBody, ErrorCode, IdempotencyKey, Input, InputId, Position,
     api::Method,
     codec,
-    limits::{MEMORY_BYTES, MEMORY_FOUND, MEMORY_POINTS},
+    limits::{MEMORY_BYTES, MEMORY_FOUND},
     memory::MemoryKey,
     memory_point::{MemoryInput, PointRefusal},
     memory_view::{
@@ -352,8 +352,9 @@ fn without_effect(key: &MemoryKey) -> ErrorBody {
 }
 
 fn full(key: &MemoryKey) -> ErrorBody {
+    let points = points_most();
     let what = format!(
-        "the memory `{key}` is full: what persons and operators said fills its {MEMORY_POINTS} points or {MEMORY_BYTES} bytes"
+        "the memory `{key}` is full: what persons and operators said fills its {points} points or {MEMORY_BYTES} bytes"
     );
     ErrorBody::new(ErrorCode::Conflict, what).hint(format!(
         "forget some of it: `clawnode memory show {key}`, then `clawnode memory forget {key} POINT`"

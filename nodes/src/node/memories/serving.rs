@@ -10,6 +10,7 @@ use std::{
 use clawnode_actors::session::RecallStore;
 use clawnode_cluster::{Clock, Storage};
 use clawnode_memory::{
+    points::set_points_most,
     serve::{ServedStore, fill_from_journals},
     store::{LocalStore, take_over::take_over},
 };
@@ -31,13 +32,15 @@ const FOLDER: &str = "memory";
 /// Processes that share a data folder at most.
 const NODES_MOST: u32 = 64;
 
-/// The store of this node, whatever its roles are: workers recall from it, gateways answer from it.
+/// The store of this node, whatever its roles are: workers recall from it, gateways answer from it. From here on memories
+/// of this process have as many points as the configuration says.
 pub async fn store(
     loaded: &LoadedConfig,
     storage: &Storage,
     clock: &Arc<dyn Clock>,
 ) -> Result<ServedStore, StartError> {
     let parent = loaded.config.node.data_dir.join(FOLDER);
+    set_points_most(loaded.config.memory.points_most());
     let choice = loaded.config.memory.store;
     let folder_model = folder_model(loaded).await?;
     let named = folder_model.as_ref().map(|model| model.embedder.model().to_owned());
