@@ -8,6 +8,7 @@ use crate::{
     context::ContextSettings,
     id::{Attempt, CallId, ParseIdError, TurnId},
     llm::{Message, ModelRef},
+    money::MicroUsd,
     tool::ToolSpec,
 };
 
@@ -71,6 +72,11 @@ pub struct ContextView {
     /// The tokens of the request, as the provider counted them. Absent if it did not, or not yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reported: Option<u64>,
+    /// What the call cost with its earlier attempts, in micro-dollars, by the prices in the journal. An attempt whose usage is
+    /// unknown costs all that it had reserved. Absent if no limit held an attempt, because then the journal has no price, or if
+    /// the attempt has no end yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<MicroUsd>,
     /// Of `tokens`, those of the beginning that the request has in common with that of the call before: what a provider's
     /// cache can serve.
     pub repeated: u64,

@@ -94,6 +94,10 @@ fn head(view: &ContextView) -> Vec<String> {
     };
     let percent = view.repeated.saturating_mul(100).checked_div(view.tokens).unwrap_or_default();
     let reported = view.reported.map(|tokens| format!(", {tokens} by the provider's count"));
+    let cost = view.cost.map_or_else(
+        || "no cost is known: no limit held the call, or it has no end yet".to_owned(),
+        |cost| format!("it cost {cost} USD by the prices in the journal"),
+    );
     let verified =
         if view.verified { "" } else { "; the journal has another request than this one" };
     vec![
@@ -104,6 +108,7 @@ fn head(view: &ContextView) -> Vec<String> {
             view.tokens,
             reported.unwrap_or_default(),
         ),
+        cost,
     ]
 }
 
@@ -230,6 +235,7 @@ mod tests {
             rules: None,
             tokens: 200,
             reported: Some(180),
+            cost: None,
             repeated: 150,
             verified: true,
             parts,
@@ -290,7 +296,12 @@ mod tests {
         let lines = head(&view(Vec::new())).join("\n");
         assert!(lines.contains("180 by the provider's count; 75% of them as in the call before"));
         assert!(!lines.contains("another request"));
-        let view = ContextView { verified: false, ..view(Vec::new()) };
+        assert!(lines.contains("no cost is known: no limit held the call"), "{lines}");
+        let cost = Some("0.0125".parse().unwrap());
+        let view = ContextView { verified: false, cost, ..view(Vec::new()) };
+        assert!(
+            head(&view).contains(&"it cost 0.0125 USD by the prices in the journal".to_owned())
+        );
         assert!(head(&view).join("\n").contains("another request"));
         assert_eq!(left_out(&view.left_out[0]), "left out: turns 1 to 4, because of no room");
         let mut part = part(ContextPartKind::Turn, Some(2), "b");

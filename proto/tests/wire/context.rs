@@ -6,6 +6,7 @@ use clawnode_proto::{
     context::{ContextMode, ContextRules, ContextSettings},
     context_view::{ContextGap, ContextPart, ContextPartKind, ContextView, SessionsContext},
     llm::{FailureClass, Message, ModelFailure, Role, Usage},
+    money::MicroUsd,
     session::{Compacted, CompactionBegun, CompactionFailed, Profile, SessionEvent},
     tool::{EffectClass, Risk},
 };
@@ -56,6 +57,7 @@ fn whole_view() -> ContextView {
         rules: Some(ContextSettings { rules, mode, tokens: 5_000, recent_turns: 5 }),
         tokens: 1_234,
         reported: Some(1_200),
+        cost: Some(MicroUsd(3_456)),
         repeated: 1_000,
         verified: true,
         parts: vec![
@@ -89,6 +91,7 @@ fn plain_view() -> ContextView {
     ContextView {
         rules: None,
         reported: None,
+        cost: None,
         repeated: 0,
         verified: false,
         parts: Vec::new(),

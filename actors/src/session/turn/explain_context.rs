@@ -8,7 +8,7 @@ use clawnode_proto::{
     context_view::{
         ContextGap, ContextPart, ContextPartKind, ContextPlace, ContextView, TurnPlace,
     },
-    llm::{Message, Usage},
+    llm::{Message, ModelFailure, Usage},
     recall::Recalled,
     session::{ModelBegun, Profile, SessionEvent},
 };
@@ -16,6 +16,7 @@ use clawnode_proto::{
 use super::{
     context::{Assembled, Draft, PartOf, draft},
     recorded::recorded_request,
+    settled_cost::AttemptBill,
     state::{SessionState, Turn},
     token_estimate::{fixed_tokens, tokens},
 };
@@ -52,8 +53,13 @@ impl ContextReader {
     pub fn see(&mut self, state: &SessionState, event: &SessionEvent) -> bool {
         match event {
             SessionEvent::ModelBegun(begun) => self.begun(state, begun),
-            SessionEvent::ModelDone(done) => self.reported(done.call, &done.usage),
-            SessionEvent::ModelFailed(failed) => self.reported(failed.call, &failed.usage),
+            SessionEvent::ModelDone(done) => self.ended(state, done.call, &done.usage, None),
+            SessionEvent::ModelFailed(failed) => {
+                self.ended(state, failed.call, &failed.usage, Some(&failed.failure));
+            }
+            SessionEvent::ModelGaveWay(gave_way) => {
+                self.ended(state, gave_way.call, &gave_way.usage, Some(&gave_way.why));
+            }
             SessionEvent::TurnDone(done) => {
                 let number = self.next_number();
                 self.numbers.insert(done.turn, number);
@@ -106,6 +112,7 @@ impl ContextReader {
             rules: profile.context,
             tokens: request.estimate(),
             reported: None,
+            cost: None,
             repeated,
             verified,
             parts: parts.collect(),
@@ -121,11 +128,25 @@ impl ContextReader {
         is_turn && self.wanted.step.is_none_or(|wanted| wanted == step)
     }
 
-    fn reported(&mut self, call: CallId, usage: &Usage) {
-        let found = self.found.as_mut().filter(|found| found.call == call);
-        if let Some(found) = found.filter(|_| usage.input_tokens > 0 && !usage.estimated) {
+    /// An attempt ends, before the state has that.
+    fn ended(
+        &mut self,
+        state: &SessionState,
+        call: CallId,
+        usage: &Usage,
+        failure: Option<&ModelFailure>,
+    ) {
+        let Some(found) = self.found.as_mut().filter(|found| found.call == call) else { return };
+        if usage.input_tokens > 0 && !usage.estimated {
             found.reported = Some(usage.input_tokens);
         }
+        let turn = state.turn(found.turn);
+        let step = turn.and_then(|turn| turn.steps.iter().find(|step| step.call == call));
+        found.cost = step.and_then(|step| {
+            let bill = AttemptBill::of(usage, failure);
+            let last = step.held.as_ref().map(|held| held.spent(bill, usage));
+            step.spent.plus(last.unwrap_or_default()).cost()
+        });
     }
 }
 
@@ -351,14 +372,19 @@ fn counted(number: usize, what: &str) -> String {
 mod tests {
     use clawnode_kernel::Entity;
     use clawnode_proto::{
+        Attempt,
+        budget::SpendLimits,
         context::{ContextMode, ContextRules},
         event::decode_record,
+        model::ModelPrice,
+        money::MicroUsd,
         session::{SessionInput, UserMessage},
     };
 
     use super::*;
     use crate::{
         agent::{AgentOptions, Grant},
+        llm::profile::{ModelOverride, ModelProfiles},
         session::{
             Session, SessionJob,
             played::{PlayedActivation, key},
@@ -417,6 +443,7 @@ mod tests {
                 assert_eq!(messages(&view), request.messages, "{at}");
                 assert_eq!((view.tokens, view.verified), (request.estimate(), true));
                 assert_eq!(view.reported, Some(request.estimate()), "{at}");
+                assert_eq!(view.cost, None, "{at}: no limit held it, so its price is not known");
                 assert_eq!(format!("{}.{}", view.number, view.step), *at);
                 let all: u64 = view.parts.iter().map(|part| part.tokens).sum();
                 assert!(all.abs_diff(view.tokens) <= 2, "{all} {}", view.tokens);
@@ -438,5 +465,43 @@ mod tests {
             assert_eq!(explained(&run, "9.3"), None);
             assert_eq!(explained(&run, "10"), None);
         }
+    }
+
+    /// A session whose turns have a limit, and whose model takes $3 and $15 for a million tokens.
+    fn priced() -> PlayedActivation {
+        let mut run = PlayedActivation::new(&[], Vec::new());
+        let (input, output, cache_read, cache_write) = (3_000_000, 15_000_000, 300_000, 3_750_000);
+        let price = Some(ModelPrice { input, output, cache_read, cache_write });
+        let price = ModelOverride { price, ..ModelOverride::default() };
+        let profiles = ModelProfiles::new([("sim/*".to_owned(), price)].into());
+        let turn_usd = Some(MicroUsd(1_000_000));
+        let spend = SpendLimits { turn_usd, ..SpendLimits::default() };
+        let options = (*run.grant.options).clone();
+        run.grant = Grant::free(AgentOptions { profiles, spend, ..options });
+        run
+    }
+
+    #[test]
+    fn a_call_that_a_limit_held_shows_what_it_cost_with_attempts_that_were_lost() {
+        let used =
+            |input_tokens, output_tokens| Usage { input_tokens, output_tokens, ..Usage::default() };
+        let mut run = priced();
+        run.says("hi");
+        assert_eq!(explained(&run, "1").unwrap().cost, None, "it has no end yet");
+        run.replies_for(used(1_000, 100), &[]);
+        assert_eq!(explained(&run, "1").unwrap().cost, Some(MicroUsd(4_500)));
+        run.says("then");
+        let mut next = PlayedActivation::resumed(run);
+        next.says("more");
+        next.replies_for(used(1_000, 0), &[]);
+        let sealed = next.journal.iter().flat_map(|record| decode_record(&record.bytes).unwrap());
+        let most = sealed.filter_map(|sealed| match sealed.event::<SessionEvent>().unwrap() {
+            Some(SessionEvent::BudgetHeld(held)) => Some(held.most()),
+            _ => None,
+        });
+        let lost: MicroUsd = most.collect::<Vec<_>>()[1];
+        let view = explained(&next, "2.1").unwrap();
+        let cost = MicroUsd(lost.0 + 3_000);
+        assert_eq!((view.attempt, view.cost), (Attempt(2), Some(cost)));
     }
 }
