@@ -50,6 +50,9 @@ pub struct AgentProfile {
     pub skills: Vec<SkillProfile>,
     /// What people said of its turns.
     pub feedback: FeedbackProfile,
+    /// What models said of turns that they looked back at.
+    #[serde(default)]
+    pub ratings: RatingProfile,
     /// The models that it called, by name, with what they used and cost.
     pub models: Vec<UsageRow>,
     /// The sum of all models.
@@ -123,13 +126,24 @@ pub struct FeedbackProfile {
     pub up_rate: Option<f64>,
 }
 
+/// What models said of an agent's turns (`reflected`). It counts on the day on which it was said; no person has said so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct RatingProfile {
+    /// How many ratings there are.
+    pub count: u64,
+    /// Their mean, 1 to 5. Absent if there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean: Option<f64>,
+}
+
 // === impl AgentProfile ===
 
 impl AgentProfile {
     /// What is known of an agent by what it did. Its models, and how old that is, are for the caller to add.
     pub fn of(agent: AgentName, work: AgentWork) -> Self {
         let partial = work.has_other_names();
-        let AgentWork { turns, outcomes, times, tools, not_run, skills, thumbs } = work;
+        let AgentWork { turns, outcomes, times, tools, not_run, skills, thumbs, ratings } = work;
         let outcomes = outcomes.into_iter();
         let mut outcomes: Vec<OutcomeCount> =
             outcomes.map(|(outcome, turns)| OutcomeCount { outcome, turns }).collect();
@@ -154,6 +168,7 @@ impl AgentProfile {
             not_run,
             skills,
             feedback: FeedbackProfile { up, down, up_rate: share(up, down) },
+            ratings: RatingProfile { count: ratings.count, mean: ratings.mean() },
             models: Vec::new(),
             calls: Calls::default(),
             behind_ms: 0,

@@ -55,6 +55,9 @@ pub struct AgentWork {
     pub skills: BTreeMap<String, TurnEnds>,
     /// What people said of turns.
     pub thumbs: Thumbs,
+    /// What models said of turns that they looked back at.
+    #[serde(skip_serializing_if = "RatingSum::is_none")]
+    pub ratings: RatingSum,
 }
 
 /// How turns ended.
@@ -91,6 +94,15 @@ pub struct Thumbs {
     pub up: i64,
     /// Bad.
     pub down: i64,
+}
+
+/// What models said of turns that they looked back at, each 1 to 5. It counts on the day on which it was said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RatingSum {
+    /// How many ratings.
+    pub count: u64,
+    /// All of them together.
+    pub sum: u64,
 }
 
 /// How long turns took: a histogram with four buckets for each doubling, so that days can be added up. A bucket is at
@@ -158,12 +170,19 @@ impl AgentWork {
         Self { thumbs, ..Self::default() }
     }
 
+    /// A model's rating of a turn.
+    pub fn of_rating(rating: u8) -> Self {
+        Self { ratings: RatingSum { count: 1, sum: rating.into() }, ..Self::default() }
+    }
+
     /// Adds what else the agent did. At most `room` further tools and skills get a row.
     pub fn add(&mut self, more: &Self, room: usize) {
         self.turns = self.turns.plus(more.turns);
         self.not_run = self.not_run.saturating_add(more.not_run);
         self.thumbs.up = self.thumbs.up.saturating_add(more.thumbs.up);
         self.thumbs.down = self.thumbs.down.saturating_add(more.thumbs.down);
+        self.ratings.count = self.ratings.count.saturating_add(more.ratings.count);
+        self.ratings.sum = self.ratings.sum.saturating_add(more.ratings.sum);
         for (name, turns) in &more.outcomes {
             let sum = self.outcomes.entry(name.clone()).or_default();
             *sum = sum.saturating_add(*turns);
@@ -267,6 +286,21 @@ impl Thumbs {
         // Feedback that took another one away may be newer than the first day that is counted.
         let count = |sum: i64| u64::try_from(sum).unwrap_or_default();
         (count(self.up), count(self.down))
+    }
+}
+
+// === impl RatingSum ===
+
+impl RatingSum {
+    /// Their mean. Absent if there are none.
+    #[expect(clippy::cast_precision_loss, reason = "a mean has as many digits as people read")]
+    pub fn mean(self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum as f64 / self.count as f64)
+    }
+
+    /// Whether there are none.
+    pub const fn is_none(&self) -> bool {
+        self.count == 0
     }
 }
 
@@ -400,6 +434,22 @@ mod tests {
         assert_eq!(later.thumbs.counts(), (1, 0), "the day of the first one is not counted");
     }
 
+    /// A day that an earlier build saved has no ratings, and one without ratings has the bytes of before.
+    #[test]
+    fn ratings_are_added_up_over_days_that_lack_them() {
+        let before = AgentWork::of_thumb(Thumb::Up, 1);
+        let bytes = crate::codec::encode(&before).unwrap();
+        assert!(!bytes.windows(7).any(|part| part == b"ratings"));
+        let mut all: AgentWork = crate::codec::decode(&bytes).unwrap();
+        assert_eq!((all.ratings.mean(), &all), (None, &before));
+        for rating in [5, 4, 1, 4] {
+            all.add(&AgentWork::of_rating(rating), 0);
+        }
+        assert_eq!((all.ratings.count, all.ratings.mean()), (4, Some(3.5)));
+        let bytes = crate::codec::encode(&all).unwrap();
+        assert_eq!(crate::codec::decode::<AgentWork>(&bytes).unwrap(), all);
+    }
+
     #[test]
     fn a_full_day_loses_names_and_says_what_it_leaves_out() {
         let (mut day, most) = (WorkDay::default(), WorkBounds { agents: 2, rows: 3 });
@@ -425,6 +475,7 @@ mod tests {
         work.outcomes = (0..13).map(|n| (format!("schema_failed_{n}"), big)).collect();
         work.times = TurnTimes((0..=bucket(big)).map(|bucket| (bucket, big)).collect());
         (work.not_run, work.thumbs) = (big, Thumbs { up: i64::MAX, down: i64::MIN });
+        work.ratings = RatingSum { count: big, sum: big };
         let ends = ToolEnds { done: big, failed: big, cancelled: big, uncertain: big };
         let mut day = WorkDay { upto: Followed(vec![Position(big)]), ..WorkDay::default() };
         for n in 0..500 {

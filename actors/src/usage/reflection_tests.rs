@@ -6,8 +6,9 @@ use clawnode_cluster::SystemClock;
 use clawnode_kernel::MachineInput;
 use clawnode_proto::{
     Attempt, Timestamp, TurnId,
+    agent_profile::RatingProfile,
     event::decode_record,
-    llm::{FailureClass, ModelFailure},
+    llm::{FailureClass, ModelFailure, StopReason},
     reflection::ReflectInput,
     session::SessionInput,
     usage::{CallEnd, Day, UsageCall},
@@ -129,6 +130,31 @@ async fn use_1_the_call_of_a_reflection_is_counted_once() {
         assert!(audited.differences.is_empty() && audited.unproven.is_empty(), "{audited:?}");
         assert_eq!(audited.journaled, total, "{end:?}");
     }
+}
+
+#[tokio::test]
+async fn the_ratings_of_models_are_counted_apart_from_the_thumbs_of_people() {
+    let mut world = World::new(u64::MAX);
+    let rates = |run: &mut PlayedActivation, rating: u8| {
+        run.replies_text(&format!(r#"{{"rating":{rating},"lessons":[]}}"#), StopReason::EndTurn);
+    };
+    reflects(&mut world.run);
+    rates(&mut world.run, 4);
+    for (text, rating) in [("more", 1), ("and more", 9)] {
+        world.run.says(text);
+        world.run.replies_for(USED, &[]);
+        let turn = world.run.machine.settled().unwrap().state.closed.last().unwrap().id;
+        world.run.hears(&format!("of {text}"), &SessionInput::Reflect(ReflectInput { turn }));
+        rates(&mut world.run, rating);
+    }
+    world.store().await;
+    world.count().await;
+    world.save().await;
+    let profile = world.profile().await;
+    let RatingProfile { count, mean } = profile.ratings;
+    assert_eq!((count, mean), (2, Some(2.5)), "a reply that is no rating counts as none");
+    assert_eq!((profile.feedback.up, profile.feedback.down), (0, 0));
+    assert_eq!(profile.turns.succeeded, 3, "and a reflection is no turn");
 }
 
 /// A snapshot has no price of the reflection that is under way: what it replaced has it.

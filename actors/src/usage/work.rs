@@ -87,6 +87,7 @@ impl WorkMeter {
             SessionEvent::FeedbackGiven(given) => {
                 return Some(AgentWork::of_thumb(given.thumb, given.step));
             }
+            SessionEvent::Reflected(done) => return done.rating.map(AgentWork::of_rating),
             _ => self.0.as_mut()?.goes_on(head, event),
         }
         None

@@ -61,7 +61,9 @@ fn shown(out: Output, profile: &AgentProfile) -> String {
 }
 
 fn facts(profile: &AgentProfile) -> Vec<(&'static str, String)> {
-    let AgentProfile { agent, first_day, turns, outcomes, time, not_run, feedback, .. } = profile;
+    let AgentProfile {
+        agent, first_day, turns, outcomes, time, not_run, feedback, ratings, ..
+    } = profile;
     let mut facts = vec![("agent", agent.to_string())];
     let Some(first_day) = first_day else {
         facts.push(("turns", "none are counted".to_owned()));
@@ -82,6 +84,10 @@ fn facts(profile: &AgentProfile) -> Vec<(&'static str, String)> {
     }
     let up = feedback.up_rate.map(|rate| format!(" ({} up)", percent(rate))).unwrap_or_default();
     facts.push(("feedback", format!("{} up, {} down{up}", feedback.up, feedback.down)));
+    if let Some(mean) = ratings.mean {
+        let ratings = count(ratings.count, "rating");
+        facts.push(("rated", format!("{mean:.1} of 5 by models that looked back ({ratings})")));
+    }
     if *not_run > 0 {
         let calls = count(*not_run, "tool call");
         facts.push(("not run", format!("{calls}: no such tool, wrong arguments, or refused")));
@@ -128,6 +134,8 @@ mod tests {
             work.add(&AgentWork::of_turn(outcome, None, Vec::new()), 0);
         }
         work.add(&AgentWork::of_thumb(Thumb::Up, 1), 0);
+        work.add(&AgentWork::of_rating(4), 0);
+        work.add(&AgentWork::of_rating(3), 0);
         work.add(&AgentWork::of_call_not_run(), 0);
         let mut profile = AgentProfile::of("ops".parse().unwrap(), work);
         assert_eq!(lines(&profile), ["agent: ops", "turns: none are counted"]);
@@ -142,6 +150,7 @@ mod tests {
                 "success: 66.7% of 3 turns",
                 "time: about 2s (median) and 1m1s (p95) of 4 turns",
                 "feedback: 1 up, 0 down (100.0% up)",
+                "rated: 3.5 of 5 by models that looked back (2 ratings)",
                 "not run: 1 tool call: no such tool, wrong arguments, or refused",
             ]
         );
