@@ -223,6 +223,9 @@ limits! {
         /// Descriptions and schemas of all tools of one agent. The journal keeps them, and the model reads
         /// them with each call.
         TOOL_SPECS_BYTES: usize = 128 << 10, "bytes";
+        /// A system prompt in files, the one that `soul` names and the one beside it together. It is journaled whole in
+        /// every session.
+        SOUL_BYTES: u64 = 128 << 10, "bytes";
         /// Tools that a client offers with one request.
         CLIENT_TOOLS: usize = 128, "tools";
         /// Descriptions and schemas of all tools that a client offers with one request. The journal keeps them

@@ -9,11 +9,9 @@ use std::{
 use super::agents::{AgentSection, ContextChoice};
 use clawnode_proto::{
     context::{ContextMode, ContextRules, ContextSettings},
-    limits::KEPT_RECENT_TURNS,
+    limits::{KEPT_RECENT_TURNS, SOUL_BYTES},
 };
 
-/// Bytes of the files with a system prompt together (128 KiB): it is journaled whole in every session.
-const SOUL_BYTES: u64 = 128 << 10;
 /// The fewest tokens of a context: less has no room for a short prompt and one turn.
 const CONTEXT_TOKENS_LEAST: u32 = 256;
 /// As many as a session keeps in any case.
