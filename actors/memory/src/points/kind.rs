@@ -197,7 +197,7 @@ pub(super) fn decided(state: &MemoryState, most: PointsSize) -> Vec<MemoryEvent>
     events
 }
 
-/// Bytes of what makes an event large.
+/// Bytes of the texts and ids in an event.
 fn bytes_of(event: &MemoryEvent) -> usize {
     match event {
         MemoryEvent::Added(added) => added.point.content.bytes(),
