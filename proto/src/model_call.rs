@@ -25,6 +25,10 @@ pub struct ModelBegun {
     /// How many turns the request leaves out, because the window is full.
     #[serde(default)]
     pub dropped_turns: u32,
+    /// The number of an entry of the work ledger. The turn's calls up to it are shown as entries of any type, because
+    /// the window is nearly full. Absent: only entries of type `step` take the place of calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closes_upto: Option<u64>,
     /// The size of the request in tokens, estimated from its text. With the size that the provider reports,
     /// it tells how large the next request is. An attempt without it did not use what providers reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -185,6 +185,7 @@ fn begun(number: usize) -> Turn {
         recalled: None,
         feedback: TurnFeedback::default(),
         nudges: Vec::new(),
+        closes_upto: None,
         compaction: None,
         plan: None,
         judged: None,

@@ -165,7 +165,9 @@ fn a_new_reader_fills_in_what_an_old_writer_left_out() {
     let (turn, call, request) = (sample::turn(), sample::call(), Digest::of(b"request"));
     let old = old_data::ModelBegun { turn, call, attempt: Attempt(1), request };
     let (attempt, estimate, route) = (Attempt(1), None, None);
-    let new = ModelBegun { turn, call, attempt, request, dropped_turns: 0, estimate, route };
+    let (dropped_turns, closes_upto) = (0, None);
+    let new =
+        ModelBegun { turn, call, attempt, request, dropped_turns, closes_upto, estimate, route };
     let read = SessionEvent::decode_body("model_begun", &encode(&old).unwrap()).unwrap();
     assert_eq!(read, Some(new.into()));
 

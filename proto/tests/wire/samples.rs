@@ -627,6 +627,7 @@ pub(crate) fn model_choices() -> (UserMessage, Vec<SessionEvent>) {
         attempt: Attempt(1),
         request: Digest::of(b"request"),
         dropped_turns: 0,
+        closes_upto: None,
         estimate: Some(1_234),
         route: None,
     };
@@ -671,6 +672,7 @@ pub(crate) fn routed_events() -> Vec<SessionEvent> {
             attempt: Attempt(1),
             request: Digest::of(b"request"),
             dropped_turns: 0,
+            closes_upto: None,
             estimate: Some(1_300),
             route: Some(RouteTaken { row, prompt }),
         }
@@ -699,6 +701,7 @@ pub(crate) fn priced_events() -> Vec<SessionEvent> {
         attempt: Attempt(1),
         request: Digest::of(b"request"),
         dropped_turns: 0,
+        closes_upto: None,
         estimate: None,
         route: Some(RouteTaken { row: Some(1), prompt }),
     };
@@ -820,6 +823,7 @@ pub(crate) fn session_events() -> Vec<SessionEvent> {
             attempt,
             request: Digest::of(b"request"),
             dropped_turns: 1,
+            closes_upto: None,
             estimate: None,
             route: None,
         }

@@ -94,6 +94,7 @@ impl SessionState {
             trace,
             steps: Vec::new(),
             nudges: Vec::new(),
+            closes_upto: None,
             compaction: None,
             plan: None,
             skills: Vec::new(),

@@ -24,7 +24,8 @@ use clawnode_proto::{
 
 use super::{
     compaction_state::CompactionAsked,
-    context::{Assembled, FullContext, ReplyRoom, assemble, in_words, shown_later},
+    context::{Assembled, FullContext, ReplyRoom, assemble, in_words, seeming, shown_later},
+    dropping::FULL_PERCENT,
     effect::{Effect, Outcome, Want},
     first_model::Routed,
     prepare::{CallJob, EffectJob, SessionJob},
@@ -35,8 +36,6 @@ use super::{
 };
 use crate::agent::{AgentOptions, Grant};
 
-/// The part of a window that is full before a summary is asked for, in percent.
-const FULL_PERCENT: u64 = 80;
 /// The part of a window that the newest turns may fill that are not summarized: one in so many.
 const KEPT_SHARE: u64 = 4;
 /// A summary of turns that fill less of the window is not worth a call: one in so many.
@@ -150,12 +149,6 @@ fn window(state: &SessionState, profile: &Profile) -> u64 {
     seeming(state, profile, u64::from(real.min(profile.window_tokens)))
 }
 
-/// Tokens as requests to the session's model seem to have them, by what its provider reported.
-fn seeming(state: &SessionState, profile: &Profile, tokens: u64) -> u64 {
-    let measured = state.measured.as_ref().filter(|measured| measured.model == profile.model);
-    measured.map_or(tokens, |measured| measured.estimate_of(tokens))
-}
-
 /// The last one of the turns to summarize: all but the newest ones, and of them, oldest first, as many as have so many
 /// tokens in the request for it. Nothing if that is not worth a call.
 fn covered(state: &SessionState, turn: &Turn, window: u64, most: u64) -> Option<TurnId> {
@@ -231,6 +224,7 @@ fn request(state: &SessionState, asked: &CompactionAsked) -> Assembled {
         tools: Vec::new(),
         response_schema: None,
         dropped_turns: 0,
+        closes_upto: None,
         summarized_turns: 0,
         full: None,
         withheld_thoughts: false,

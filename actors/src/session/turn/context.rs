@@ -46,6 +46,9 @@ pub struct Assembled {
     /// Whole turns left out because there is no room for them.
     #[serde(skip)]
     pub dropped_turns: u32,
+    /// The entry of the ledger up to which calls of the running turn are shown as entries, whatever their types.
+    #[serde(skip)]
+    pub closes_upto: Option<u64>,
     /// How many of them a summary is about.
     #[serde(skip)]
     pub summarized_turns: u32,
@@ -172,8 +175,30 @@ pub(super) fn assemble_by(
     draft(state, profile, turn, recorded).request
 }
 
-/// The same, and what its messages are of.
+/// The same, and what its messages are of. What the journal does not say of a turn that is too large follows from its
+/// size alone, which stays the same once the call has begun.
 pub(super) fn draft(
+    state: &SessionState,
+    profile: &Profile,
+    turn: &Turn,
+    recorded: Option<Recorded>,
+) -> Draft {
+    if let Some(recorded) = recorded {
+        let turn = turn.closed_upto(recorded.closes_upto);
+        return drafted(state, profile, &turn, Some(recorded));
+    }
+    let whole = drafted(state, profile, turn, None);
+    let Some(entry) = turn.closable() else { return whole };
+    let ReplyRoom { window, reply, .. } = ReplyRoom::of(state, profile, turn);
+    let (size, room) = (whole.request.estimate(), window.saturating_sub(reply));
+    let seeming = |tokens| seeming(state, profile, tokens);
+    match turn.closed_for(entry, size, seeming(window), seeming(room)) {
+        Some(closed) => drafted(state, profile, &closed, None),
+        None => whole,
+    }
+}
+
+fn drafted(
     state: &SessionState,
     profile: &Profile,
     turn: &Turn,
@@ -230,6 +255,7 @@ pub(super) fn draft(
         tools,
         response_schema: turn.response_schema(profile).cloned(),
         dropped_turns,
+        closes_upto: turn.closes_upto,
         summarized_turns: state.summarized(),
         full,
         withheld_thoughts,
@@ -247,11 +273,15 @@ fn system_of(profile: &Profile, turn: &Turn) -> String {
     }
 }
 
+/// Tokens as requests to a model seem to have them, by what its provider reported, if it did.
+pub(super) fn seeming(state: &SessionState, profile: &Profile, tokens: u64) -> u64 {
+    let measured = state.measured.as_ref().filter(|measured| measured.model == profile.model);
+    measured.map_or(tokens, |measured| measured.estimate_of(tokens))
+}
+
 /// Where the turns begin that a request shows, by the rules of its configuration.
 fn cut(state: &SessionState, profile: &Profile, turn: &Turn, sizes: &RequestSizes) -> Cut {
-    // By what the provider reported, if it did.
-    let measured = state.measured.as_ref().filter(|measured| measured.model == profile.model);
-    let seeming = |tokens| measured.map_or(tokens, |measured| measured.estimate_of(tokens));
+    let seeming = |tokens| seeming(state, profile, tokens);
     let RequestSizes { window, reply, fixed, current, recalled } = *sizes;
     let before = state
         .left_out

@@ -13,6 +13,8 @@ use super::{
     bounded::{Bounds, CutTurns},
 };
 
+/// The part of a window from which on a request is shortened by a summary or by entries of the ledger, in percent.
+pub(super) const FULL_PERCENT: u64 = 80;
 /// The part of a window that one block frees: one in so many.
 pub(super) const BLOCK_SHARE: u64 = 4;
 
@@ -35,6 +37,8 @@ pub struct LeftOut {
 pub(super) struct Recorded {
     /// How many of the oldest turns it left out.
     pub(super) dropped_turns: u32,
+    /// Up to which entry of the ledger it shows entries in the place of calls of its turn.
+    pub(super) closes_upto: Option<u64>,
     /// Which attachments it held.
     pub(super) attachments: AttachmentRule,
 }

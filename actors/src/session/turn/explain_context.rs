@@ -36,6 +36,8 @@ pub struct ContextReader {
 struct Sent<'a> {
     state: &'a SessionState,
     profile: &'a Profile,
+    /// Its turn, as it was shown.
+    turn: &'a Turn,
     draft: Draft,
     /// Whether the budget of its context held.
     is_bounded: bool,
@@ -91,7 +93,8 @@ impl ContextReader {
             return;
         }
         let is_bounded = draft(state, profile, turn, None).is_bounded;
-        let sent = Sent { state, profile, draft: made, is_bounded };
+        let shown = turn.closed_upto(begun.closes_upto);
+        let sent = Sent { state, profile, turn: &shown, draft: made, is_bounded };
         let common = before.as_ref().map_or(0, |before| sent.common_messages(before));
         let is_begun_alike = before.as_ref().is_some_and(|before| sent.begins_like(before));
         let request = &sent.draft.request;
@@ -229,7 +232,7 @@ impl Sent<'_> {
                 messages: messages.to_vec(),
                 stubs: turn
                     .filter(|_| *part_of != PartOf::Recalled)
-                    .and_then(|id| self.state.turn(id))
+                    .and_then(|id| self.shown_turn(id))
                     .map_or_else(Vec::new, Turn::stubs),
                 ..part(kind, tokens(messages), &why)
             });
@@ -241,6 +244,11 @@ impl Sent<'_> {
             parts.push(ContextPart { messages, repeated, ..part(kind, size, why) });
         }
         parts
+    }
+
+    /// A turn as it was shown.
+    fn shown_turn(&self, id: TurnId) -> Option<&Turn> {
+        if id == self.turn.id { Some(self.turn) } else { self.state.turn(id) }
     }
 
     /// Why a part is there that is followed by so many others.

@@ -117,6 +117,13 @@ impl SessionState {
     }
 
     fn model_begun(&mut self, begun: &ModelBegun, now: Timestamp) -> Result<(), Violation> {
+        if let Some(turn) = self.open.front_mut().filter(|turn| turn.id == begun.turn)
+            && turn.closes_upto != begun.closes_upto
+        {
+            turn.closes_upto = begun.closes_upto;
+            // Requests do not begin any more with what a provider counted.
+            self.prefix = None;
+        }
         let held = self.reserved(begun)?;
         self.begun(begun.turn, begun.call, begun.attempt, now)?;
         let running = self.open.front_mut().and_then(|turn| turn.steps.last_mut());

@@ -416,13 +416,15 @@ impl SessionState {
         }
     }
 
-    /// Whether the next request leaves out more, once it is known that this one is too long.
+    /// Whether the next request leaves out more turns, or shows more calls of this one as entries of the ledger, once it
+    /// is known that this request is too long.
     fn is_shorter(&self, profile: &Profile, turn: &Turn, step: &Step, size: PromptTooLong) -> bool {
         let Some(estimate) = step.estimate else { return false };
         let mut after = self.clone();
         after.learn(&profile.model, estimate, size);
-        let dropped = |state: &Self| assemble(state, profile, turn).dropped_turns;
-        dropped(&after) > dropped(self)
+        let after = assemble(&after, profile, turn);
+        after.closes_upto > turn.closes_upto
+            || after.dropped_turns > assemble(self, profile, turn).dropped_turns
     }
 }
 
@@ -893,6 +895,7 @@ mod tests {
                 attempt,
                 request,
                 dropped_turns,
+                closes_upto: None,
                 estimate,
                 route: None,
             })

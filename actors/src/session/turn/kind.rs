@@ -312,6 +312,7 @@ impl EntityKind for Session {
             attempt,
             request: request.digest(),
             dropped_turns: request.dropped_turns,
+            closes_upto: request.closes_upto,
             estimate: Some(request.estimate()),
             route: routed.taken,
         }));

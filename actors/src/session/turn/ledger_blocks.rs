@@ -4,13 +4,17 @@
 //! From the next call on the model is shown the block's entries in its place, and the ids of its calls. What people
 //! said meanwhile stays, in its order. People are always shown everything.
 //!
-//! The journal has the entry (`ledger_entry`), so a journal without one gives the same requests as ever (CTX-1).
+//! Entries of other types close no block while there is room. Once a request of the running turn would fill 80 % of the
+//! window, its newest entry closes one, whatever its type.
+//!
+//! The journal has the entry (`ledger_entry`), and with each call the newest one that closed a block for want of room
+//! (`model_begun`), so a journal without them gives the same requests as ever (CTX-1).
 //!
 //! Invariant
 //! - LED-1 what is not closed is shown as it happened. A reply that wrote a step and asked for something else besides is
 //!   not closed by it: the model has not seen those results yet.
 
-use std::ops::Range;
+use std::{borrow::Cow, ops::Range};
 
 use clawnode_kernel::Violation;
 use clawnode_proto::{
@@ -22,8 +26,10 @@ use clawnode_proto::{
 };
 
 use super::{
+    dropping::FULL_PERCENT,
     ledger::{AppendArguments, EntryMark, can_write, line, read_arguments},
     state::{SessionState, Step, Turn},
+    token_estimate::tokens,
     tools::ToolCall,
 };
 
@@ -31,6 +37,9 @@ use super::{
 const NUDGE_STEPS: usize = 8;
 /// Characters of the entries of a block that take its place, beside the one that closed it.
 const STUB_CHARS: usize = 4_000;
+/// For less of a window, no block is closed for want of room while a request fits: one in so many. Providers would have
+/// to read again what follows, and the model would lose what it has just read.
+const CLOSED_SHARE: u64 = 8;
 /// Ids of calls that are named in the place of a block.
 const STUB_CALLS: usize = 32;
 /// The reminder. Journals have its digest: other words are other rules.
@@ -86,9 +95,14 @@ impl SessionState {
 impl Turn {
     /// The blocks that are closed, oldest first.
     pub(super) fn blocks(&self) -> Vec<ClosedBlock> {
+        self.blocks_if(self.closes_upto)
+    }
+
+    /// Those that were closed if this entry closed one, too.
+    fn blocks_if(&self, closes_upto: Option<u64>) -> Vec<ClosedBlock> {
         let (mut blocks, mut first) = (Vec::new(), 0);
         for (index, step) in self.steps.iter().enumerate() {
-            let Some(entry) = step.closes() else { continue };
+            let Some(entry) = step.closes(closes_upto) else { continue };
             let end = if step.only_writes() { index.saturating_add(1) } else { index };
             if end > first {
                 blocks.push(ClosedBlock { calls: first..end, closed_by: index, entry });
@@ -100,6 +114,41 @@ impl Turn {
         };
         debug_assert!(blocks.iter().all(is_over), "LED-1");
         blocks
+    }
+
+    /// The newest entry, if it closes calls that no block has.
+    pub(super) fn closable(&self) -> Option<u64> {
+        let tools = self.steps.iter().flat_map(|step| &step.tools);
+        let newest = tools.filter_map(|tool| tool.entry).map(|mark| mark.number).max()?;
+        let closed = |upto| self.blocks_if(upto).last().map_or(0, |block| block.calls.end);
+        (closed(Some(newest)) > closed(self.closes_upto)).then_some(newest)
+    }
+
+    /// The turn as it is shown if this is the newest entry that closed a block for want of room.
+    pub(super) fn closed_upto(&self, entry: Option<u64>) -> Cow<'_, Self> {
+        if entry == self.closes_upto {
+            return Cow::Borrowed(self);
+        }
+        Cow::Owned(Self { closes_upto: entry, ..self.clone() })
+    }
+
+    /// The same for this entry, if that is worth it: otherwise its request has so many tokens, where the window has so
+    /// many and the request may have so many of these. All are as they seem.
+    pub(super) fn closed_for(
+        &self,
+        entry: u64,
+        size: u64,
+        window: u64,
+        room: u64,
+    ) -> Option<Cow<'_, Self>> {
+        let is_full = size >= window.saturating_mul(FULL_PERCENT) / 100;
+        if !is_full && size <= room {
+            return None;
+        }
+        let closed = self.closed_upto(Some(entry));
+        let saved = tokens(&self.messages()).saturating_sub(tokens(&closed.messages()));
+        let is_worth_it = saved > 0 && (size > room || saved >= window / CLOSED_SHARE);
+        is_worth_it.then_some(closed)
     }
 
     /// The same, for people.
@@ -153,7 +202,7 @@ impl Turn {
         }
         let writes = |step: &Step| step.tools.iter().any(|tool| tool.entry.is_some());
         let since = self.steps.iter().rposition(writes).map_or(0, |at| at.saturating_add(1));
-        let block = self.steps.iter().rposition(|step| step.closes().is_some());
+        let block = self.steps.iter().rposition(|step| step.closes(self.closes_upto).is_some());
         let was_nudged = |at: &u32| block.is_none_or(|block| *at as usize > block);
         let is_due = self.steps.len().saturating_sub(since) >= NUDGE_STEPS
             && !self.nudges.iter().any(was_nudged);
@@ -169,10 +218,12 @@ impl Turn {
 // === impl Step ===
 
 impl Step {
-    /// The entry of this reply that closes a block.
-    fn closes(&self) -> Option<u64> {
+    /// The entry of this reply that closes a block: one of type `step`, or this one.
+    fn closes(&self, closes_upto: Option<u64>) -> Option<u64> {
         let marks = self.tools.iter().filter_map(|tool| tool.entry);
-        marks.filter(|mark| mark.entry == EntryType::Step).map(|mark| mark.number).next_back()
+        let closes =
+            |mark: &EntryMark| mark.entry == EntryType::Step || Some(mark.number) == closes_upto;
+        marks.filter(closes).map(|mark| mark.number).next_back()
     }
 
     /// Whether this reply did nothing but write entries.

@@ -1,6 +1,6 @@
 //! Tests: the work ledger of a session, and what a model is shown of the work that it wrote down.
 
-use clawnode_kernel::{LoadedJournal, MachineInput, MachineOptions};
+use clawnode_kernel::{Entity, LoadedJournal, MachineInput, MachineOptions};
 use clawnode_proto::{
     CallId, Timestamp, TurnId,
     budget::{BudgetUnit, LimitKey, WindowLength},
@@ -9,16 +9,19 @@ use clawnode_proto::{
     hook::{HookPoint, HookTrail},
     ledger::{EntryType, LedgerRow},
     limits::{LEDGER_BYTES, LEDGER_CALLS, LEDGER_ENTRIES, LEDGER_READ_BYTES},
-    llm::{Message, Role, Usage},
-    session::{SessionEvent, SessionInput, ToolEnd, UserMessage},
+    llm::{FailureClass, Message, ModelFailure, PromptTooLong, Role, Usage},
+    session::{ModelBegun, SessionEvent, SessionInput, ToolEnd, TurnOutcome, UserMessage},
     tool::{EffectClass, Risk, ToolFailure, ToolOutcome, ToolSpec},
 };
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::{
+    attachments::AttachmentRule,
     bounded_tests::{are_tools_paired, cases},
-    context::{Assembled, assemble, draft},
+    context::{Assembled, assemble, assemble_by, draft},
+    dropping::{LeftOut, Recorded},
+    explain_context::ContextReader,
     ledger::{EntryMark, SessionLedger},
     model_tests::replayed,
     reservation_size::whole,
@@ -26,7 +29,11 @@ use super::{
 };
 use crate::{
     agent::{AgentOptions, Grant},
-    session::{Outcome, SessionJob, played::PlayedActivation, played_budgets::PlayedBudgets},
+    session::{
+        Outcome, Session, SessionJob,
+        played::{PlayedActivation, key},
+        played_budgets::PlayedBudgets,
+    },
 };
 
 fn spec(name: &str, input_schema: &serde_json::Value) -> ToolSpec {
@@ -83,9 +90,19 @@ fn looks(run: &mut PlayedActivation, at: usize) {
 }
 
 fn ends_look(run: &mut PlayedActivation, at: usize) {
+    ends_tool(run, &format!("saw {at}"));
+}
+
+fn ends_tool(run: &mut PlayedActivation, result: &str) {
     let Some((key, SessionJob::Tool(_))) = run.started.pop() else { panic!("no tool runs") };
-    let end = ToolEnd::Known { outcome: ToolOutcome::done(format!("saw {at}")) };
+    let end = ToolEnd::Known { outcome: ToolOutcome::done(result) };
     run.feed(MachineInput::Ended(key, Outcome::Tool(end, HookTrail::default())));
+}
+
+/// The model calls a tool that has a long result.
+fn reads(run: &mut PlayedActivation, at: usize, bytes: usize) {
+    run.replies(&[("look", &json!({ "at": at }).to_string())]);
+    ends_tool(run, &format!("read {at} {}", "y".repeat(bytes)));
 }
 
 fn request(run: &PlayedActivation) -> Assembled {
@@ -393,6 +410,164 @@ fn without_the_tool_nothing_reminds_of_it() {
     }
 }
 
+// === a full window ===
+
+/// Tokens of a small window, and those of them that are kept for a reply.
+const WINDOW: u64 = 8_000;
+const REPLY: u64 = 1_024;
+
+fn narrow(run: &mut PlayedActivation) {
+    let window_tokens = Some(u32::try_from(WINDOW).unwrap());
+    run.grant = Grant::free(AgentOptions { window_tokens, ..(*run.grant.options).clone() });
+    run.reload_steps(200);
+}
+
+/// The blocks of the last request, as people are shown them: their calls, and the entries that closed them.
+fn stubs_shown(run: &PlayedActivation) -> Vec<((u32, u32), u64)> {
+    let mut entity = Entity::<Session>::unborn(key().entity());
+    let mut reader = ContextReader::new("1".parse().unwrap());
+    for sealed in run.journal.iter().flat_map(|record| decode_record(&record.bytes).unwrap()) {
+        if let Some(event) = sealed.event::<SessionEvent>().unwrap() {
+            reader.see(&entity.state, &event);
+        }
+        entity.apply(&sealed).unwrap();
+    }
+    let view = reader.found().unwrap();
+    assert!(view.verified, "CTX-1");
+    let stubs = view.parts.iter().flat_map(|part| &part.stubs);
+    stubs.map(|stub| (stub.calls, stub.entry)).collect()
+}
+
+/// A turn writes findings and reads on, until a request has no room for all of it.
+#[test]
+fn a_nearly_full_window_closes_what_is_written_down() {
+    let mut run = writer(&[]);
+    narrow(&mut run);
+    run.says("go");
+    let (mut at, mut before) = (0, request(&run));
+    while request(&run).closes_upto.is_none() {
+        before = request(&run);
+        assert!(stubs_shown(&run).is_empty(), "there is room");
+        reads(&mut run, at, 1_200);
+        if request(&run).closes_upto.is_none() {
+            before = request(&run);
+            writes(&mut run, "finding", &format!("{at} is red"));
+        }
+        at += 1;
+        assert!(at < 40, "the window is full");
+    }
+    let closed = request(&run);
+    let newest = state(&run).ledger.total;
+    assert!(newest > 5 && before.estimate() > WINDOW / 2, "{newest} {}", before.estimate());
+    assert_eq!(closed.closes_upto, Some(newest));
+    assert!(closed.estimate() < before.estimate() / 2, "{}", closed.estimate());
+    let told = texts(&closed.messages);
+    assert!(told[1].starts_with("[Your work ledger, in place of "), "{told:?}");
+    assert!(told[1].contains("#1 finding: 0 is red") && told[1].contains(&format!("#{newest} ")));
+    // LED-1: what follows the newest entry is shown as it happened.
+    assert!(running(&run).shown().0.ends_with(&closed.messages[2..]));
+    assert!(are_tools_paired(&closed.messages));
+    let stubs = stubs_shown(&run);
+    assert!(matches!(stubs[..], [((1, _), entry)] if entry == newest), "{stubs:?}");
+
+    // It stays so while there is room, also for the next owner and in later turns.
+    reads(&mut run, at, 30);
+    let later = request(&run);
+    assert!(later.messages.starts_with(&closed.messages), "CACHE-1");
+    assert_eq!(later.closes_upto, Some(newest));
+    assert!(replayed(&run) > 2 * at - 2, "CTX-1");
+    let mut run = PlayedActivation::resumed(run);
+    assert_eq!(request(&run).digest(), later.digest());
+    run.replies(&[]);
+    run.says("and now?");
+    let next = request(&run);
+    assert!(next.messages.starts_with(&later.messages) && next.closes_upto.is_none());
+}
+
+/// The model would lose what it has just read, and a provider its cache, for nothing.
+#[test]
+fn a_full_window_closes_nothing_for_little() {
+    let mut run = writer(&[]);
+    narrow(&mut run);
+    let message = UserMessage::text("x".repeat(3 * 5_400));
+    run.hears("go", &SessionInput::UserMessage(message));
+    reads(&mut run, 1, 300);
+    writes(&mut run, "finding", "it is red");
+    let (mut at, mut was_full) = (1, false);
+    while request(&run).closes_upto.is_none() {
+        let size = request(&run).estimate();
+        assert!(size <= WINDOW - REPLY, "what has no room at all is closed: {size}");
+        was_full |= size >= WINDOW * 8 / 10;
+        at += 1;
+        reads(&mut run, at, 300);
+    }
+    assert!(was_full, "an eighth of the window is more than those two calls have");
+    assert_eq!(request(&run).closes_upto, Some(1));
+    let told = texts(&request(&run).messages);
+    let is_told = |at: usize| told.iter().any(|text| text.starts_with(&format!("read {at} ")));
+    assert!(!is_told(1) && (2..=at).all(is_told), "LED-1");
+    assert_eq!(replayed(&run), at + 2, "CTX-1");
+}
+
+#[test]
+fn a_request_that_is_too_long_is_sent_again_with_entries_in_place_of_calls() {
+    let too_long = |window, request| {
+        let too_long = Some(PromptTooLong { window, request });
+        ModelFailure { too_long, ..ModelFailure::new(FailureClass::Rejected, "too long") }
+    };
+    for (window, size) in [(None, None), (Some(900), None), (Some(900), Some(1_800))] {
+        let mut run = writer(&[]);
+        run.says("go");
+        reads(&mut run, 1, 3_000);
+        writes(&mut run, "decision", "it is red");
+        reads(&mut run, 2, 60);
+        let before = request(&run);
+        assert_eq!(before.closes_upto, None);
+        run.fails_as(too_long(window, size), Usage::default());
+        let Some((_, SessionJob::Call(job))) = run.started.last() else { panic!("not called") };
+        assert_eq!((job.attempt.0, job.request.closes_upto), (2, Some(1)));
+        assert_eq!(job.notice.as_ref().unwrap().name, "prompt_too_long");
+        let shorter = request(&run);
+        assert!(shorter.estimate() + 800 < before.estimate());
+        assert_eq!(shorter.messages[2..], before.messages[5..], "LED-1");
+        assert_eq!(replayed(&run), 5, "CTX-1");
+        // Once a call; and there is nothing else to close.
+        run.fails_as(too_long(window, size), Usage::default());
+        let outcome = state(&run).closed.last().and_then(|turn| turn.outcome.clone());
+        assert!(matches!(outcome, Some(TurnOutcome::Failed { .. })), "{outcome:?}");
+    }
+}
+
+/// Calls reserve what they are sent, and that no longer begins with what was counted.
+#[test]
+fn what_was_counted_before_a_block_was_closed_for_room_does_not_hold() {
+    let mut run = writer(&[]);
+    let limit = LimitKey { unit: BudgetUnit::Tokens, window: WindowLength::Day };
+    run.budgets = Some(PlayedBudgets::new(limit, 1_000_000_000, false));
+    let usage = Usage { input_tokens: 10, output_tokens: 1, ..Usage::default() };
+    run.says("go");
+    run.replies_for(usage, &[("ledger_append", &entry("note", &"n".repeat(1_500)))]);
+    assert!(state(&run).prefix.is_some());
+    let mut state = state(&run);
+    let record = run.journal.last().unwrap();
+    let sealed = decode_record(&record.bytes).unwrap();
+    let begun = sealed.iter().rev().find_map(|sealed| match sealed.event().unwrap() {
+        Some(SessionEvent::ModelBegun(begun)) => Some(begun),
+        _ => None,
+    });
+    let begun = begun.unwrap();
+    let head = &sealed.last().unwrap().head;
+    // The next attempt at the call.
+    let (attempt, same) = (begun.attempt.next(), begun.closes_upto);
+    let again =
+        |closes_upto| SessionEvent::from(ModelBegun { attempt, closes_upto, ..begun.clone() });
+    let mut alike = state.clone();
+    alike.fold(head, &again(same)).unwrap();
+    assert!(alike.prefix.is_some());
+    state.fold(head, &again(Some(1))).unwrap();
+    assert_eq!((state.prefix, state.open[0].closes_upto), (None, Some(1)));
+}
+
 // === any ledger ===
 
 /// Makes calls of tools to calls that wrote entries: the type of each, by its place; `None` leaves it.
@@ -415,17 +590,25 @@ fn marks() -> impl Strategy<Value = Vec<Option<EntryType>>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..Default::default() })]
 
-    /// LED-1, CTX-2 and pairs of calls and results, for any entries, any cut and any sizes.
+    /// LED-1, CTX-1, CTX-2 and pairs of calls and results, for any entries, any cut and any sizes.
     #[test]
-    fn led_1_any_ledger_leaves_a_conversation(case in cases(), marks in marks()) {
+    fn led_1_any_ledger_leaves_a_conversation(
+        case in cases(),
+        marks in marks(),
+        upto in prop::option::of(0_u64..40),
+    ) {
         let (mut state, profile) = (case.state(), case.profile());
         let mut number = 0;
         for turn in state.closed.iter_mut().chain(&mut state.open) {
             mark(turn, &marks, &mut number);
+            // That of no entry, or of another turn's, closes nothing.
+            turn.closes_upto = upto;
         }
-        let turn = state.running().unwrap();
-        let made = draft(&state, &profile, turn, None);
+        let made = draft(&state, &profile, state.running().unwrap(), None);
         let request = &made.request;
+        // What the window has no room for is closed, too.
+        let shown = state.running().unwrap().closed_upto(request.closes_upto);
+        let turn = &*shown;
         prop_assert!(are_tools_paired(&request.messages));
         prop_assert_eq!(request.messages[0].role, Role::User);
 
@@ -451,12 +634,22 @@ proptest! {
 
         // CTX-2.
         let alone = SessionState { open: state.open.clone(), ..SessionState::default() };
-        let alone = assemble(&alone, &profile, turn);
+        let (closes_upto, attachments) = (request.closes_upto, AttachmentRule::Blocks);
+        let recorded = Recorded { dropped_turns: 0, closes_upto, attachments };
+        let alone = assemble_by(&alone, &profile, turn, Some(recorded));
         let fixed = Assembled { messages: Vec::new(), ..request.clone() }.estimate();
         let beside = request.estimate() - (alone.estimate() - fixed);
         if made.is_bounded && request.messages.len() > alone.messages.len() {
             prop_assert!(beside <= u64::from(case.tokens), "CTX-2: {beside}");
         }
+
+        // CTX-1: what is decided once is not decided otherwise once the journal has it.
+        let mut begun = state.clone();
+        begun.open[0].closes_upto = closes_upto;
+        let left_out = request.dropped_turns;
+        begun.left_out = (left_out > 0).then(|| LeftOut::of(&profile, left_out));
+        let again = assemble(&begun, &profile, begun.running().unwrap());
+        prop_assert_eq!(again.digest(), request.digest());
     }
 }
 

@@ -142,13 +142,15 @@ fn a_replay_leaves_out_as_many_turns_as_the_attempt_did() {
             attempt,
             request,
             dropped_turns,
+            closes_upto: None,
             estimate,
             route: None,
         })
     };
     let now = assemble(&state, &profile, &turn);
     let fewer = now.dropped_turns - 1;
-    let recorded = Recorded { dropped_turns: fewer, attachments: AttachmentRule::Newest };
+    let (dropped_turns, attachments) = (fewer, AttachmentRule::Newest);
+    let recorded = Recorded { dropped_turns, closes_upto: None, attachments };
     let before = assemble_by(&state, &profile, &turn, Some(recorded));
     let (now, dropped) = (now.digest(), now.dropped_turns);
     let before = before.digest();

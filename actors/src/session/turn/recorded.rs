@@ -110,7 +110,8 @@ pub(super) fn recorded_request(
     let held = turn.held.as_deref().filter(|held| held.call == begun.call);
     let cap = held.map(|held| held.max_output);
     let by = |attachments| {
-        let recorded = Recorded { dropped_turns: begun.dropped_turns, attachments };
+        let ModelBegun { dropped_turns, closes_upto, .. } = *begun;
+        let recorded = Recorded { dropped_turns, closes_upto, attachments };
         let Draft { request, spans, is_bounded } = draft(state, profile, turn, Some(recorded));
         let request = capped(judged(request, turn, begun.call), cap);
         let is_sent = request.digest() == begun.request;

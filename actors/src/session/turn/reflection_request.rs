@@ -86,6 +86,7 @@ pub(super) fn assembled(
         tools: Vec::new(),
         response_schema: Some(schema),
         dropped_turns: 0,
+        closes_upto: None,
         summarized_turns: 0,
         full: None,
         withheld_thoughts: false,

@@ -367,6 +367,7 @@ fn added(
 ) -> Option<u64> {
     let is_longer = prefix.model == request.model
         && request.dropped_turns >= prefix.dropped_turns
+        && request.closes_upto == turn.closes_upto
         && !request.left_out_attachments;
     if !is_longer {
         return None;

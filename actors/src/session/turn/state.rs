@@ -153,6 +153,10 @@ pub struct Turn {
     /// The calls, by their places, that reminded the model of its work ledger first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nudges: Vec<u32>,
+    /// Its calls up to this entry of the ledger are shown as entries, whatever their types: its last request had no
+    /// room for more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closes_upto: Option<u64>,
     /// Its attempt at a summary of older turns, before its first call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compaction: Option<Box<Compaction>>,
