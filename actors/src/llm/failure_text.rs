@@ -50,6 +50,11 @@ impl ProviderName {
                 ": does it have the model `{model}`? Choose another with `--model` or the agent's `model`"
             ),
             (FailureClass::Rejected, Some(402)) => ": check the account's balance".to_owned(),
+            (FailureClass::Rejected, _) if failure.too_long.is_some() => {
+                ": send less, choose a model that reads more, or have the agent write down its work with \
+                 the tool `ledger_append`"
+                    .to_owned()
+            }
             (FailureClass::RateLimited | FailureClass::Overloaded, _) => {
                 ": it may answer again later".to_owned()
             }
@@ -65,15 +70,20 @@ impl ProviderName {
 
 #[cfg(test)]
 mod tests {
+    use clawnode_proto::llm::PromptTooLong;
+
     use super::*;
 
     fn explained(class: FailureClass, status: Option<u16>, message: &str) -> String {
+        explained_as(ModelFailure { status, ..ModelFailure::new(class, message) })
+    }
+
+    fn explained_as(failure: ModelFailure) -> String {
         let named = ProviderName {
             name: "fake".to_owned(),
             url: "http://127.0.0.1:9/v1".to_owned(),
             key_setting: "FAKE_KEY".to_owned(),
         };
-        let failure = ModelFailure { status, ..ModelFailure::new(class, message) };
         named.explain(failure, "m-1").message
     }
 
@@ -102,5 +112,20 @@ mod tests {
         ] {
             assert_eq!(explained(class, status, "It said so."), format!("It said so. {at}{says}"));
         }
+    }
+
+    /// It fails only if nothing of it can be left out.
+    #[test]
+    fn what_is_too_long_says_how_it_gets_shorter() {
+        let too_long = Some(PromptTooLong::default());
+        let failure = ModelFailure::new(FailureClass::Rejected, "prompt is too long");
+        let told = explained_as(ModelFailure { status: Some(400), too_long, ..failure });
+        assert!(
+            told.ends_with(
+                "a model that reads more, or have the agent write down its work \
+                                with the tool `ledger_append`"
+            ),
+            "{told}"
+        );
     }
 }
