@@ -142,6 +142,7 @@ mod tests {
             blob: Digest::ZERO,
             bytes: 1,
             name: Some("p.png".to_owned()),
+            at: None,
         };
         let plain = ClientResult::done(CallId::from_u128(1), "seen");
         assert!(serde_json::to_value(&plain).unwrap().get("media").is_none(), "as before");

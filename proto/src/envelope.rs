@@ -43,6 +43,9 @@ pub const IMPORT: u16 = 4;
 /// The oldest reader of a message with attachments: an older one would lose them unseen.
 pub const ATTACHMENTS: u16 = 3;
 
+/// The oldest reader of attachments that have a place in the text: an older one would show them before all of it.
+pub const ATTACHMENT_PLACES: u16 = 4;
+
 /// The version of all other inputs: their layout uses nothing newer.
 pub const PLAIN: u16 = 2;
 

@@ -67,6 +67,10 @@ pub struct Media {
     /// The name of its file, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Its place in the text of a user's message: how many bytes of the text (UTF-8) are before it. If it is
+    /// absent, or not a place in the text, all of the text is after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<u64>,
 }
 
 /// Content that can be attached: its bytes were judged.
@@ -185,7 +189,7 @@ impl Content {
     /// How it is referred to, once the blob with this digest begins with it.
     pub fn stored(self, blob: Digest) -> Media {
         let Self { media_type, name, bytes } = self;
-        Media { media_type, blob, bytes: bytes.len() as u64, name }
+        Media { media_type, blob, bytes: bytes.len() as u64, name, at: None }
     }
 }
 
@@ -420,11 +424,23 @@ mod tests {
     }
 
     #[test]
+    fn attachments_without_a_place_are_written_as_before() {
+        let content = Content::new(None, b"%PDF-1.7".to_vec()).unwrap();
+        let before = content.stored(Digest::ZERO);
+        assert_eq!(serde_json::to_value(&before).unwrap().get("at"), None);
+        let placed = Media { at: Some(7), ..before.clone() };
+        for media in [before, placed] {
+            let bytes = codec::encode(&media).unwrap();
+            assert_eq!(codec::decode::<Media>(&bytes).unwrap(), media);
+        }
+    }
+
+    #[test]
     fn people_read_what_it_is() {
         let media_type = MediaType::Pdf;
         let media = |bytes, name: Option<&str>| {
             let name = name.map(str::to_owned);
-            Media { media_type, blob: Digest::ZERO, bytes, name }.to_string()
+            Media { media_type, blob: Digest::ZERO, bytes, name, at: None }.to_string()
         };
         assert_eq!(media(120_400, Some("x.pdf")), "a PDF \"x.pdf\", 120 kB");
         assert_eq!(media(999, None), "a PDF, 999 bytes");

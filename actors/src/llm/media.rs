@@ -37,6 +37,13 @@ impl PlainMedia {
         url
     }
 
+    /// Its place in this text of its message: how many bytes are before it. Without a place that the text has, it
+    /// is before all of it.
+    pub(super) fn place_in(&self, text: &str) -> usize {
+        let at = self.about.at.and_then(|at| usize::try_from(at).ok());
+        at.filter(|at| text.is_char_boundary(*at)).unwrap_or(0)
+    }
+
     /// Its name, or one that its type gives it: some wires ask for one.
     pub(super) fn file_name(&self) -> String {
         let named = || format!("attachment.{}", self.media_type().extension());
@@ -80,18 +87,25 @@ pub(super) mod tests {
     use clawnode_proto::{Digest, llm::Role};
 
     use super::*;
-    use crate::llm::PlainReply;
+    use crate::llm::{PlainReply, parts::HeardPart};
 
     pub(in crate::llm) fn media(media_type: MediaType, name: Option<&str>) -> PlainMedia {
         let content = Bytes::from_static(b"ab");
         let (blob, name) = (Digest::of(&content), name.map(str::to_owned));
-        PlainMedia { about: Media { media_type, blob, bytes: 2, name }, content }
+        PlainMedia { about: Media { media_type, blob, bytes: 2, name, at: None }, content }
+    }
+
+    /// A picture with so many bytes of its message's text before it.
+    pub(in crate::llm) fn picture_at(at: u64) -> PlainMedia {
+        let mut picture = media(MediaType::Png, None);
+        picture.about.at = Some(at);
+        picture
     }
 
     #[test]
     fn a_model_is_told_what_it_is_not_shown() {
         let (png, pdf) = (media(MediaType::Png, None), media(MediaType::Pdf, Some("x.pdf")));
-        let both = vec![png.clone(), pdf];
+        let both = vec![png.clone(), pdf.clone()];
         let reply = PlainReply {
             id: "1".to_owned(),
             text: String::new(),
@@ -110,5 +124,12 @@ pub(super) mod tests {
         assert_eq!(message.media, std::slice::from_ref(&png));
         assert_eq!(message.tool_replies[0].text, told);
         assert_eq!(message.tool_replies[0].media, [png]);
+        // What is left keeps its place.
+        let picture = picture_at(3);
+        let media = vec![picture.clone(), pdf];
+        let mut messages = [PlainMessage { media, ..PlainMessage::text(Role::User, "see") }];
+        in_words(&mut messages, |one| one.media_type() == MediaType::Png);
+        let expected = [HeardPart::Text("see"), HeardPart::Media(&picture), HeardPart::Text(told)];
+        assert_eq!(messages[0].heard(), expected);
     }
 }

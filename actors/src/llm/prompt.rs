@@ -17,7 +17,7 @@ use clawnode_proto::{
 };
 use serde::de::IgnoredAny;
 
-use super::PlainMessage;
+use super::{PlainMedia, PlainMessage};
 
 /// Between two messages of one role that become one.
 const SEAM: &str = "\n\n";
@@ -50,13 +50,30 @@ impl PlainMessage {
     fn merge(&mut self, other: Self) {
         // Two replies in one are not what the model said (LLM-2).
         self.blocks.clear();
+        let said = if other.has_no_words() { "" } else { other.text.as_str() };
         if self.has_no_words() {
-            self.text = other.text;
-        } else if !other.has_no_words() {
-            self.text.push_str(SEAM);
-            self.text.push_str(&other.text);
+            self.text.clear();
         }
-        self.media.extend(other.media);
+        // What is no place in its text may not become one in a longer text.
+        for media in &mut self.media {
+            if media.place_in(&self.text) == 0 {
+                media.about.at = None;
+            }
+        }
+        if !(self.text.is_empty() || said.is_empty()) {
+            self.text.push_str(SEAM);
+        }
+        let start = self.text.len();
+        self.text.push_str(said);
+        // Attachments without a place stay before all of the text, unless those beside them have one.
+        let are_placed = other.media.iter().any(|media| media.about.at.is_some());
+        let moved = |mut media: PlainMedia| {
+            if are_placed {
+                media.about.at = Some(start.saturating_add(media.place_in(said)) as u64);
+            }
+            media
+        };
+        self.media.extend(other.media.into_iter().map(moved));
         self.tool_uses.extend(other.tool_uses);
         self.tool_replies.extend(other.tool_replies);
     }
@@ -152,7 +169,7 @@ fn fit_name(tool_use: &mut ToolUse) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::llm::PlainReply;
+    use crate::llm::{PlainReply, media::tests::picture_at, parts::HeardPart};
 
     fn said(role: Role, text: &str) -> PlainMessage {
         PlainMessage::text(role, text)
@@ -190,6 +207,42 @@ mod tests {
             said(user, "d"),
         ]);
         assert_eq!(merged.unwrap(), [said(user, "a\n\nb"), said(model, "c"), said(user, "d")]);
+    }
+
+    #[test]
+    fn attachments_keep_their_places_in_messages_that_become_one() {
+        let with = |text: &str, places: &[Option<u64>]| {
+            let media = places.iter().map(|at| {
+                let mut picture = picture_at(0);
+                picture.about.at = *at;
+                picture
+            });
+            PlainMessage { media: media.collect(), ..said(Role::User, text) }
+        };
+        let merged = |messages: Vec<PlainMessage>| {
+            let mut merged = alternate(messages).unwrap();
+            assert_eq!(merged.len(), 1);
+            let message = merged.remove(0);
+            let show = |part: &HeardPart<'_>| match part {
+                HeardPart::Text(text) => (*text).to_owned(),
+                HeardPart::Media(_) => "picture".to_owned(),
+            };
+            message.heard().iter().map(show).collect::<Vec<_>>()
+        };
+        let one = || with("one", &[Some(3)]);
+        let both = merged(vec![one(), with("two", &[None, Some(3)])]);
+        assert_eq!(both, ["one", "picture", "picture", "two", "picture"]);
+        // As before there were places.
+        assert_eq!(
+            merged(vec![said(Role::User, "one"), with("two", &[None])]),
+            ["picture", "one\n\ntwo"]
+        );
+        // Those of a blank text, before and after.
+        let (first, second) = (with(" ", &[Some(1)]), with("two", &[Some(3)]));
+        assert_eq!(merged(vec![first.clone(), second]), ["picture", "two", "picture"]);
+        assert_eq!(merged(vec![one(), first]), ["one", "picture", "picture"]);
+        let past_the_end = with("one", &[Some(6)]);
+        assert_eq!(merged(vec![past_the_end, said(Role::User, "two")]), ["picture", "one\n\ntwo"]);
     }
 
     #[test]

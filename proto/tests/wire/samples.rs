@@ -366,6 +366,7 @@ pub(crate) fn media() -> Vec<Media> {
         blob: Digest::of(b"blob"),
         bytes: 70,
         name: name.map(str::to_owned),
+        at: None,
     };
     types.into_iter().map(media).collect()
 }

@@ -23,7 +23,7 @@ use crate::llm::{
     http::Prepared,
     media::in_words,
     options::BaseUrl,
-    parts::Part,
+    parts::{HeardPart, Part},
     profile::{ModelProfile, ThinkingDefault},
     prompt::{alternate, not_sent},
     settings::choice_among,
@@ -372,6 +372,13 @@ impl<'a> RequestBlock<'a> {
         Self::Text { text, cache_control: None }
     }
 
+    fn heard(part: HeardPart<'a>) -> Self {
+        match part {
+            HeardPart::Text(text) => Self::text(text),
+            HeardPart::Media(media) => Self::of(media),
+        }
+    }
+
     fn of(media: &'a PlainMedia) -> Self {
         let source = Source { media_type: media.media_type().as_str(), data: media.base64() };
         match media.media_type().kind() {
@@ -420,15 +427,17 @@ fn said(message: &PlainMessage, thinks: bool) -> Result<AnthropicMessage<'_>, Mo
     if media.is_empty() && tool_uses.is_empty() && tool_replies.is_empty() && !has_thoughts {
         return Ok(AnthropicMessage { role: *role, content: AnthropicContent::Text(text) });
     }
-    let mut blocks = Vec::with_capacity(tool_replies.len() + media.len() + parts.len());
+    let mut blocks = Vec::with_capacity(tool_replies.len() + 2 * media.len() + parts.len());
     for reply in tool_replies {
         let (tool_use_id, is_error) = (&reply.id, reply.is_error);
         let content = AnthropicContent::of(reply);
         let cache_control = None;
         blocks.push(RequestBlock::ToolResult { tool_use_id, content, is_error, cache_control });
     }
-    // Models do best with pictures before the question about them.
-    blocks.extend(media.iter().map(RequestBlock::of));
+    if *role == Role::User {
+        blocks.extend(message.heard().into_iter().map(RequestBlock::heard));
+        return Ok(AnthropicMessage { role: *role, content: AnthropicContent::Blocks(blocks) });
+    }
     for part in parts {
         match part {
             Part::Text(text) => blocks.push(RequestBlock::text(text)),

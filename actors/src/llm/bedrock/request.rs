@@ -29,7 +29,7 @@ use crate::llm::{
     machine_role::{AwsSigner, MachineKeys},
     media::in_words,
     options::BaseUrl,
-    parts::Part,
+    parts::{HeardPart, Part},
     profile::ModelProfile,
     prompt::{alternate, not_sent},
     settings::choice_among,
@@ -292,16 +292,24 @@ fn mark<'a>(
 // === impl Writing ===
 
 impl Writing<'_> {
-    /// A message: tool results first, then what is attached, and what the model said in its order. LLM-2: its
-    /// thoughts go back exactly or not at all.
+    /// A message: tool results first, then what the user or the model said in its order. LLM-2: thoughts go back
+    /// exactly or not at all.
     fn said<'a>(&mut self, message: &'a PlainMessage) -> Result<ConverseMessage<'a>, ModelFailure> {
         let parts = message.parts();
         let has_thoughts = self.thoughts && has_thoughts(&parts);
         let mut content: Vec<_> =
             message.tool_replies.iter().map(|reply| self.replied(reply)).collect();
-        content.extend(message.media.iter().map(|media| self.media(media)));
+        if message.role == Role::User {
+            for part in message.heard() {
+                content.push(match part {
+                    HeardPart::Text(text) => ContentBlock::text(text),
+                    HeardPart::Media(media) => self.media(media),
+                });
+            }
+        }
         for part in parts {
             match part {
+                Part::Text(_) if message.role == Role::User => {}
                 Part::Text(text) => content.push(ContentBlock::text(text)),
                 Part::ToolUse(tool_use) => {
                     let input = serde_json::from_str(&tool_use.arguments).map_err(not_sent)?;

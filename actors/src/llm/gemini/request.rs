@@ -28,7 +28,7 @@ use crate::llm::{
     http::Prepared,
     media::in_words,
     options::BaseUrl,
-    parts::Part,
+    parts::{HeardPart, Part},
     profile::ModelProfile,
     prompt::{alternate, not_sent},
     settings::choice_among,
@@ -394,10 +394,10 @@ impl<'a> GeminiConversation<'a> {
             parts.push(SentPart::text(format!("(from the tool call `{}`)", reply.id)));
             parts.extend(reply.media.iter().filter_map(SentPart::media));
         }
-        parts.extend(message.media.iter().filter_map(SentPart::media));
-        if !message.text.is_empty() {
-            parts.push(SentPart::text(message.text.as_str()));
-        }
+        parts.extend(message.heard().into_iter().filter_map(|part| match part {
+            HeardPart::Text(text) => Some(SentPart::text(text)),
+            HeardPart::Media(media) => SentPart::media(media),
+        }));
         Ok(parts)
     }
 

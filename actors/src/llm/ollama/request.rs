@@ -20,7 +20,7 @@ use crate::llm::{
     http::Prepared,
     media::in_words,
     options::BaseUrl,
-    parts::Part,
+    parts::{HeardPart, Part},
     profile::ModelProfile,
     prompt::{alternate, not_sent},
 };
@@ -250,6 +250,28 @@ impl<'a> From<&'a ReplySchema> for ReplyFormat<'a> {
     }
 }
 
+/// The text of a user's message, whose pictures are added to `images`: the wire has them beside the text. If one
+/// comes after some of the text, markers say where they are. The API has no marker: Ollama's templates replace
+/// `[img]`, and its renderers, which newer models have, do not.
+fn with_markers<'a>(message: &'a PlainMessage, images: &mut Vec<String>) -> Cow<'a, str> {
+    let heard = message.heard();
+    if heard.is_sorted_by_key(|part| matches!(part, HeardPart::Text(_))) {
+        images.extend(message.media.iter().map(PlainMedia::base64));
+        return Cow::from(message.text.as_str());
+    }
+    let mut lines = Vec::with_capacity(heard.len());
+    for part in heard {
+        lines.push(match part {
+            HeardPart::Text(text) => Cow::from(text),
+            HeardPart::Media(media) => {
+                images.push(media.base64());
+                Cow::from(format!("[picture {}]", images.len()))
+            }
+        });
+    }
+    Cow::from(lines.join("\n"))
+}
+
 /// What the wire takes.
 fn takes(media: &PlainMedia) -> bool {
     media.media_type().kind() == MediaKind::Image
@@ -332,14 +354,14 @@ impl<'a> OllamaConversation<'a> {
             }
             images.extend(reply.media.iter().map(PlainMedia::base64));
         }
-        images.extend(message.media.iter().map(PlainMedia::base64));
-        if message.text.is_empty() && images.is_empty() {
+        let text = with_markers(message, &mut images);
+        if text.is_empty() && images.is_empty() {
             return;
         }
         let content = if notes.is_empty() {
-            Cow::from(message.text.as_str())
+            text
         } else {
-            format!("{notes}{}", message.text).trim_end().to_owned().into()
+            format!("{notes}{text}").trim_end().to_owned().into()
         };
         self.messages.push(OllamaMessage { images, ..OllamaMessage::new("user", content) });
     }

@@ -21,7 +21,7 @@ use crate::llm::{
     http::Prepared,
     media::in_words,
     options::BaseUrl,
-    parts::Part,
+    parts::{HeardPart, Part},
     profile::ModelProfile,
     prompt::{alternate, not_sent},
     settings::choice_among,
@@ -352,14 +352,20 @@ fn content_parts(message: &PlainMessage) -> Vec<ContentPart<'_>> {
         parts.push(ContentPart::Text { text });
         parts.extend(reply.media.iter().map(ContentPart::of));
     }
-    parts.extend(message.media.iter().map(ContentPart::of));
-    if !parts.is_empty() && !message.text.is_empty() {
-        parts.push(ContentPart::Text { text: Cow::Borrowed(&message.text) });
+    if !(parts.is_empty() && message.media.is_empty()) {
+        parts.extend(message.heard().into_iter().map(ContentPart::heard));
     }
     parts
 }
 
-impl ContentPart<'_> {
+impl<'a> ContentPart<'a> {
+    fn heard(part: HeardPart<'a>) -> Self {
+        match part {
+            HeardPart::Text(text) => Self::Text { text: Cow::Borrowed(text) },
+            HeardPart::Media(media) => Self::of(media),
+        }
+    }
+
     fn of(media: &PlainMedia) -> Self {
         match media.media_type().kind() {
             MediaKind::Image => Self::ImageUrl { image_url: ImageUrl { url: media.data_url() } },

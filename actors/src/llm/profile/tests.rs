@@ -9,8 +9,15 @@ use serde_json::{Value, json};
 
 use super::ModelProfiles;
 use crate::llm::{
-    ModelRequest, PlainMessage, ToolOffer, anthropic::Anthropic, call::Dialect, gemini::Gemini,
-    media::tests::media, ollama::Ollama, openai::OpenAi, responses::Responses,
+    ModelRequest, PlainMessage, ToolOffer,
+    anthropic::Anthropic,
+    bedrock::Bedrock,
+    call::Dialect,
+    gemini::Gemini,
+    media::tests::{media, picture_at},
+    ollama::Ollama,
+    openai::OpenAi,
+    responses::Responses,
 };
 
 fn asked(model: &str, max_tokens: Option<u32>) -> ModelRequest {
@@ -274,4 +281,49 @@ fn attachments_are_written_as_each_wire_has_them() {
         {"type": "input_text", "text": format!("hi\n\n{}", words("an MP3 recording"))},
     ]);
     assert_eq!(sent["input"][0]["content"], expected);
+}
+
+#[test]
+fn texts_and_pictures_keep_their_order_on_each_wire() {
+    let shown = |wire: &dyn Dialect| {
+        let mut request = asked("unknown", None);
+        let text = "Before:\n\nAfter:\n\nwhat changed?";
+        let media = vec![picture_at(7), picture_at(15)];
+        request.messages = vec![PlainMessage { media, ..PlainMessage::text(Role::User, text) }];
+        body(wire, request)
+    };
+    let base = || "http://h".parse().unwrap();
+    let parts = |text: fn(&str) -> Value, picture: Value| {
+        json!([text("Before:"), picture, text("After:"), picture, text("what changed?")])
+    };
+    let url = "data:image/png;base64,YWI=";
+    let text = |text: &str| json!({"type": "text", "text": text});
+
+    let sent = shown(&openai("http://h"));
+    let picture = json!({"type": "image_url", "image_url": {"url": url}});
+    assert_eq!(sent["messages"][1]["content"], parts(text, picture));
+
+    let sent = shown(&Responses { base: base(), key: None });
+    let picture = json!({"type": "input_image", "image_url": url, "detail": "auto"});
+    let input = |text: &str| json!({"type": "input_text", "text": text});
+    assert_eq!(sent["input"][0]["content"], parts(input, picture));
+
+    let sent = shown(&Anthropic { base: base(), key: None, max_tokens: 9 });
+    let source = json!({"type": "base64", "media_type": "image/png", "data": "YWI="});
+    let picture = json!({"type": "image", "source": source});
+    assert_eq!(sent["messages"][0]["content"], parts(text, picture));
+
+    let sent = shown(&Bedrock { base: base(), key: None, max_tokens: 9, aws: None });
+    let picture = json!({"image": {"format": "png", "source": {"bytes": "YWI="}}});
+    let plain = |text: &str| json!({"text": text});
+    assert_eq!(sent["messages"][0]["content"], parts(plain, picture));
+
+    let sent = shown(&Gemini { base: base(), key: None });
+    let picture = json!({"inlineData": {"mimeType": "image/png", "data": "YWI="}});
+    assert_eq!(sent["contents"][0]["parts"], parts(plain, picture));
+
+    let sent = shown(&Ollama { base: base(), key: None });
+    assert_eq!(sent["messages"][1]["images"], json!(["YWI=", "YWI="]));
+    let marked = "Before:\n[picture 1]\nAfter:\n[picture 2]\nwhat changed?";
+    assert_eq!(sent["messages"][1]["content"], marked);
 }

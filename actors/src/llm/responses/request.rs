@@ -21,7 +21,7 @@ use crate::llm::{
     http::Prepared,
     media::in_words,
     options::BaseUrl,
-    parts::Part,
+    parts::{HeardPart, Part},
     profile::ModelProfile,
     prompt::{alternate, not_sent},
     settings::choice_among,
@@ -254,7 +254,14 @@ impl<'a> From<&'a ToolOffer> for ResponsesTool<'a> {
     }
 }
 
-impl InputPart<'_> {
+impl<'a> InputPart<'a> {
+    fn heard(part: HeardPart<'a>) -> Self {
+        match part {
+            HeardPart::Text(text) => Self::InputText { text: text.into() },
+            HeardPart::Media(media) => Self::media(media),
+        }
+    }
+
     fn media(media: &PlainMedia) -> Self {
         match media.media_type().kind() {
             MediaKind::Image => Self::InputImage { image_url: media.data_url(), detail: "auto" },
@@ -291,10 +298,7 @@ fn user<'a>(message: &'a PlainMessage, input: &mut Vec<InputItem<'a>>) {
         call_id: &reply.id,
         output: ToolOutputContent::of(reply),
     }));
-    let mut content: Vec<_> = message.media.iter().map(InputPart::media).collect();
-    if !message.text.is_empty() {
-        content.push(InputPart::InputText { text: message.text.as_str().into() });
-    }
+    let content: Vec<_> = message.heard().into_iter().map(InputPart::heard).collect();
     if !content.is_empty() {
         input.push(InputItem::Said(InputMessage::new(Role::User, content)));
     }

@@ -9,8 +9,8 @@ use clawnode_proto::{
     EntityId, IdempotencyKey, Input, Kind, SessionKey, Traceparent, TurnId,
     client_tool::{ClientResults, ClientTool},
     envelope::{
-        ATTACHMENTS, CLIENT_TOOLS, FEEDBACK, KEPT_CHOICES, LANES, METADATA, REFLECT,
-        RESPONSE_SCHEMA,
+        ATTACHMENT_PLACES, ATTACHMENTS, CLIENT_TOOLS, FEEDBACK, KEPT_CHOICES, LANES, METADATA,
+        REFLECT, RESPONSE_SCHEMA,
     },
     limits::{APPEND_BYTES, INLINE_BYTES, INPUT_BYTES, PENDING_INPUTS},
     llm::Text,
@@ -307,9 +307,12 @@ fn needs(input: &SessionInput) -> Option<(u16, &'static str)> {
     if !message.tools.is_empty() || message.sampling.is_newer() {
         return Some((CLIENT_TOOLS, "tools of clients and newer settings of a message"));
     }
-    let mut earlier = message.history.iter();
-    let has_attachments =
-        !message.attachments.is_empty() || earlier.any(|message| !message.attachments.is_empty());
+    let earlier = message.history.iter().flat_map(|message| &message.attachments);
+    let mut attached = message.attachments.iter().chain(earlier).peekable();
+    let has_attachments = attached.peek().is_some();
+    if attached.any(|media| media.at.is_some()) {
+        return Some((ATTACHMENT_PLACES, "attachments between texts"));
+    }
     has_attachments.then_some((ATTACHMENTS, "attachments"))
 }
 

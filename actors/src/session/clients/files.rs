@@ -153,7 +153,7 @@ impl Sessions {
                 return Err(FileError::NotAttachable(file, MediaError::TooLarge(record.bytes)));
             };
             let (media_type, bytes, name) = (record.media_type, record.bytes, record.name.clone());
-            let media = Media { media_type, blob, bytes, name };
+            let media = Media { media_type, blob, bytes, name, at: None };
             if record.is_named {
                 return Ok(media);
             }
@@ -773,6 +773,14 @@ mod tests {
         let refused = send(&attachments).await;
         assert!(matches!(refused, Err(SendError::OlderBuild("attachments"))), "{refused:?}");
         version.store(ATTACHMENTS, Ordering::Relaxed);
+        // It knows attachments, and not their places.
+        let placed = [Media { at: Some(1), ..attachments[0].clone() }];
+        let refused = send(&placed).await;
+        let between = "attachments between texts";
+        assert!(
+            matches!(refused, Err(SendError::OlderBuild(what)) if what == between),
+            "{refused:?}"
+        );
         send(&attachments).await.unwrap();
     }
 

@@ -93,7 +93,7 @@ mod tests {
 
     fn picture(n: u8, bytes: u64) -> Media {
         let (media_type, blob) = (MediaType::Png, Digest::of(&[n]));
-        Media { media_type, blob, bytes, name: Some(format!("{n}.png")) }
+        Media { media_type, blob, bytes, name: Some(format!("{n}.png")), at: None }
     }
 
     fn with(attachments: Vec<Media>) -> Message {

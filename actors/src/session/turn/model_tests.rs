@@ -281,7 +281,7 @@ fn sees() -> ModelRoute {
 
 fn with_picture(text: &str) -> UserMessage {
     let (media_type, blob) = (MediaType::Png, Digest::of(b"p"));
-    let picture = Media { media_type, blob, bytes: 9, name: None };
+    let picture = Media { media_type, blob, bytes: 9, name: None, at: None };
     UserMessage { attachments: vec![picture], ..UserMessage::text(text) }
 }
 

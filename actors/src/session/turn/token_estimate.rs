@@ -74,7 +74,7 @@ mod tests {
     fn a_picture_costs_the_same_whatever_its_size() {
         for bytes in [1, 5_000_000] {
             let blob = Digest::of(&[1]);
-            let media = Media { media_type: MediaType::Png, blob, bytes, name: None };
+            let media = Media { media_type: MediaType::Png, blob, bytes, name: None, at: None };
             assert_eq!(media_tokens(&media), IMAGE_TOKENS);
         }
     }

@@ -88,6 +88,7 @@ pub(in crate::session) fn patched(mut request: Assembled, patches: &[ModelPatch]
                 message.content = change.content.clone().into();
                 // They were said with other words.
                 message.blocks = None;
+                message.attachments.iter_mut().for_each(|media| media.at = None);
             }
         }
         if let Some(text) = &patch.append {

@@ -2,8 +2,9 @@
 
 use clawnode_kernel::MachineInput;
 use clawnode_proto::{
-    Attempt,
-    hook::{HookBlock, HookPoint, HookTrail, ModelPatch},
+    Attempt, Digest,
+    hook::{HookBlock, HookPoint, HookTrail, MessagePatch, ModelPatch},
+    media::{Media, MediaType},
     session::{SessionInput, ToolEnd, ToolResult, UserMessage},
     tool::ToolOutcome,
 };
@@ -30,6 +31,23 @@ fn without_hooks_a_turn_is_two_appends_and_with_one_it_is_three() {
     hooked.replies(&[]);
     let begun = vec!["model_hooked", "model_begun"];
     assert_eq!(hooked.appends, [vec!["configured"], begun, end]);
+}
+
+/// The place of a picture was in the words that are gone.
+#[test]
+fn pictures_of_a_message_that_a_hook_wrote_are_before_its_text() {
+    let mut run = PlayedActivation::new(&[HookPoint::BeforeLlmCall], Vec::new());
+    let (media_type, blob) = (MediaType::Png, Digest::of(b"p"));
+    let picture = Media { media_type, blob, bytes: 9, name: None, at: Some(3) };
+    let said = UserMessage { attachments: vec![picture], ..UserMessage::text("see this") };
+    run.hears("a", &SessionInput::UserMessage(said));
+    let change = MessagePatch { index: 0, content: "look at this".to_owned() };
+    run.judged(vec![ModelPatch { messages: vec![change], ..ModelPatch::default() }]);
+    let started = run.started.pop();
+    let Some((_, SessionJob::Call(call))) = started else { panic!("{started:?}") };
+    let message = &call.request.messages[0];
+    assert_eq!(message.content.inline(), Some("look at this"));
+    assert_eq!(message.attachments[0].at, None);
 }
 
 /// HOOK-1: what was journaled holds for the next owner too, which asks no hook; what was not does not.
