@@ -57,7 +57,7 @@ pub(super) fn read(attachments: Vec<Attachment>) -> Result<Vec<NewAttachment>, E
                     .hint(r#"write `{"file":"file_…"}` or `{"data":"BASE64","name":"NAME"}`"#));
             }
         };
-        Ok(NewAttachment { history: None, source })
+        Ok(NewAttachment { history: None, at: None, source })
     };
     attachments.into_iter().enumerate().map(read).collect()
 }

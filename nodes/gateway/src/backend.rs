@@ -36,6 +36,8 @@ pub type HandlerResult<T> = Result<T, ErrorBody>;
 pub struct NewAttachment {
     /// The place of its message in the history, unless it is the new message's.
     pub history: Option<usize>,
+    /// How many bytes of its message's text (UTF-8) are before it; absent for none.
+    pub at: Option<u64>,
     /// What it is.
     pub source: AttachmentSource,
 }

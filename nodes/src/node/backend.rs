@@ -217,8 +217,9 @@ impl Backend for NodeBackend {
             }
         }
         let (files, mut pending) = (self.remote_files.of_request(&session.agent), Vec::new());
-        for NewAttachment { history, source } in attachments {
+        for NewAttachment { history, at, source } in attachments {
             let media = self.attached(session.entity(), source, &files, &mut pending).await?;
+            let media = Media { at, ..media };
             match history.and_then(|at| message.history.get_mut(at)) {
                 Some(earlier) => earlier.attachments.push(media),
                 None => message.attachments.push(media),

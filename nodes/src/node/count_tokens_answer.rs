@@ -17,7 +17,7 @@ pub(super) fn count(
         .profile(agent)
         .map_err(|unknown| ErrorBody::new(ErrorCode::NotFound, unknown.to_string()))?;
     client_tools::check(agents, agent, &message.tools, &message.sampling)?;
-    for NewAttachment { history, source } in attachments {
+    for NewAttachment { history, source, .. } in attachments {
         let unsupported =
             |what: &str| Err(ErrorBody::new(ErrorCode::Unsupported, what).hint("send its content"));
         let content = match source {

@@ -252,6 +252,6 @@ async fn an_openai_client_sends_pictures_and_their_past() -> Outcome {
         .filter(|message| message["role"] != "system")
         .collect();
     assert_eq!(messages[0]["content"][0], image);
-    assert_eq!(messages[2]["content"][0], file);
+    assert_eq!(messages[2]["content"], json!([{ "type": "text", "text": "and this?" }, file]));
     node.stop().await
 }

@@ -13,14 +13,11 @@ use super::super::{
     error::AnthropicError,
     openai::{
         conversation::{RequestMessage, Said},
-        parts::MessageContent,
+        parts::{BETWEEN, MessageContent},
         tools::short,
     },
     params::parse,
 };
-
-/// Between texts that are blocks of their own.
-const BETWEEN: &str = "\n\n";
 
 /// One block: its place in the request, and its fields without those that are `null`.
 struct AnthropicRequestBlock<'a> {
@@ -89,22 +86,21 @@ pub(super) fn text_of(path: &str, content: &Value) -> Result<String, AnthropicEr
 
 /// What a tool answered: texts, pictures and documents.
 fn answered(path: &str, content: &Value) -> Result<MessageContent, AnthropicError> {
-    let (mut texts, mut attached) = (Vec::new(), Vec::new());
+    let mut answer = MessageContent::default();
     for block in blocks(path, content)? {
-        match block.kind {
-            "text" => texts.push(block.text()?),
-            "image" => attached.push(block.image()?),
-            "document" => block.document(&mut texts, &mut attached)?,
-            _ => return Err(block.not_offered()),
-        }
+        block.add_to(&mut answer)?;
     }
-    attachments::check_count(attached.len()).map_err(|error| AnthropicError::about(path, error))?;
-    Ok(MessageContent { text: texts.join(BETWEEN), attachments: attached })
+    check_count(path, &answer)?;
+    Ok(answer)
+}
+
+fn check_count(path: &str, content: &MessageContent) -> Result<(), AnthropicError> {
+    let counted = attachments::check_count(content.attachments.len());
+    counted.map_err(|error| AnthropicError::about(path, error))
 }
 
 fn said_by_user(path: &str, content: &Value) -> Result<Vec<Said>, AnthropicError> {
-    let (mut results, mut texts) = (Vec::new(), Vec::new());
-    let (mut attached, mut is_said) = (Vec::new(), false);
+    let (mut results, mut said, mut is_said) = (Vec::new(), MessageContent::default(), false);
     for block in blocks(path, content)? {
         if block.kind == "tool_result" {
             if is_said {
@@ -115,22 +111,16 @@ fn said_by_user(path: &str, content: &Value) -> Result<Vec<Said>, AnthropicError
             continue;
         }
         is_said = true;
-        match block.kind {
-            "text" => texts.push(block.text()?),
-            "image" => attached.push(block.image()?),
-            "document" => block.document(&mut texts, &mut attached)?,
-            _ => return Err(block.not_offered()),
-        }
+        block.add_to(&mut said)?;
     }
-    attachments::check_count(attached.len()).map_err(|error| AnthropicError::about(path, error))?;
-    texts.retain(|text| !text.is_empty());
-    if texts.is_empty() && attached.is_empty() {
+    check_count(path, &said)?;
+    if said.text.is_empty() && said.attachments.is_empty() {
         if results.is_empty() {
             return Err(AnthropicError::invalid(path, "a user message is empty"));
         }
         return Ok(results);
     }
-    results.push(Said::User(MessageContent { text: texts.join(BETWEEN), attachments: attached }));
+    results.push(Said::User(said));
     Ok(results)
 }
 
@@ -303,12 +293,19 @@ impl AnthropicRequestBlock<'_> {
         })
     }
 
+    /// Adds it to what a user or a tool says.
+    fn add_to(&self, content: &mut MessageContent) -> Result<(), AnthropicError> {
+        match self.kind {
+            "text" => content.say(&self.text()?),
+            "image" => content.attach(self.image()?),
+            "document" => self.document(content)?,
+            _ => return Err(self.not_offered()),
+        }
+        Ok(())
+    }
+
     /// A document is attached; one of text is text.
-    fn document(
-        &self,
-        texts: &mut Vec<String>,
-        attached: &mut Vec<AttachmentSource>,
-    ) -> Result<(), AnthropicError> {
+    fn document(&self, content: &mut MessageContent) -> Result<(), AnthropicError> {
         self.knows(&["source", "title", "context", "citations"])?;
         let path = |name: &str| format!("{}.{name}", self.path);
         let off = Some(&Value::Bool(false));
@@ -320,9 +317,9 @@ impl AnthropicRequestBlock<'_> {
             Some(_) => self.field(name).map(Some),
         };
         let (title, context) = (text("title")?, text("context")?);
-        texts.extend(context.map(str::to_owned));
+        content.say(context.unwrap_or_default());
         if let Some(source) = self.source(title)? {
-            attached.push(source);
+            content.attach(source);
             return Ok(());
         }
         let source = self.fields.get("source").unwrap_or(&Value::Null);
@@ -334,8 +331,8 @@ impl AnthropicRequestBlock<'_> {
                 return Err(AnthropicError::invalid(&path("source.type"), what));
             }
         };
-        texts.extend(title.map(str::to_owned));
-        texts.push(text_of(&path("source"), written.unwrap_or(&Value::Null))?);
+        content.say(title.unwrap_or_default());
+        content.say(&text_of(&path("source"), written.unwrap_or(&Value::Null))?);
         Ok(())
     }
 
@@ -421,7 +418,8 @@ mod tests {
         assert_eq!(places, [0, 1, 3, 3]);
         let [first, second, third, last] = &said[..] else { panic!() };
         let Said::User(content) = &first.said else { panic!() };
-        assert_eq!((content.text.as_str(), content.attachments.len()), ("one\n\ntwo", 2));
+        let places: Vec<_> = content.attachments.iter().map(|one| one.at).collect();
+        assert_eq!((content.text.as_str(), places), ("one\n\ntwo", vec![Some(3), Some(8)]));
         let Said::Assistant { text, calls } = &second.said else { panic!() };
         assert_eq!((text.as_str(), calls[0].arguments.as_str()), ("I look.", r#"{"at":1}"#));
         let Said::Tool { id, content, is_error } = &third.said else { panic!() };

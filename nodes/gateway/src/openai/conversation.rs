@@ -17,7 +17,7 @@ use super::{
         backend::{AttachmentSource, NewAttachment},
         error::OpenAiError,
     },
-    parts::{MessageContent, about, check_fields},
+    parts::{MessageContent, PlacedAttachment, about, check_fields},
     tools::{self, short},
 };
 
@@ -131,7 +131,7 @@ pub(super) fn brought(said: &[RequestMessage]) -> Result<Option<BroughtResults>,
             return invalid("the results belong to tool calls of two sessions".to_owned());
         }
         results.push((call, content.text.clone()));
-        attachments.extend(content.attachments.iter().map(|source| (call, source.clone())));
+        attachments.extend(content.attachments.iter().map(|one| (call, one.source.clone())));
     }
     check_attachments(attachments.len())?;
     results.reverse();
@@ -168,13 +168,10 @@ pub(super) fn message_of_known_session(
         return Err(not_last());
     }
     fresh.reverse();
-    let (mut texts, mut attachments) = (Vec::new(), Vec::new());
-    for content in fresh {
-        texts.extend((!content.text.is_empty()).then_some(content.text));
-        attachments.extend(attached(content.attachments, None));
-    }
-    check_count(attachments.len()).map_err(|error| about("messages", error))?;
-    Ok((UserMessage::text(texts.join("\n\n")), attachments))
+    let mut all = MessageContent::default();
+    fresh.into_iter().for_each(|content| all.append(content));
+    check_count(all.attachments.len()).map_err(|error| about("messages", error))?;
+    Ok((UserMessage::text(all.text), attached(all.attachments, None).collect()))
 }
 
 /// Without `user`: all that was said before the last message is the new session's past.
@@ -205,7 +202,8 @@ pub(super) fn message_of_fresh_session(
                     }
                 }
                 // They follow all results of their message.
-                attachments.extend(attached(sources, history.len().checked_sub(1)));
+                let shown = attached(sources, history.len().checked_sub(1));
+                attachments.extend(shown.map(|one| NewAttachment { at: None, ..one }));
             }
             Said::System(_) => {}
         }
@@ -224,10 +222,14 @@ fn check_attachments(found: usize) -> Result<(), OpenAiError> {
 }
 
 fn attached(
-    sources: Vec<AttachmentSource>,
+    placed: Vec<PlacedAttachment>,
     history: Option<usize>,
 ) -> impl Iterator<Item = NewAttachment> {
-    sources.into_iter().map(move |source| NewAttachment { history, source })
+    placed.into_iter().map(move |PlacedAttachment { at, source }| NewAttachment {
+        history,
+        at,
+        source,
+    })
 }
 
 fn not_last() -> OpenAiError {

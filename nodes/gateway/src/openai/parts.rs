@@ -15,12 +15,22 @@ use super::{
 
 /// Characters of an unknown type that are repeated.
 const TYPE_CHARS: usize = 40;
+/// Between texts that are apart.
+pub(in super::super) const BETWEEN: &str = "\n\n";
 
 /// What a message says.
 #[derive(Debug, Default, PartialEq)]
 pub(in super::super) struct MessageContent {
     pub(in super::super) text: String,
-    pub(in super::super) attachments: Vec<AttachmentSource>,
+    pub(in super::super) attachments: Vec<PlacedAttachment>,
+}
+
+/// Something to attach.
+#[derive(Debug, PartialEq)]
+pub(in super::super) struct PlacedAttachment {
+    /// How many bytes of the text are before it; absent if there are none.
+    pub(in super::super) at: Option<u64>,
+    pub(in super::super) source: AttachmentSource,
 }
 
 // === impl MessageContent ===
@@ -60,7 +70,7 @@ impl MessageContent {
         let source = match kind {
             "text" => {
                 let text = part.get("text").and_then(Value::as_str);
-                self.text.push_str(text.ok_or_else(|| missing("text"))?);
+                self.go_on(text.ok_or_else(|| missing("text"))?);
                 return Ok(());
             }
             "image_url" => {
@@ -91,8 +101,50 @@ impl MessageContent {
                 return Err(OpenAiError::unsupported(path, message));
             }
         };
-        self.attachments.push(source);
+        self.attach(source);
         Ok(())
+    }
+
+    /// Says more of the same text. The texts before and after an attachment do not run into each other.
+    fn go_on(&mut self, text: &str) {
+        let place = self.place();
+        let last = self.attachments.last().filter(|_| place.is_some());
+        let is_after_attachment = last.is_some_and(|last| last.at == place);
+        let is_apart = text.is_empty()
+            || text.starts_with(char::is_whitespace)
+            || self.text.ends_with(char::is_whitespace);
+        if is_after_attachment && !is_apart {
+            self.text.push_str(BETWEEN);
+        }
+        self.text.push_str(text);
+    }
+
+    /// Says a text that is apart from the one before.
+    pub(in super::super) fn say(&mut self, text: &str) {
+        if !(self.text.is_empty() || text.is_empty()) {
+            self.text.push_str(BETWEEN);
+        }
+        self.text.push_str(text);
+    }
+
+    /// Attaches something after what was said so far.
+    pub(in super::super) fn attach(&mut self, source: AttachmentSource) {
+        self.attachments.push(PlacedAttachment { at: self.place(), source });
+    }
+
+    /// Says what the next message says, too.
+    pub(super) fn append(&mut self, next: Self) {
+        self.say(&next.text);
+        let start = self.text.len().saturating_sub(next.text.len()) as u64;
+        self.attachments.extend(next.attachments.into_iter().map(|one| {
+            let at = start.saturating_add(one.at.unwrap_or(0));
+            PlacedAttachment { at: (at > 0).then_some(at), source: one.source }
+        }));
+    }
+
+    /// The place after all of its text.
+    fn place(&self) -> Option<u64> {
+        (!self.text.is_empty()).then_some(self.text.len() as u64)
     }
 }
 
@@ -169,12 +221,38 @@ mod tests {
         assert_eq!(content.text, "what is it?");
         assert_eq!(content.attachments.len(), 6);
         assert!(format!("{:?}", content.attachments[1]).contains("x.pdf"));
-        let remote = |at: usize| match &content.attachments[at] {
+        let places: Vec<_> = content.attachments.iter().map(|one| one.at).collect();
+        assert_eq!(places, [Some(5); 6]);
+        let remote = |at: usize| match &content.attachments[at].source {
             AttachmentSource::Remote(file) => (file.url.as_str(), file.name.as_deref()),
             other => panic!("{other:?}"),
         };
         assert_eq!(remote(4), ("https://example.com/a.png", None));
         assert_eq!(remote(5), ("https://example.com/b", Some("b.pdf")));
+    }
+
+    #[test]
+    fn attachments_keep_their_places_between_texts() {
+        let text = |text: &str| json!({"type": "text", "text": text});
+        let placed = |parts: Value| {
+            let content = read(&parts).unwrap();
+            let places = content.attachments.iter().map(|one| one.at).collect::<Vec<_>>();
+            (content.text, places)
+        };
+        let asked = placed(json!([
+            text("Before:"),
+            image(PNG),
+            text("After:"),
+            image(PNG),
+            text("what changed?"),
+        ]));
+        let said = "Before:\n\nAfter:\n\nwhat changed?".to_owned();
+        assert_eq!(asked, (said, vec![Some(7), Some(15)]));
+        // Bytes count, and before all text there is no place.
+        let asked = placed(json!([image(PNG), text("é"), image(PNG), text(""), text("\nb")]));
+        assert_eq!(asked, ("é\nb".to_owned(), vec![None, Some(2)]));
+        let asked = placed(json!([image(PNG), text("a"), text("b"), image(PNG)]));
+        assert_eq!(asked, ("ab".to_owned(), vec![None, Some(2)]), "one text in two parts");
     }
 
     #[test]

@@ -539,6 +539,8 @@ mod tests {
         assert_eq!(fresh.message.content.inline(), Some(""));
         let known = ask(json!({"messages": messages, "user": "ada"})).unwrap().send;
         assert_eq!(places(&known), [None, None]);
+        let in_text: Vec<_> = known.attachments.iter().map(|one| one.at).collect();
+        assert_eq!(in_text, [None, Some(5)], "the second message is after the first");
         assert_eq!(known.message.content.inline(), Some("three"));
         let many = json!({"role": "user", "content": [image, image, image, image, image]});
         let both = json!({"user": "ada", "messages": [many, many]});

@@ -384,7 +384,8 @@ mod tests {
         let message = send.message;
         assert_eq!(message.system.as_deref(), Some("be kind"));
         assert_eq!(message.content.inline(), Some("and this?"));
-        assert_eq!(send.attachments.len(), 4);
+        let places: Vec<_> = send.attachments.iter().map(|one| one.at).collect();
+        assert_eq!(places, [Some(9); 4], "they are after the text");
         for (at, end) in [(2, "x.pdf"), (3, "x.png")] {
             let AttachmentSource::Remote(file) = &send.attachments[at].source else {
                 panic!("{at}")
