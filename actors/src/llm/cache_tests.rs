@@ -175,10 +175,52 @@ fn anthropic_gets_markers_after_tools_system_and_two_ends_of_the_conversation() 
     let mut sent = body(&*anthropic, &bare);
     assert_eq!((sent.get("system"), sent.get("tools")), (None, None), "nothing is empty");
     assert_eq!(unmarked(&mut sent), 1);
-    for (wire, model) in [(&anthropic, "some-model"), (&openai, "claude-sonnet-4-5")] {
+    for (wire, model) in [(&anthropic, "some-model"), (&openai, "some-model"), (&openai, "gpt-4o")]
+    {
         let mut sent = body(&**wire, &asked(model, &messages));
         assert_eq!(unmarked(&mut sent), 0, "servers may refuse what they do not know");
     }
+}
+
+#[test]
+fn markers_on_openai_s_wire_are_in_parts_after_system_and_two_ends_of_the_conversation() {
+    let [_, openai] = wires();
+    let mut messages = conversation(2);
+    messages.push(PlainMessage::text(Role::User, "and?"));
+    let mut sent = body(&*openai, &asked("claude-sonnet-4-5", &messages));
+    let part = |text: &str, is_marked: bool| {
+        let mut part = json!({"type": "text", "text": text});
+        if is_marked {
+            part["cache_control"] = json!({"type": "ephemeral"});
+        }
+        json!([part])
+    };
+    let roles: Vec<&str> =
+        conversation_of(&sent).iter().map(|message| message["role"].as_str().unwrap()).collect();
+    let turn = ["user", "assistant", "tool", "assistant"];
+    let second = ["user", "assistant", "tool", "tool", "assistant", "user"];
+    assert_eq!(roles, [&["system"][..], &turn[..], &second[..]].concat());
+    for (place, content) in [
+        ("/messages/0/content", part("be brief", true)),
+        ("/messages/1/content", part("q0", false)),
+        ("/messages/3/content", part("t0_0 is done", false)),
+        ("/messages/4/content", json!("a0")),
+        ("/messages/7/content", part("Error: t1_0 is done", false)),
+        ("/messages/8/content", part("Error: t1_1 is done", true)),
+        ("/messages/10/content", part("and?", true)),
+    ] {
+        assert_eq!(sent.pointer(place), Some(&content), "{place}: {sent}");
+    }
+    assert_eq!(unmarked(&mut sent), 3);
+    // A blank part would be refused.
+    messages.truncate(3);
+    messages[2].tool_replies[0].text = " ".to_owned();
+    let mut bare = ModelRequest { system: String::new(), ..asked("claude-sonnet-4-5", &messages) };
+    let mut sent = body(&*openai, &bare);
+    assert_eq!(sent["messages"][2]["content"], " ");
+    assert_eq!(unmarked(&mut sent), 1);
+    bare.messages = vec![PlainMessage::text(Role::User, "hi")];
+    assert_eq!(body(&*openai, &bare)["messages"][0]["content"], part("hi", true));
 }
 
 #[test]

@@ -6,11 +6,12 @@
 
 use clawnode_proto::llm::{FailureClass, StopReason, Usage};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 
 use super::{
-    EXTRA_CONTENT,
+    CALL_ID, EXTRA_CONTENT, REASONING_DETAILS,
     calls::{CallDeltas, Fragment, FunctionDelta},
+    details::ReasoningDetails,
 };
 use crate::llm::{
     Item,
@@ -53,6 +54,8 @@ struct ReplyDelta {
     reasoning_content: Option<Value>,
     /// Thoughts, from a server that does not.
     reasoning: Option<Value>,
+    /// Thoughts once more, in the form in which the server wants them back.
+    reasoning_details: Option<Box<RawValue>>,
     tool_calls: Option<Vec<Fragment>>,
     function_call: Option<FunctionDelta>,
 }
@@ -96,6 +99,9 @@ pub(in crate::llm) struct OpenAiReader {
     thought: String,
     /// Whether the server wants the thought back.
     wants_thought: bool,
+    /// Whether thoughts come beside those in the details.
+    names_thought: bool,
+    details: ReasoningDetails,
     /// None if it is not reported yet.
     usage: Option<Usage>,
     stop: Option<StopReason>,
@@ -183,7 +189,9 @@ impl OpenAiReader {
         is_whole: bool,
         pieces: &mut Vec<ReplyPiece>,
     ) -> Result<(), AttemptFailure> {
-        self.think(delta.reasoning_content, delta.reasoning, pieces);
+        let listed = delta.reasoning_details.as_deref();
+        let listed = listed.map(|sent| self.details.add(sent, is_whole)).unwrap_or_default();
+        self.think(delta.reasoning_content, delta.reasoning, listed, pieces);
         let mut calls = delta.tool_calls.unwrap_or_default();
         if calls.is_empty() {
             calls.extend(delta.function_call.map(Fragment::from));
@@ -211,15 +219,24 @@ impl OpenAiReader {
         Ok(())
     }
 
-    /// More of a thought. Some servers send it under both names.
-    fn think(&mut self, wanted: Option<Value>, other: Option<Value>, pieces: &mut Vec<ReplyPiece>) {
+    /// More of a thought. Some servers send it under both names, or list it too.
+    fn think(
+        &mut self,
+        wanted: Option<Value>,
+        other: Option<Value>,
+        listed: String,
+        pieces: &mut Vec<ReplyPiece>,
+    ) {
         let text = |value: Option<Value>| match value {
             Some(Value::String(text)) if !text.is_empty() => Some(text),
             _ => None,
         };
         let (wanted, other) = (text(wanted), text(other));
         self.wants_thought |= wanted.is_some();
-        if let Some(more) = wanted.or(other) {
+        let named = wanted.or(other);
+        self.names_thought |= named.is_some();
+        let listed = Some(listed).filter(|text| !text.is_empty() && !self.names_thought);
+        if let Some(more) = named.or(listed) {
             push_bounded(&mut self.thought, &more);
             pieces.push(ReplyPiece::Thought(more));
         }
@@ -241,11 +258,15 @@ impl OpenAiReader {
         let stop = if self.refused { StopReason::Refusal } else { stop };
         let stop = stop_with(self.calls.len(), stop)?;
         self.thought_ends(pieces);
+        let details = std::mem::take(&mut self.details);
+        let listed = details.to_json().map_err(AttemptFailure::broken)?;
+        pieces.extend(listed.map(|listed| opaque(REASONING_DETAILS, listed)));
         for (extra, call) in self.calls.done() {
-            pieces.extend(extra.map(|extra| {
-                let (field, data) = (EXTRA_CONTENT.to_owned(), extra.get().to_owned());
-                ReplyPiece::Item(Item::Opaque { field, data })
-            }));
+            pieces.extend(extra.map(|extra| opaque(EXTRA_CONTENT, extra.get().to_owned())));
+            if details.name_call(&call.id) {
+                let id = serde_json::to_string(&call.id).map_err(AttemptFailure::broken)?;
+                pieces.push(opaque(CALL_ID, id));
+            }
             pieces.push(ReplyPiece::ToolUse(call));
         }
         let model = std::mem::take(&mut self.model);
@@ -282,6 +303,11 @@ impl OpenAiReader {
         fault.failure.status = status;
         fault
     }
+}
+
+/// Something that the server wants back as it is.
+fn opaque(field: &str, data: String) -> ReplyPiece {
+    ReplyPiece::Item(Item::Opaque { field: field.to_owned(), data })
 }
 
 impl OpenAiCounts {

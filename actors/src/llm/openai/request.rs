@@ -5,7 +5,6 @@ use std::{borrow::Cow, collections::BTreeMap};
 use clawnode_proto::{
     ToolName,
     llm::{ModelFailure, Role, Sampling},
-    media::{MediaKind, MediaType},
     model::{CacheStyle, ReasoningStyle, SchemaStyle},
     reasoning::Reasoning,
     tool_choice::ToolChoice,
@@ -14,23 +13,31 @@ use secrecy::SecretString;
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 
-use super::EXTRA_CONTENT;
+use super::{
+    CALL_ID, EXTRA_CONTENT, REASONING_DETAILS,
+    content::{OpenAiContent, content_parts},
+};
 use crate::llm::{
-    Item, ModelRequest, PlainMedia, PlainMessage, PlainReply, ReplySchema, ToolOffer,
+    Item, ModelRequest, PlainMessage, PlainReply, ReplySchema, ToolOffer,
     call::{Dialect, bearer_headers},
     http::Prepared,
     media::in_words,
     options::BaseUrl,
-    parts::{HeardPart, Part},
+    parts::Part,
     profile::ModelProfile,
     prompt::{alternate, not_sent},
-    settings::choice_among,
+    settings::{Setting, choice_among},
 };
 
 /// The inventor's own host: it wants `max_completion_tokens`, which compatible servers do not know.
 const OWN_HOST: &str = "api.openai.com";
 /// The only kind of tool that is offered and called.
 const FUNCTION: &str = "function";
+/// The role of what the model said.
+const ASSISTANT: &str = "assistant";
+/// Ends of requests that are marked: of this one, and of the one before. The system prompt has a marker too, and
+/// four are taken.
+const MARKED_ENDS: usize = 2;
 /// Before what a tool said that failed: the wire has no flag for it.
 const FAILED: &str = "Error: ";
 
@@ -133,48 +140,17 @@ struct OpenAiMessage<'a> {
     /// The thoughts of a round of tools, for a server that wants them back.
     #[serde(skip_serializing_if = "Option::is_none")]
     reasoning_content: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_details: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tool_calls: Vec<OpenAiToolCall<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    tool_call_id: Option<&'a str>,
-}
-
-#[derive(Serialize)]
-#[serde(untagged)]
-enum OpenAiContent<'a> {
-    Text(Cow<'a, str>),
-    Parts(Vec<ContentPart<'a>>),
-}
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum ContentPart<'a> {
-    Text { text: Cow<'a, str> },
-    ImageUrl { image_url: ImageUrl },
-    InputAudio { input_audio: InputAudio },
-    File { file: FileData },
-}
-
-#[derive(Serialize)]
-struct ImageUrl {
-    url: String,
-}
-
-#[derive(Serialize)]
-struct InputAudio {
-    data: String,
-    format: &'static str,
-}
-
-#[derive(Serialize)]
-struct FileData {
-    filename: String,
-    file_data: String,
+    tool_call_id: Option<Cow<'a, str>>,
 }
 
 #[derive(Serialize)]
 struct OpenAiToolCall<'a> {
-    id: &'a str,
+    id: Cow<'a, str>,
     r#type: &'static str,
     function: Called<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -202,15 +178,7 @@ impl Dialect for OpenAi {
         in_words(&mut request.messages, |media| profile.input.takes(media.media_type().kind()));
         let renamed = profile.max_completion_tokens || self.base.host() == OWN_HOST;
         let conversation = alternate(request.messages)?;
-        let mut messages = Vec::with_capacity(conversation.len() + 1);
-        let system = request.system.trim();
-        if !system.is_empty() {
-            let role = if profile.developer_role { "developer" } else { "system" };
-            messages.push(OpenAiMessage::text(role, system));
-        }
-        for message in &conversation {
-            say(message, &mut messages)?;
-        }
+        let messages = all_messages(request.system.trim(), &conversation, profile)?;
         let limit = request.sampling.max_tokens.map(|wanted| profile.capped(wanted));
         let may_say = profile.reasoning != ReasoningStyle::None
             && (profile.effort_with_tools || request.tools.is_empty());
@@ -225,8 +193,7 @@ impl Dialect for OpenAi {
             top_p: request.sampling.top_p.filter(|_| profile.sampling),
             max_tokens: limit.filter(|_| !renamed),
             max_completion_tokens: limit.filter(|_| renamed),
-            // Reasoning models refuse it.
-            stop: if profile.sampling { &request.sampling.stop } else { &[] },
+            stop: &request.sampling.stop,
             reasoning_effort: reasoning.and_then(Reasoning::effort),
             response_format: request.reply_schema.as_ref().map(ResponseFormat::from),
             presence_penalty: request.sampling.presence_penalty,
@@ -254,6 +221,21 @@ impl Dialect for OpenAi {
     fn takes(&self, _schema: &ReplySchema) -> bool {
         true
     }
+}
+
+/// The settings that such a model takes: those without `temperature` take no `stop` on this wire either.
+pub(in crate::llm) fn settings(profile: &ModelProfile) -> &'static [Setting] {
+    const REASONS: &[Setting] = &[Setting::Seed, Setting::ToolChoice, Setting::ParallelToolCalls];
+    const ALL: &[Setting] = &[
+        Setting::Stop,
+        Setting::PresencePenalty,
+        Setting::FrequencyPenalty,
+        Setting::Seed,
+        Setting::LogitBias,
+        Setting::ToolChoice,
+        Setting::ParallelToolCalls,
+    ];
+    if profile.sampling { ALL } else { REASONS }
 }
 
 fn wire_choice<'a>(
@@ -293,22 +275,25 @@ impl<'a> OpenAiMessage<'a> {
     fn text(role: &'static str, text: &'a str) -> Self {
         let content = Some(OpenAiContent::Text(Cow::Borrowed(text)));
         let tool_calls = Vec::new();
-        Self { role, content, reasoning_content: None, tool_calls, tool_call_id: None }
+        let (reasoning_content, reasoning_details, tool_call_id) = (None, None, None);
+        Self { role, content, reasoning_content, reasoning_details, tool_calls, tool_call_id }
     }
 
-    fn reply(reply: &'a PlainReply) -> Self {
+    fn reply(reply: &'a PlainReply, ids: &WireIds<'a>) -> Self {
         let content = if reply.is_error {
             Cow::Owned(format!("{FAILED}{}", reply.text))
         } else {
             Cow::Borrowed(reply.text.as_str())
         };
-        let (content, tool_call_id) = (Some(OpenAiContent::Text(content)), Some(reply.id.as_str()));
+        let (content, tool_call_id) = (OpenAiContent::Text(content), wire_id(ids, &reply.id));
+        let (content, tool_call_id) = (Some(content), Some(tool_call_id));
         Self { content, tool_call_id, ..Self::text("tool", "") }
     }
 
     /// What the model said, and with it what its server wants back.
-    fn said(message: &'a PlainMessage) -> Result<Self, ModelFailure> {
+    fn said(message: &'a PlainMessage, ids: &mut WireIds<'a>) -> Result<Self, ModelFailure> {
         let (mut thoughts, mut tool_calls, mut extra_content) = (None, Vec::new(), None);
+        let mut own_id: Option<String> = None;
         for part in message.parts() {
             match part {
                 Part::Item(Item::Thinking { text, signature: Some(signature) }) => {
@@ -319,10 +304,17 @@ impl<'a> OpenAiMessage<'a> {
                 Part::Item(Item::Opaque { field, data }) if field == EXTRA_CONTENT => {
                     extra_content = Some(serde_json::from_str(data).map_err(not_sent)?);
                 }
+                Part::Item(Item::Opaque { field, data }) if field == CALL_ID => {
+                    own_id = Some(serde_json::from_str(data).map_err(not_sent)?);
+                }
                 Part::Text(_) | Part::Item(_) => {}
                 Part::ToolUse(tool_use) => {
+                    match own_id.take() {
+                        Some(id) => ids.insert(&tool_use.id, id),
+                        None => ids.remove(tool_use.id.as_str()),
+                    };
                     let function = Called { name: &tool_use.name, arguments: &tool_use.arguments };
-                    let (id, extra_content) = (tool_use.id.as_str(), extra_content.take());
+                    let (id, extra_content) = (wire_id(ids, &tool_use.id), extra_content.take());
                     tool_calls.push(OpenAiToolCall {
                         id,
                         r#type: FUNCTION,
@@ -333,85 +325,95 @@ impl<'a> OpenAiMessage<'a> {
             }
         }
         Ok(Self {
-            role: "assistant",
+            role: ASSISTANT,
             content: (!message.text.is_empty())
                 .then_some(OpenAiContent::Text(Cow::Borrowed(&message.text))),
             reasoning_content: thoughts,
+            reasoning_details: details(message)?,
             tool_calls,
             tool_call_id: None,
         })
     }
 }
 
-/// The parts of a user's message that has attachments, or follows replies that have some: a tool's
-/// message takes text alone.
-fn content_parts(message: &PlainMessage) -> Vec<ContentPart<'_>> {
-    let mut parts = Vec::new();
-    for reply in message.tool_replies.iter().filter(|reply| !reply.media.is_empty()) {
-        let text = Cow::Owned(format!("(from the tool call `{}`)", reply.id));
-        parts.push(ContentPart::Text { text });
-        parts.extend(reply.media.iter().map(ContentPart::of));
-    }
-    if !(parts.is_empty() && message.media.is_empty()) {
-        parts.extend(message.heard().into_iter().map(ContentPart::heard));
-    }
-    parts
+/// Ids of tool calls that the server knows by others.
+type WireIds<'a> = BTreeMap<&'a str, String>;
+
+/// The id of a tool call as its server has it.
+fn wire_id<'a>(ids: &WireIds<'a>, id: &'a str) -> Cow<'a, str> {
+    ids.get(id).map_or(Cow::Borrowed(id), |own| Cow::Owned(own.clone()))
 }
 
-impl<'a> ContentPart<'a> {
-    fn heard(part: HeardPart<'a>) -> Self {
-        match part {
-            HeardPart::Text(text) => Self::Text { text: Cow::Borrowed(text) },
-            HeardPart::Media(media) => Self::of(media),
-        }
-    }
+/// What the server wants back of a whole reply. It has no place of its own, so it may also come last.
+fn details(message: &PlainMessage) -> Result<Option<&RawValue>, ModelFailure> {
+    let details = message.all_parts().into_iter().find_map(|part| match part {
+        Part::Item(Item::Opaque { field, data }) if field == REASONING_DETAILS => Some(data),
+        _ => None,
+    });
+    details.map(|data| serde_json::from_str(data)).transpose().map_err(not_sent)
+}
 
-    fn of(media: &PlainMedia) -> Self {
-        match media.media_type().kind() {
-            MediaKind::Image => Self::ImageUrl { image_url: ImageUrl { url: media.data_url() } },
-            MediaKind::Document => {
-                let (filename, file_data) = (media.file_name(), media.data_url());
-                Self::File { file: FileData { filename, file_data } }
+/// The system prompt and the conversation, with markers if the model's provider wants them: after the prompt, and
+/// where this request and the one before it end.
+fn all_messages<'a>(
+    system: &'a str,
+    conversation: &'a [PlainMessage],
+    profile: &ModelProfile,
+) -> Result<Vec<OpenAiMessage<'a>>, ModelFailure> {
+    let mut messages = Vec::with_capacity(conversation.len() + 1);
+    if !system.is_empty() {
+        let role = if profile.developer_role { "developer" } else { "system" };
+        messages.push(OpenAiMessage::text(role, system));
+    }
+    let (prompt, mut ends, mut ids) = (messages.len(), Vec::new(), WireIds::new());
+    for message in conversation {
+        say(message, &mut messages, &mut ids)?;
+        if message.role == Role::User {
+            ends.push(messages.len());
+        }
+    }
+    if profile.cache == CacheStyle::Markers {
+        for message in messages.iter_mut().filter(|message| message.role != ASSISTANT) {
+            if let Some(content) = &mut message.content {
+                content.split();
             }
-            MediaKind::Audio => {
-                let format = if media.media_type() == MediaType::Wav { "wav" } else { "mp3" };
-                Self::InputAudio { input_audio: InputAudio { data: media.base64(), format } }
+        }
+        for end in ends.into_iter().rev().take(MARKED_ENDS).chain([prompt]) {
+            let last = end.checked_sub(1).and_then(|at| messages.get_mut(at));
+            if let Some(content) = last.and_then(|last| last.content.as_mut()) {
+                content.mark();
             }
         }
     }
+    Ok(messages)
 }
 
 /// A message; each tool reply is one of its own, before the user's words.
 fn say<'a>(
     message: &'a PlainMessage,
     messages: &mut Vec<OpenAiMessage<'a>>,
+    ids: &mut WireIds<'a>,
 ) -> Result<(), ModelFailure> {
     match message.role {
         Role::User => {
-            messages.extend(message.tool_replies.iter().map(OpenAiMessage::reply));
+            let replies = message.tool_replies.iter();
+            messages.extend(replies.map(|reply| OpenAiMessage::reply(reply, ids)));
             let parts = content_parts(message);
             if !parts.is_empty() {
                 let content = Some(OpenAiContent::Parts(parts));
-                let (tool_calls, tool_call_id) = (Vec::new(), None);
-                messages.push(OpenAiMessage {
-                    role: "user",
-                    content,
-                    reasoning_content: None,
-                    tool_calls,
-                    tool_call_id,
-                });
+                messages.push(OpenAiMessage { content, ..OpenAiMessage::text("user", "") });
             } else if !message.text.is_empty() {
                 messages.push(OpenAiMessage::text("user", &message.text));
             }
         }
-        Role::Assistant => messages.push(OpenAiMessage::said(message)?),
+        Role::Assistant => messages.push(OpenAiMessage::said(message, ids)?),
     }
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use clawnode_proto::{llm::Sampling, tool::ToolUse};
+    use clawnode_proto::{media::MediaType, tool::ToolUse};
     use serde_json::json;
 
     use super::*;
