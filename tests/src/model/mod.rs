@@ -13,6 +13,7 @@
 mod book;
 mod cache;
 mod check;
+mod details;
 mod event_stream;
 mod listen;
 mod play;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{book::WireName, check::Asked};
+use super::check::Asked;
 
 /// What begins a line of the user's text that is a tool call.
 const TOOL: &str = "/tool ";
@@ -107,6 +107,9 @@ pub struct Reply {
     pub cut_off: bool,
     /// The bytes of a stream that leave together, wherever that cuts it; 0 for whole events.
     pub chunk: usize,
+    /// Whether thoughts on `OpenAI`'s wire come as `reasoning_details`, and are wanted back so: as
+    /// `OpenRouter` does.
+    pub details: bool,
 }
 
 /// Numbers of tokens as a provider reports them, right or wrong: any JSON.
@@ -245,6 +248,7 @@ impl Default for Reply {
             crlf: false,
             cut_off: false,
             chunk: 0,
+            details: false,
         }
     }
 }
@@ -340,14 +344,6 @@ impl Script {
         self
     }
 
-    /// Holds a request to what the turn's earlier replies have thought.
-    pub(super) fn check(&self, wire: WireName, asked: &Asked) -> Result<(), String> {
-        match self.turns.get(&asked.last_user) {
-            Some(acts) => check_turn(wire, asked, acts),
-            None => Ok(()),
-        }
-    }
-
     /// The next act for this request.
     pub(super) fn next(&mut self, asked: &Asked) -> Act {
         let turn = self.turns.get(&asked.last_user).and_then(|acts| acts.get(asked.rounds));
@@ -422,36 +418,4 @@ pub(super) fn thoughts(steps: &[Step]) -> usize {
         }
     }
     count
-}
-
-/// What a reply thinks.
-fn thought(act: &Act) -> String {
-    let Act::Reply(reply) = act else { return String::new() };
-    let text = |step: &Step| match step {
-        Step::Thinking { text } => Some(text.clone()),
-        _ => None,
-    };
-    reply.steps.iter().filter_map(text).collect()
-}
-
-/// Holds a request to what this turn's replies, as they are scripted, have thought.
-fn check_turn(wire: WireName, asked: &Asked, acts: &[Act]) -> Result<(), String> {
-    for (round, (sent, act)) in asked.thoughts.iter().zip(acts).enumerate() {
-        if *sent != thought(act) {
-            return Err(match wire {
-                WireName::Anthropic | WireName::Bedrock => format!(
-                    "round {round}: Expected `thinking` or `redacted_thinking`: the thoughts of a round \
-                     of tools cannot be left out or modified"
-                ),
-                WireName::OpenaiResponses => format!(
-                    "round {round}: Item of type 'function_call' was provided without its required \
-                     'reasoning' item, or with another"
-                ),
-                WireName::Openai | WireName::Gemini | WireName::Ollama => format!(
-                    "round {round}: thinking is enabled but reasoning_content is missing, or is another"
-                ),
-            });
-        }
-    }
-    Ok(())
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::{
     book::WireName,
     check::Asked,
+    details::details,
     render::{anthropic_usage, bedrock, called, gemini, id, openai_usage, responses, said, stop},
     script::{self, Reply, Step, ToolCall},
     thoughts::{seal, sign},
@@ -50,7 +51,10 @@ fn whole_openai(seq: u64, asked: &Asked, reply: &Reply) -> Bytes {
         .collect();
     let mut message = json!({"role": "assistant", "content": text, "refusal": null});
     let thought: String = reply.steps.iter().filter_map(thought).collect();
-    if !thought.is_empty() {
+    if reply.details {
+        message["reasoning"] = thought.into();
+        message["reasoning_details"] = details(&reply.steps).into();
+    } else if !thought.is_empty() {
         message["reasoning_content"] = thought.into();
     }
     if !calls.is_empty() {

@@ -9,7 +9,7 @@ use clawnode_proto::{
     llm::{Role, Sampling},
     reasoning::Reasoning,
 };
-use clawnode_tests::model::{Act, ModelServer, Reply, Script, Step, WireName};
+use clawnode_tests::model::{Act, ModelServer, Reply, Script, Step, ToolCall, WireName};
 use serde_json::{Value, json};
 
 use crate::{WIRES, ask, call, calls, client_at, done, failed, offer, server::post, text, url_of};
@@ -274,6 +274,113 @@ async fn what_a_server_wants_back_with_a_call_goes_back_with_it() {
     let sent = String::from_utf8(server.calls()[0].body.to_vec()).unwrap();
     assert_eq!(sent.matches("extra_content").count(), 1, "{sent}");
     assert!(sent.contains(&format!("\"extra_content\":{extra}")), "byte for byte: {sent}");
+    server.stop().await.unwrap();
+}
+
+/// A turn of a server that lists its thoughts and names their calls, as `OpenRouter` does.
+fn listed_turn(chunk: usize) -> [Act; 3] {
+    let named = |name: &str, id: &str| {
+        Step::tools([ToolCall { id: Some(id.to_owned()), ..ToolCall::new(name, "{}") }])
+    };
+    let listed = |steps: Vec<Step>| Reply { details: true, chunk, ..Reply::steps(steps) }.into();
+    let secret = Step::Redacted { data: "secret".to_owned() };
+    let first = [think("Wo ist "), think("Köln 🦀?"), say("I look."), think("Both."), secret];
+    [
+        listed(first.into_iter().chain([named("get", "get_1")]).collect()),
+        listed(vec![think("Once more."), named("put", "put_1")]),
+        listed(vec![think("So."), say("There.")]),
+    ]
+}
+
+/// The same with ids of our own, as sessions have them.
+fn kept_with_own_ids(events: &[ModelEvent], round: usize) -> [PlainMessage; 2] {
+    let [mut said, mut answer] = kept(events);
+    for (nth, tool_use) in said.tool_uses.iter_mut().enumerate() {
+        tool_use.id = format!("own_{round}_{nth}");
+        answer.tool_replies[nth].id.clone_from(&tool_use.id);
+    }
+    [said, answer]
+}
+
+#[tokio::test]
+async fn reasoning_details_go_back_exactly_in_each_round_of_a_turn_and_later() {
+    for chunk in [0, 1] {
+        let script = Script::default().turn("go", listed_turn(chunk));
+        let server = ModelServer::start(script).await.unwrap();
+        let mut request = thinking("go", None);
+        for (round, thought) in ["Wo ist Köln 🦀?Both.", "Once more."].into_iter().enumerate() {
+            let events = asked(Wire::Openai, &server, request.clone()).await;
+            assert_eq!(thoughts(&events), thought, "once");
+            request.messages.extend(kept_with_own_ids(&events, round));
+        }
+        let events = asked(Wire::Openai, &server, request.clone()).await;
+        assert_eq!((&*text(&events), &*thoughts(&events)), ("There.", "So."));
+        request.messages.extend(kept(&events));
+        request.messages.push(PlainMessage::text(Role::User, "and now?"));
+        done(&asked(Wire::Openai, &server, request).await);
+        let calls = server.calls();
+        let sent: Vec<Value> =
+            calls.iter().map(|call| serde_json::from_slice(&call.body).unwrap()).collect();
+        let listed = |body: &Value| {
+            let all = body["messages"].as_array().unwrap().iter();
+            all.filter_map(|message| message.get("reasoning_details").cloned()).collect::<Vec<_>>()
+        };
+        let listed: Vec<Vec<Value>> = sent.iter().map(listed).collect();
+        assert_eq!(listed.iter().map(Vec::len).collect::<Vec<_>>(), [0, 1, 2, 3]);
+        assert!(listed.windows(2).all(|pair| pair[1].starts_with(&pair[0])), "always the same");
+        assert_eq!(listed[3][0].as_array().unwrap().len(), 3);
+        assert!(!sent[3].to_string().contains("reasoning_content"), "not twice");
+        let ids: Vec<&Value> = sent[3]["messages"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|message| message.get("tool_call_id"))
+            .collect();
+        assert_eq!(ids, ["get_1", "own_1_0"], "the server's own where a thought names it");
+        server.stop().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_lists_thoughts_refuses_what_was_changed() {
+    let server = ModelServer::start(Script::default().turn("go", listed_turn(0))).await.unwrap();
+    let mut request = thinking("go", None);
+    let events = asked(Wire::Openai, &server, request.clone()).await;
+    request.messages.extend(kept_with_own_ids(&events, 0));
+    let changes: [fn(&mut Vec<PlainBlock>, usize); 4] = [
+        // Altered.
+        |blocks, at| {
+            if let PlainBlock::Item(Item::Opaque { data, .. }) = &mut blocks[at] {
+                *data = data.replace("Köln", "Bonn");
+            }
+        },
+        // In another order.
+        |blocks, at| {
+            if let PlainBlock::Item(Item::Opaque { data, .. }) = &mut blocks[at] {
+                let mut list: Vec<Value> = serde_json::from_str(data).unwrap();
+                list.reverse();
+                *data = Value::from(list).to_string();
+            }
+        },
+        // Left out.
+        |blocks, at| drop(blocks.remove(at)),
+        // With another id of the call that they name.
+        |blocks, at| drop(blocks.remove(at + 1)),
+    ];
+    for (nth, change) in changes.into_iter().enumerate() {
+        let mut again = request.clone();
+        let blocks = &mut again.messages[1].blocks;
+        let is_listed = |block: &PlainBlock| match block {
+            PlainBlock::Item(Item::Opaque { field, .. }) => field == "reasoning_details",
+            _ => false,
+        };
+        let at = blocks.iter().position(is_listed).unwrap();
+        change(blocks, at);
+        let events = asked(Wire::Openai, &server, again).await;
+        assert_eq!(failed(&events).status, Some(400), "{nth}");
+        assert_eq!(server.take_violations().len(), 1, "{nth}");
+    }
+    done(&asked(Wire::Openai, &server, request).await);
     server.stop().await.unwrap();
 }
 

@@ -16,6 +16,8 @@ use crate::model::cache::PromptTokens;
 const PART_BYTES: usize = 50 << 20;
 /// What clawnode writes before a tool's pictures, which are no words of the user's.
 const FROM_TOOL: &str = "(from the tool call ";
+/// Markers of one request, where the model is one of Anthropic's.
+const MOST_MARKERS: usize = 4;
 /// Bytes of the id of a tool call.
 const ID_BYTES: usize = 40;
 
@@ -84,7 +86,7 @@ struct StreamOptions {
 enum OpenAiMessage {
     #[serde(alias = "developer")]
     System {
-        content: String,
+        content: UserContent,
     },
     User {
         content: UserContent,
@@ -92,10 +94,11 @@ enum OpenAiMessage {
     Assistant {
         content: Option<String>,
         reasoning_content: Option<String>,
+        reasoning_details: Option<Vec<Value>>,
         tool_calls: Option<Vec<ToolCall>>,
     },
     Tool {
-        content: String,
+        content: UserContent,
         tool_call_id: String,
     },
 }
@@ -110,10 +113,16 @@ enum UserContent {
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 enum Part {
-    Text { text: String },
+    Text { text: String, cache_control: Option<ContentMarker> },
     ImageUrl { image_url: ImageUrl },
     InputAudio { input_audio: InputAudio },
     File { file: FileData },
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+enum ContentMarker {
+    Ephemeral,
 }
 
 #[derive(Deserialize)]
@@ -210,6 +219,9 @@ pub(super) fn openai(request: Completions) -> Result<Asked, String> {
     if let Some(format) = &request.response_format {
         check_format(format, &request.messages)?;
     }
+    if request.messages.iter().map(markers).sum::<usize>() > MOST_MARKERS {
+        return Err(format!("more than {MOST_MARKERS} markers"));
+    }
     let mut reading = Reading::default();
     for message in &request.messages {
         reading.message(message)?;
@@ -238,7 +250,7 @@ fn check_format(format: &ResponseFormat, messages: &[OpenAiMessage]) -> Result<(
         ResponseFormat::Text => Ok(()),
         ResponseFormat::JsonObject => {
             let says = |message: &OpenAiMessage| match message {
-                OpenAiMessage::System { content }
+                OpenAiMessage::System { content: UserContent::Text(content) }
                 | OpenAiMessage::User { content: UserContent::Text(content) } => {
                     content.to_lowercase().contains("json")
                 }
@@ -262,10 +274,10 @@ fn parts_text(parts: &[Part]) -> Result<String, String> {
     let mut texts = Vec::new();
     for part in parts {
         match part {
-            Part::Text { text } if text.trim().is_empty() => {
+            Part::Text { text, .. } if text.trim().is_empty() => {
                 return Err("a part with empty text".to_owned());
             }
-            Part::Text { text } => texts.push(text.as_str()),
+            Part::Text { text, .. } => texts.push(text.as_str()),
             Part::ImageUrl { image_url } => media::check_url(&image_url.url, &IMAGES, PART_BYTES)?,
             Part::InputAudio { input_audio: InputAudio { data, format } } => {
                 let (claimed, kind) = match format.as_str() {
@@ -286,6 +298,46 @@ fn parts_text(parts: &[Part]) -> Result<String, String> {
     Ok(texts.join("\n"))
 }
 
+/// The text of a message that has no other content.
+fn text_alone(content: &UserContent) -> Result<String, String> {
+    match content {
+        UserContent::Text(text) => Ok(text.clone()),
+        UserContent::Parts(parts) => {
+            if parts.iter().any(|part| !matches!(part, Part::Text { .. })) {
+                return Err("a part that is no text in a message of text alone".to_owned());
+            }
+            parts_text(parts)
+        }
+    }
+}
+
+/// How many markers a message has.
+fn markers(message: &OpenAiMessage) -> usize {
+    let (OpenAiMessage::System { content }
+    | OpenAiMessage::User { content }
+    | OpenAiMessage::Tool { content, .. }) = message
+    else {
+        return 0;
+    };
+    let UserContent::Parts(parts) = content else { return 0 };
+    let is_marked = |part: &&Part| {
+        matches!(part, Part::Text { cache_control: Some(ContentMarker::Ephemeral), .. })
+    };
+    parts.iter().filter(is_marked).count()
+}
+
+/// An entry that belongs to a tool call has its id.
+fn check_details(details: &[Value], calls: &[ToolCall]) -> Result<(), String> {
+    if details.is_empty() {
+        return Err("empty `reasoning_details`".to_owned());
+    }
+    let mut ids = details.iter().filter_map(|entry| entry["id"].as_str());
+    match ids.find(|id| calls.iter().all(|call| call.id != *id)) {
+        Some(id) => Err(format!("`reasoning_details` of a tool call `{id}` that there is not")),
+        None => Ok(()),
+    }
+}
+
 /// A conversation, message by message.
 #[derive(Default)]
 struct Reading<'a> {
@@ -298,6 +350,8 @@ struct Reading<'a> {
     results: Vec<String>,
     /// What the assistant thought since the user's last words.
     thoughts: Vec<String>,
+    /// Whether some of that is `reasoning_content`.
+    has_contents: bool,
     words: u64,
 }
 
@@ -310,7 +364,7 @@ impl<'a> Reading<'a> {
             OpenAiMessage::System { .. } if self.begun => {
                 return Err("a system message within the conversation".to_owned());
             }
-            OpenAiMessage::System { content } => return self.text(content),
+            OpenAiMessage::System { content } => return self.text(&text_alone(content)?),
             OpenAiMessage::User { content } => {
                 let text = match content {
                     UserContent::Text(text) => text.clone(),
@@ -326,7 +380,7 @@ impl<'a> Reading<'a> {
                 }
                 // Parts without words of a person are what tools gave.
                 if !text.starts_with(FROM_TOOL) {
-                    if self.thoughts.iter().any(|thought| !thought.is_empty()) {
+                    if std::mem::take(&mut self.has_contents) {
                         return Err("`reasoning_content` of a turn that is over".to_owned());
                     }
                     self.thoughts.clear();
@@ -337,8 +391,14 @@ impl<'a> Reading<'a> {
             OpenAiMessage::Assistant { .. } if !self.begun => {
                 return Err("the conversation begins with the assistant".to_owned());
             }
-            OpenAiMessage::Assistant { content, reasoning_content, tool_calls } => {
-                self.thoughts.push(reasoning_content.clone().unwrap_or_default());
+            OpenAiMessage::Assistant {
+                content,
+                reasoning_content,
+                reasoning_details,
+                tool_calls,
+            } => {
+                let called = tool_calls.as_deref().unwrap_or_default();
+                self.thought(reasoning_content.as_deref(), reasoning_details.as_deref(), called)?;
                 if let Some(content) = content {
                     self.text(content)?;
                 }
@@ -358,12 +418,28 @@ impl<'a> Reading<'a> {
                     self.results.clear();
                     self.rounds += 1;
                 }
-                self.words += count(content);
-                self.results.push(content.clone());
+                let content = text_alone(content)?;
+                self.words += count(&content);
+                self.results.push(content);
                 self.users_turn = true;
             }
         }
         self.begun = true;
+        Ok(())
+    }
+
+    fn thought(
+        &mut self,
+        content: Option<&str>,
+        details: Option<&[Value]>,
+        called: &[ToolCall],
+    ) -> Result<(), String> {
+        if let Some(details) = details {
+            check_details(details, called)?;
+        }
+        self.has_contents |= content.is_some_and(|content| !content.is_empty());
+        let details = details.map(|details| Value::from(details).to_string());
+        self.thoughts.push(details.or(content.map(str::to_owned)).unwrap_or_default());
         Ok(())
     }
 

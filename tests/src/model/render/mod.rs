@@ -5,6 +5,7 @@ mod errors;
 pub(super) mod gemini;
 mod gemini_error;
 mod ollama;
+mod openai;
 pub(super) mod responses;
 mod writer;
 

@@ -327,7 +327,7 @@ impl Writer<'_> {
                 self.delta(&json!({"type": "thinking_delta", "thinking": text}));
                 self.thought.push_str(text);
             }
-            WireName::Openai => self.chunk(&json!({"reasoning_content": text}), None),
+            WireName::Openai => self.think_on_openai(text),
             WireName::OpenaiResponses => self.reason(text),
             WireName::Gemini => {
                 let part = json!({"text": text, "thought": true}).to_string();
@@ -344,6 +344,9 @@ impl Writer<'_> {
         }
         if self.wire == WireName::Bedrock {
             self.redact_on_bedrock(data);
+        }
+        if self.wire == WireName::Openai && self.reply.details {
+            self.redact_on_openai();
         }
         if self.wire == WireName::Anthropic {
             self.close();
@@ -363,28 +366,6 @@ impl Writer<'_> {
             for piece in call.pieces() {
                 self.delta(&json!({"type": "input_json_delta", "partial_json": piece}));
             }
-        }
-    }
-
-    fn chunks_of_tools(&mut self, calls: &[ToolCall], interleaved: bool) {
-        // Which round a piece comes in, then which call it is of.
-        let mut pieces: Vec<(usize, usize, Value)> = Vec::new();
-        for call in calls {
-            let index = self.calls;
-            let round = |nth| if interleaved { nth } else { 0 };
-            let function = json!({"name": call.name, "arguments": ""});
-            let id = self.next_id(call);
-            let first = json!({"index": index, "id": id, "type": "function", "function": function});
-            pieces.push((0, index, first));
-            for (nth, piece) in call.pieces().into_iter().enumerate() {
-                let more = json!({"index": index, "function": {"arguments": piece}});
-                pieces.push((round(nth + 1), index, more));
-            }
-        }
-        // Stable, so the pieces of one call stay in order.
-        pieces.sort_by_key(|(round, index, _)| (*round, *index));
-        for (_, _, piece) in pieces {
-            self.chunk(&json!({"tool_calls": [piece]}), None);
         }
     }
 
@@ -426,7 +407,7 @@ impl Writer<'_> {
         }
     }
 
-    fn chunk(&mut self, delta: &Value, finish: Option<&str>) {
+    pub(super) fn chunk(&mut self, delta: &Value, finish: Option<&str>) {
         let mut chunk = self.envelope();
         chunk["choices"] =
             json!([{"index": 0, "delta": delta, "logprobs": null, "finish_reason": finish}]);
