@@ -33,7 +33,7 @@ use crate::llm::{
 const OWN_HOST: &str = "api.openai.com";
 /// The only kind of tool that is offered and called.
 const FUNCTION: &str = "function";
-/// The role of what the model said.
+/// The role of the model.
 const ASSISTANT: &str = "assistant";
 /// Ends of requests that are marked: of this one, and of the one before. The system prompt has a marker too, and
 /// four are taken.
