@@ -1,6 +1,12 @@
 //! What a model says beside text and tool calls, as it arrives: whole, in its place and within bounds.
 
-use clawnode_proto::limits::{REPLY_BLOCKS, REPLY_BLOCKS_BYTES};
+use clawnode_proto::{
+    block::Block,
+    limits::{REPLY_BLOCKS, REPLY_BLOCKS_BYTES},
+};
+
+/// An opaque list of thoughts that is plain text: it goes back while its turn runs. No wire has a field of that name.
+pub(super) const PLAIN_DETAILS: &str = "reasoning_details.plain";
 
 /// Something that a model said beside text and tool calls, whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +31,12 @@ pub enum Item {
         /// The provider's JSON.
         data: String,
     },
+}
+
+/// Whether a later turn may need it.
+pub(crate) fn outlives_its_turn(block: &Block) -> bool {
+    let is_of_turn = matches!(block, Block::Opaque { field, .. } if field == PLAIN_DETAILS);
+    block.outlives_its_turn() && !is_of_turn
 }
 
 /// A part of a message, in its place.

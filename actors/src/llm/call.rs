@@ -230,7 +230,7 @@ impl ProviderParts {
     fn refused(&self, model: &str, sampling: &Sampling) -> Option<&'static str> {
         let (provider, model) = (self.named.name.clone(), model.to_owned());
         let profile = self.profiles.of(&ModelRef { provider, model });
-        refused(self.options.wire.settings(&profile), sampling, &profile).map(Setting::name)
+        refused(self.options.wire.settings(), sampling, &profile).map(Setting::name)
     }
 
     /// A probe, of whose end the circuit hears.

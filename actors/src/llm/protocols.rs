@@ -16,9 +16,8 @@ use super::{
     gemini::{Gemini, GeminiReader},
     machine_role::AwsSigner,
     ollama::{Ollama, OllamaReader, address},
-    openai::{self, OpenAi, OpenAiReader},
+    openai::{OpenAi, OpenAiReader},
     options::{BaseUrl, Lookup, OptionsError, ParseBaseUrlError, ProviderOptions},
-    profile::ModelProfile,
     responses::{Responses, ResponsesReader},
     settings::Setting,
     wire::Wire,
@@ -43,9 +42,7 @@ static WIRES: &[WireRow] = &[
         idle: IDLE,
         takes_num_ctx: false,
         is_of_aws: false,
-        settings: |_| {
-            &[Setting::Stop, Setting::ToolChoice, Setting::ParallelToolCalls, Setting::TopK]
-        },
+        settings: &[Setting::Stop, Setting::ToolChoice, Setting::ParallelToolCalls, Setting::TopK],
         dialect: |WireParts { base, key, max_tokens, .. }| {
             Box::new(Anthropic { base, key, max_tokens })
         },
@@ -67,7 +64,15 @@ static WIRES: &[WireRow] = &[
         // Servers that are compatible take it, if any does.
         takes_num_ctx: true,
         is_of_aws: false,
-        settings: openai::settings,
+        settings: &[
+            Setting::Stop,
+            Setting::PresencePenalty,
+            Setting::FrequencyPenalty,
+            Setting::Seed,
+            Setting::LogitBias,
+            Setting::ToolChoice,
+            Setting::ParallelToolCalls,
+        ],
         dialect: |WireParts { base, key, .. }| Box::new(OpenAi { base, key }),
         reads: ReplyReader {
             framing: Framing::Events,
@@ -87,7 +92,7 @@ static WIRES: &[WireRow] = &[
         idle: IDLE,
         takes_num_ctx: false,
         is_of_aws: false,
-        settings: |_| &[Setting::ToolChoice, Setting::ParallelToolCalls],
+        settings: &[Setting::ToolChoice, Setting::ParallelToolCalls],
         dialect: |WireParts { base, key, .. }| Box::new(Responses { base, key }),
         reads: ReplyReader {
             framing: Framing::Events,
@@ -107,16 +112,14 @@ static WIRES: &[WireRow] = &[
         idle: IDLE,
         takes_num_ctx: false,
         is_of_aws: false,
-        settings: |_| {
-            &[
-                Setting::Stop,
-                Setting::PresencePenalty,
-                Setting::FrequencyPenalty,
-                Setting::Seed,
-                Setting::ToolChoice,
-                Setting::TopK,
-            ]
-        },
+        settings: &[
+            Setting::Stop,
+            Setting::PresencePenalty,
+            Setting::FrequencyPenalty,
+            Setting::Seed,
+            Setting::ToolChoice,
+            Setting::TopK,
+        ],
         dialect: |WireParts { base, key, .. }| Box::new(Gemini { base, key }),
         reads: ReplyReader {
             framing: Framing::Events,
@@ -136,15 +139,13 @@ static WIRES: &[WireRow] = &[
         idle: Duration::from_mins(5),
         takes_num_ctx: true,
         is_of_aws: false,
-        settings: |_| {
-            &[
-                Setting::Stop,
-                Setting::PresencePenalty,
-                Setting::FrequencyPenalty,
-                Setting::Seed,
-                Setting::TopK,
-            ]
-        },
+        settings: &[
+            Setting::Stop,
+            Setting::PresencePenalty,
+            Setting::FrequencyPenalty,
+            Setting::Seed,
+            Setting::TopK,
+        ],
         dialect: |WireParts { base, key, .. }| Box::new(Ollama { base, key }),
         reads: ReplyReader {
             framing: Framing::Lines,
@@ -165,7 +166,7 @@ static WIRES: &[WireRow] = &[
         idle: IDLE,
         takes_num_ctx: false,
         is_of_aws: true,
-        settings: |_| &[Setting::Stop, Setting::ToolChoice, Setting::TopK],
+        settings: &[Setting::Stop, Setting::ToolChoice, Setting::TopK],
         dialect: |WireParts { base, key, max_tokens, aws }| {
             Box::new(Bedrock { base, key, max_tokens, aws })
         },
@@ -200,8 +201,8 @@ pub(super) struct WireRow {
     takes_num_ctx: bool,
     /// Whether it is a service of Amazon's, with a region and signatures.
     pub(super) is_of_aws: bool,
-    /// The settings that such a model takes on it, of those that not every wire has.
-    settings: fn(&ModelProfile) -> &'static [Setting],
+    /// The settings that it has, of those that not every wire has.
+    settings: &'static [Setting],
     /// What writes requests.
     pub(super) dialect: fn(WireParts) -> Box<dyn Dialect>,
     /// What reads replies.
@@ -266,9 +267,9 @@ impl Wire {
         self.row().is_some_and(|row| row.takes_num_ctx)
     }
 
-    /// The settings that such a model takes on it, of those that not every wire has.
-    pub(super) fn settings(self, profile: &ModelProfile) -> &'static [Setting] {
-        self.row().map_or(demo::SETTINGS, |row| (row.settings)(profile))
+    /// The settings that it has, of those that not every wire has.
+    pub(super) fn settings(self) -> &'static [Setting] {
+        self.row().map_or(demo::SETTINGS, |row| row.settings)
     }
 
     /// Its row; none for the demo.

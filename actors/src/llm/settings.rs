@@ -81,8 +81,7 @@ impl ModelProfiles {
     /// known shows when it is called.
     pub fn refused(&self, model: &ModelRef, sampling: &Sampling) -> Option<&'static str> {
         let wire = self.wire_of(model)?;
-        let profile = self.of(model);
-        refused(wire.settings(&profile), sampling, &profile).map(Setting::name)
+        refused(wire.settings(), sampling, &self.of(model)).map(Setting::name)
     }
 
     /// The rows of these whose model does not take one of these settings.

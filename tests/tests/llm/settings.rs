@@ -104,20 +104,6 @@ async fn a_setting_is_sent_or_refused_by_name() {
     }
 }
 
-/// `stop` was left out of requests to such models, and they did not stop.
-#[tokio::test]
-async fn a_model_of_openai_s_wire_that_takes_no_temperature_takes_no_stop() {
-    let asks =
-        |model: &str| ModelRequest { model: model.to_owned(), sampling: with("stop"), ..ask("hi") };
-    assert_eq!(body_of(Wire::Openai, asks("gpt-4o")).await["stop"], json!(["END"]));
-    let server = ModelServer::start(Setup::default()).await.unwrap();
-    let events = call(&*client(Wire::Openai, &server), asks("o3")).await;
-    let failure = failed(&events);
-    assert_eq!(failure.class, FailureClass::Rejected);
-    assert!(failure.message.contains("`stop`"), "{}", failure.message);
-    assert_eq!(server.count(), 0);
-}
-
 #[tokio::test]
 async fn a_choice_of_tools_is_as_each_wire_has_it() {
     let one = ToolChoice::Tool { name: "get".parse().unwrap() };

@@ -100,11 +100,13 @@ struct Blob<'a> {
 impl Blob<'_> {
     /// Shows it if that can be done, and names it.
     fn tell(&self, text: &mut String, name: Option<&str>, shown: &ShownMedia) {
+        let padding = self.data.bytes().rev().take_while(|byte| *byte == b'=').count();
+        let bytes = (self.data.len() / 4 * 3).saturating_sub(padding);
         let content = STANDARD.decode(self.data).ok();
         let content = content.and_then(|bytes| Content::new(name, bytes).ok());
         let is_shown = content.is_some_and(|content| shown.show(content));
         let (what, kind) = (self.what, short(self.kind.unwrap_or("an unknown type")));
-        let (bytes, fate) = (self.data.len() / 4 * 3, if is_shown { "shown" } else { "not shown" });
+        let fate = if is_shown { "shown" } else { "not shown" };
         append(text, format_args!("[{what}, {kind}, {bytes} bytes, {fate}]"));
     }
 }

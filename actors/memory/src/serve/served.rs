@@ -32,7 +32,7 @@ use crate::{
     },
 };
 
-/// Memories whose live points are remembered, up to twice as many: 2,000 points of 64 bytes each.
+/// Memories whose live points are remembered, up to twice as many: up to 20,000 points of 64 bytes each.
 const TRUTHS: usize = 64;
 /// Sessions whose beginnings are remembered, up to twice as many.
 const BEGINNINGS: usize = 4_096;

@@ -3,6 +3,9 @@
 //! A stream has an entry in pieces of one type and index. Texts, summaries and signatures grow by them. Any other
 //! field is whole, so a piece that has another value there begins an entry. LLM-2: if a part of them finds no room,
 //! none of them goes back.
+//!
+//! Some texts are refused if they come back (`OpenRouterTeam/ai-sdk-provider`, pull requests 445 and 468): Anthropic
+//! refuses a thought without a signature, and Gemini, which reads the encrypted entries, any text.
 
 use std::collections::BTreeMap;
 
@@ -13,6 +16,13 @@ use serde_json::value::RawValue;
 const TYPE: &str = "type";
 const INDEX: &str = "index";
 const SIGNATURE: &str = "signature";
+/// Which provider made an entry.
+const FORMAT: &str = "format";
+const ENCRYPTED: &str = "data";
+const TEXT: &str = "\"reasoning.text\"";
+const GEMINI: &str = "\"google-gemini-v1\"";
+/// Also that of an entry that names none.
+const ANTHROPIC: &str = "\"anthropic-claude-v1\"";
 /// An empty text in JSON.
 const EMPTY: &str = "\"\"";
 /// Of an entry that belongs to a tool call, the id of that.
@@ -75,15 +85,25 @@ impl ReasoningDetails {
         !self.is_cut && self.entries.iter().any(is_named)
     }
 
-    /// All of them, as they go back.
+    /// Those that go back, as they do.
     pub(super) fn to_json(&self) -> Result<Option<String>, serde_json::Error> {
-        if self.is_cut || self.entries.is_empty() {
+        let back: Vec<&ReasoningDetail> = self.going_back().collect();
+        if self.is_cut || back.is_empty() {
             return Ok(None);
         }
         match &self.whole {
-            Some(whole) => Ok(Some(whole.clone())),
-            None => serde_json::to_string(&self.entries).map(Some),
+            Some(whole) if back.len() == self.entries.len() => Ok(Some(whole.clone())),
+            Some(_) | None => serde_json::to_string(&back).map(Some),
         }
+    }
+
+    /// Whether what goes back is plain text, which is of use only while its turn runs.
+    pub(super) fn is_plain(&self) -> bool {
+        self.going_back().all(|entry| !entry.is_signed() && !entry.0.contains_key(ENCRYPTED))
+    }
+
+    fn going_back(&self) -> impl Iterator<Item = &ReasoningDetail> {
+        self.entries.iter().filter(|entry| entry.goes_back())
     }
 
     fn grow(&mut self, piece: DetailPiece, is_whole: bool) {
@@ -113,6 +133,27 @@ impl ReasoningDetails {
 // === impl ReasoningDetail ===
 
 impl ReasoningDetail {
+    /// Whether its provider takes it back.
+    fn goes_back(&self) -> bool {
+        let kept = |name: &str| match self.0.get(name) {
+            Some(DetailField::Kept(own)) if !is_null(own) => Some(own.get()),
+            _ => None,
+        };
+        if kept(TYPE) != Some(TEXT) {
+            return true;
+        }
+        match kept(FORMAT) {
+            Some(GEMINI) => false,
+            Some(ANTHROPIC) | None => self.is_signed(),
+            Some(_) => true,
+        }
+    }
+
+    fn is_signed(&self) -> bool {
+        matches!(self.0.get(SIGNATURE),
+            Some(DetailField::Growing(signature)) if !signature.is_empty())
+    }
+
     /// Whether a piece is one of this entry.
     fn goes_on_in(&self, piece: &DetailPiece) -> bool {
         // An entry without an index is not that with an index.
@@ -122,13 +163,11 @@ impl ReasoningDetail {
             _ => false,
         });
         // Nothing follows a signature, which is of the whole text.
-        let is_signed = matches!(self.0.get(SIGNATURE),
-            Some(DetailField::Growing(signature)) if !signature.is_empty());
         let is_more = |name: &&str| {
             piece.get(*name).is_some_and(|value| !is_null(value) && value.get() != EMPTY)
         };
         is_one
-            && !(is_signed && READABLE.iter().any(is_more))
+            && !(self.is_signed() && READABLE.iter().any(is_more))
             && piece.iter().all(|(name, value)| match self.0.get(name) {
                 Some(DetailField::Growing(_)) => is_null(value) || text_of(value).is_some(),
                 Some(DetailField::Kept(own)) => {
@@ -215,13 +254,33 @@ mod tests {
         let chunks =
             [text("Wo ", 0), text("ist", 0), text("Bo", 1), signed("c2", 0), signed("ln", 0)];
         let rest = [text("th", 1), signed("b3", 1), text("More", 1)];
-        let unsigned = json!({"type": "reasoning.text", "text": "More", "signature": null,
-            "format": format, "index": 1});
         assert_eq!(
             grown(&[&chunks[..], &rest[..]].concat()),
-            json!([entry("Wo ist", "c2ln", 0), entry("Both", "b3", 1), unsigned]),
-            "nothing is added to what is signed"
+            json!([entry("Wo ist", "c2ln", 0), entry("Both", "b3", 1)]),
+            "nothing is added to what is signed, and Anthropic takes nothing else back"
         );
+    }
+
+    #[test]
+    fn a_text_that_its_provider_refuses_does_not_go_back() {
+        let text = |format: Value| json!({"type": "reasoning.text", "text": "a", "format": format});
+        let sealed =
+            json!({"type": "reasoning.encrypted", "data": "x", "format": "google-gemini-v1"});
+        let lists = [
+            (json!([text(json!("google-gemini-v1")), sealed]), json!([sealed]), false),
+            (json!([text(json!("anthropic-claude-v1"))]), Value::Null, true),
+            (json!([text(Value::Null)]), Value::Null, true),
+            (json!([text(json!("unknown"))]), json!([text(json!("unknown"))]), true),
+        ];
+        for (sent, back, is_plain) in lists {
+            for is_whole in [false, true] {
+                let mut details = ReasoningDetails::default();
+                assert!(!add(&mut details, &sent, is_whole).is_empty(), "people read it");
+                let list = details.to_json().unwrap();
+                let list = list.map_or(Value::Null, |list| serde_json::from_str(&list).unwrap());
+                assert_eq!((list, details.is_plain()), (back.clone(), is_plain), "{sent}");
+            }
+        }
     }
 
     #[test]
@@ -251,11 +310,11 @@ mod tests {
 
     #[test]
     fn pieces_without_an_index_follow_each_other() {
-        let text = |text: &str| json!({"type": "reasoning.text", "text": text});
+        let text = |text: &str| json!({"type": "reasoning.text", "text": text, "format": "any"});
         let sealed = json!({"type": "reasoning.encrypted", "data": "x"});
         let chunks = [json!([text("a")]), json!([text("b")]), json!([sealed]), json!([text("c")])];
         assert_eq!(grown(&chunks), json!([text("ab"), sealed, text("c")]));
-        let numbered = json!({"type": "reasoning.text", "text": "d", "index": 0});
+        let numbered = json!({"type": "reasoning.text", "text": "d", "index": 0, "format": "any"});
         assert_eq!(grown(&[json!([text("c")]), json!([numbered])]), json!([text("c"), numbered]));
     }
 
@@ -280,8 +339,8 @@ mod tests {
 
     #[test]
     fn a_whole_list_goes_back_byte_for_byte() {
-        let list = r#"[{"index": 0, "type": "reasoning.text", "text": "a", "n": 1.50},
-            {"index": 0, "type": "reasoning.text", "text": "b", "id": "call_1"}]"#;
+        let list = r#"[{"index": 0, "type": "reasoning.text", "text": "a", "n": 1.50, "signature": "s"},
+            {"index": 0, "type": "reasoning.text", "format": "any", "text": "b", "id": "call_1"}]"#;
         let sent: Box<RawValue> = serde_json::from_str(list).unwrap();
         let mut details = ReasoningDetails::default();
         assert_eq!(details.add(&sent, true), "ab");
@@ -303,7 +362,7 @@ mod tests {
     #[test]
     fn too_much_does_not_go_back() {
         let half = "x".repeat(REPLY_BLOCKS_BYTES / 2);
-        let text = json!([{"type": "reasoning.text", "text": half, "index": 0}]);
+        let text = json!([{"type": "reasoning.text", "text": half, "index": 0, "format": "any"}]);
         assert!(grown(std::slice::from_ref(&text)).is_array());
         let mut details = ReasoningDetails::default();
         for _ in 0..9 {

@@ -10,7 +10,7 @@ mod reply;
 mod request;
 
 pub(super) use reply::OpenAiReader;
-pub(super) use request::{OpenAi, settings};
+pub(super) use request::OpenAi;
 
 /// The field of a tool call that compatible servers want back as it is.
 const EXTRA_CONTENT: &str = "extra_content";

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::llm::{
     Item,
-    blocks::push_bounded,
+    blocks::{PLAIN_DETAILS, push_bounded},
     call::{Decoder, ReplyPiece},
     call_stream::Finish,
     counts::{TokenCount, reported},
@@ -88,6 +88,16 @@ struct PromptDetails {
     cached_tokens: TokenCount,
 }
 
+/// The thought that is being read.
+#[derive(Default)]
+struct ReadThought {
+    text: String,
+    /// Whether the server wants it back.
+    is_wanted: bool,
+    /// Whether it comes beside those in the details.
+    is_named: bool,
+}
+
 /// Reads one reply.
 #[derive(Default)]
 pub(in crate::llm) struct OpenAiReader {
@@ -96,11 +106,7 @@ pub(in crate::llm) struct OpenAiReader {
     model: String,
     refused: bool,
     calls: CallDeltas,
-    thought: String,
-    /// Whether the server wants the thought back.
-    wants_thought: bool,
-    /// Whether thoughts come beside those in the details.
-    names_thought: bool,
+    thought: ReadThought,
     details: ReasoningDetails,
     /// None if it is not reported yet.
     usage: Option<Usage>,
@@ -232,20 +238,20 @@ impl OpenAiReader {
             _ => None,
         };
         let (wanted, other) = (text(wanted), text(other));
-        self.wants_thought |= wanted.is_some();
+        self.thought.is_wanted |= wanted.is_some();
         let named = wanted.or(other);
-        self.names_thought |= named.is_some();
-        let listed = Some(listed).filter(|text| !text.is_empty() && !self.names_thought);
+        self.thought.is_named |= named.is_some();
+        let listed = Some(listed).filter(|text| !text.is_empty() && !self.thought.is_named);
         if let Some(more) = named.or(listed) {
-            push_bounded(&mut self.thought, &more);
+            push_bounded(&mut self.thought.text, &more);
             pieces.push(ReplyPiece::Thought(more));
         }
     }
 
     /// The thought so far is whole.
     fn thought_ends(&mut self, pieces: &mut Vec<ReplyPiece>) {
-        let text = std::mem::take(&mut self.thought);
-        let signature = std::mem::take(&mut self.wants_thought).then(String::new);
+        let text = std::mem::take(&mut self.thought.text);
+        let signature = std::mem::take(&mut self.thought.is_wanted).then(String::new);
         if !text.is_empty() {
             pieces.push(ReplyPiece::Item(Item::Thinking { text, signature }));
         }
@@ -260,7 +266,8 @@ impl OpenAiReader {
         self.thought_ends(pieces);
         let details = std::mem::take(&mut self.details);
         let listed = details.to_json().map_err(AttemptFailure::broken)?;
-        pieces.extend(listed.map(|listed| opaque(REASONING_DETAILS, listed)));
+        let field = if details.is_plain() { PLAIN_DETAILS } else { REASONING_DETAILS };
+        pieces.extend(listed.map(|listed| opaque(field, listed)));
         for (extra, call) in self.calls.done() {
             pieces.extend(extra.map(|extra| opaque(EXTRA_CONTENT, extra.get().to_owned())));
             if details.name_call(&call.id) {

@@ -19,6 +19,7 @@ use super::{
 };
 use crate::llm::{
     Item, ModelRequest, PlainMessage, PlainReply, ReplySchema, ToolOffer,
+    blocks::PLAIN_DETAILS,
     call::{Dialect, bearer_headers},
     http::Prepared,
     media::in_words,
@@ -26,7 +27,7 @@ use crate::llm::{
     parts::Part,
     profile::ModelProfile,
     prompt::{alternate, not_sent},
-    settings::{Setting, choice_among},
+    settings::choice_among,
 };
 
 /// The inventor's own host: it wants `max_completion_tokens`, which compatible servers do not know.
@@ -223,21 +224,6 @@ impl Dialect for OpenAi {
     }
 }
 
-/// The settings that such a model takes: those without `temperature` take no `stop` on this wire either.
-pub(in crate::llm) fn settings(profile: &ModelProfile) -> &'static [Setting] {
-    const REASONS: &[Setting] = &[Setting::Seed, Setting::ToolChoice, Setting::ParallelToolCalls];
-    const ALL: &[Setting] = &[
-        Setting::Stop,
-        Setting::PresencePenalty,
-        Setting::FrequencyPenalty,
-        Setting::Seed,
-        Setting::LogitBias,
-        Setting::ToolChoice,
-        Setting::ParallelToolCalls,
-    ];
-    if profile.sampling { ALL } else { REASONS }
-}
-
 fn wire_choice<'a>(
     sampling: &'a Sampling,
     tools: &[ToolOffer],
@@ -347,7 +333,11 @@ fn wire_id<'a>(ids: &WireIds<'a>, id: &'a str) -> Cow<'a, str> {
 /// What the server wants back of a whole reply. It has no place of its own, so it may also come last.
 fn details(message: &PlainMessage) -> Result<Option<&RawValue>, ModelFailure> {
     let details = message.all_parts().into_iter().find_map(|part| match part {
-        Part::Item(Item::Opaque { field, data }) if field == REASONING_DETAILS => Some(data),
+        Part::Item(Item::Opaque { field, data })
+            if field == REASONING_DETAILS || field == PLAIN_DETAILS =>
+        {
+            Some(data)
+        }
         _ => None,
     });
     details.map(|data| serde_json::from_str(data)).transpose().map_err(not_sent)

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::ModelProfiles;
 use crate::llm::{
-    ModelRequest, PlainMessage, ToolOffer, Wire,
+    ModelRequest, PlainMessage, ToolOffer,
     anthropic::Anthropic,
     bedrock::Bedrock,
     call::Dialect,
@@ -18,7 +18,6 @@ use crate::llm::{
     ollama::Ollama,
     openai::OpenAi,
     responses::Responses,
-    settings::refused,
 };
 
 fn asked(model: &str, max_tokens: Option<u32>) -> ModelRequest {
@@ -58,22 +57,6 @@ fn a_reasoning_model_is_written_to_as_it_wants_it() {
     assert_eq!(body["messages"][0]["role"], "developer");
     for absent in ["max_tokens", "temperature", "top_p"] {
         assert_eq!(body.get(absent), None, "{absent}");
-    }
-}
-
-#[test]
-fn stop_is_refused_by_the_wire_and_the_model() {
-    let sampling = Sampling { stop: vec!["END".to_owned()], ..Sampling::default() };
-    let cases = [
-        (Wire::Openai, "gpt-4o", true),
-        (Wire::Openai, "gpt-5", false),
-        (Wire::Openai, "claude-opus-4-7", false),
-        (Wire::Anthropic, "claude-opus-4-7", true),
-    ];
-    for (wire, model, is_taken) in cases {
-        let profile = ModelProfiles::default().of(&format!("p/{model}").parse().unwrap());
-        let refused = refused(wire.settings(&profile), &sampling, &profile);
-        assert_eq!(refused.is_none(), is_taken, "{model}");
     }
 }
 

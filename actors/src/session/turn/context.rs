@@ -111,6 +111,8 @@ pub(super) struct Draft {
     pub(super) spans: Vec<(PartOf, usize)>,
     /// Whether the budget of its context held. Nothing is said where the journal has the cut.
     pub(super) is_bounded: bool,
+    /// The tokens that it seems to have beside earlier turns, which leave by themselves.
+    own: u64,
 }
 
 /// A part of a conversation.
@@ -164,18 +166,7 @@ pub fn assemble(state: &SessionState, profile: &Profile, turn: &Turn) -> Assembl
     draft(state, profile, turn, None).request
 }
 
-/// The same, which leaves out what the journal says.
-#[cfg(test)]
-pub(super) fn assemble_by(
-    state: &SessionState,
-    profile: &Profile,
-    turn: &Turn,
-    recorded: Option<Recorded>,
-) -> Assembled {
-    draft(state, profile, turn, recorded).request
-}
-
-/// The same, and what its messages are of. What the journal does not say of a turn that is too large follows from its
+/// The same, and the parts of its messages. What the journal does not say of a turn that is too large follows from its
 /// size alone, which stays the same once the call has begun.
 pub(super) fn draft(
     state: &SessionState,
@@ -192,7 +183,7 @@ pub(super) fn draft(
     let ReplyRoom { window, reply, .. } = ReplyRoom::of(state, profile, turn);
     let (size, room) = (whole.request.estimate(), window.saturating_sub(reply));
     let seeming = |tokens| seeming(state, profile, tokens);
-    match turn.closed_for(entry, size, seeming(window), seeming(room)) {
+    match turn.closed_for(entry, whole.own, size, seeming(window), seeming(room)) {
         Some(closed) => drafted(state, profile, &closed, None),
         None => whole,
     }
@@ -224,6 +215,7 @@ fn drafted(
     let recalled: Vec<Message> = turn.told_recalled().into_iter().collect();
     let recalled_tokens = tokens(&recalled);
     let current_tokens = tokens(&current) + recalled_tokens;
+    let own = fixed.saturating_sub(summary) + current_tokens;
     let sizes =
         RequestSizes { window, reply, fixed, current: current_tokens, recalled: recalled_tokens };
     let cut = match recorded {
@@ -261,7 +253,7 @@ fn drafted(
         withheld_thoughts,
         left_out_attachments,
     };
-    Draft { request, spans, is_bounded }
+    Draft { request, spans, is_bounded, own }
 }
 
 /// The system prompt: the agent's, then the turn's.
@@ -414,7 +406,7 @@ fn earlier(turn: &Turn, model: &ModelRef) -> Vec<Message> {
     for message in &mut messages {
         without_foreign(message, model);
         if let Some(blocks) = &mut message.blocks {
-            blocks.list.retain(Block::outlives_its_turn);
+            blocks.list.retain(crate::llm::outlives_its_turn);
         }
         message.blocks.take_if(|blocks| blocks.list.iter().all(Block::is_said));
     }

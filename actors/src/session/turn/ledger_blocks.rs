@@ -132,16 +132,17 @@ impl Turn {
         Cow::Owned(Self { closes_upto: entry, ..self.clone() })
     }
 
-    /// The same for this entry, if that is worth it: otherwise its request has so many tokens, where the window has so
-    /// many and the request may have so many of these. All are as they seem.
+    /// The same for this entry, if that is worth it: otherwise its request has so many tokens, `own` of them beside
+    /// earlier turns, where the window has so many and the request may have so many of these. All are as they seem.
     pub(super) fn closed_for(
         &self,
         entry: u64,
+        own: u64,
         size: u64,
         window: u64,
         room: u64,
     ) -> Option<Cow<'_, Self>> {
-        let is_full = size >= window.saturating_mul(FULL_PERCENT) / 100;
+        let is_full = own >= window.saturating_mul(FULL_PERCENT) / 100;
         if !is_full && size <= room {
             return None;
         }

@@ -19,7 +19,7 @@ use serde_json::json;
 use super::{
     attachments::AttachmentRule,
     bounded_tests::{are_tools_paired, cases},
-    context::{Assembled, assemble, assemble_by, draft},
+    context::{Assembled, assemble, draft},
     dropping::{LeftOut, Recorded},
     explain_context::ContextReader,
     ledger::{EntryMark, SessionLedger},
@@ -636,7 +636,7 @@ proptest! {
         let alone = SessionState { open: state.open.clone(), ..SessionState::default() };
         let (closes_upto, attachments) = (request.closes_upto, AttachmentRule::Blocks);
         let recorded = Recorded { dropped_turns: 0, closes_upto, attachments };
-        let alone = assemble_by(&alone, &profile, turn, Some(recorded));
+        let alone = draft(&alone, &profile, turn, Some(recorded)).request;
         let fixed = Assembled { messages: Vec::new(), ..request.clone() }.estimate();
         let beside = request.estimate() - (alone.estimate() - fixed);
         if made.is_bounded && request.messages.len() > alone.messages.len() {

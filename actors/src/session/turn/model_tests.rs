@@ -15,7 +15,7 @@ use clawnode_proto::{
 
 use super::{
     attachments::AttachmentRule,
-    context::{Assembled, assemble, assemble_by},
+    context::{Assembled, assemble, draft},
     dropping::Recorded,
 };
 use crate::{
@@ -151,7 +151,7 @@ fn a_replay_leaves_out_as_many_turns_as_the_attempt_did() {
     let fewer = now.dropped_turns - 1;
     let (dropped_turns, attachments) = (fewer, AttachmentRule::Newest);
     let recorded = Recorded { dropped_turns, closes_upto: None, attachments };
-    let before = assemble_by(&state, &profile, &turn, Some(recorded));
+    let before = draft(&state, &profile, &turn, Some(recorded)).request;
     let (now, dropped) = (now.digest(), now.dropped_turns);
     let before = before.digest();
     assert_ne!(now, before);

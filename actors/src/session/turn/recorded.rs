@@ -112,10 +112,10 @@ pub(super) fn recorded_request(
     let by = |attachments| {
         let ModelBegun { dropped_turns, closes_upto, .. } = *begun;
         let recorded = Recorded { dropped_turns, closes_upto, attachments };
-        let Draft { request, spans, is_bounded } = draft(state, profile, turn, Some(recorded));
-        let request = capped(judged(request, turn, begun.call), cap);
-        let is_sent = request.digest() == begun.request;
-        (Draft { request, spans, is_bounded }, is_sent)
+        let mut made = draft(state, profile, turn, Some(recorded));
+        made.request = capped(judged(made.request, turn, begun.call), cap);
+        let is_sent = made.request.digest() == begun.request;
+        (made, is_sent)
     };
     // CTX-1: builds differ in how much they leave out; what they show of the rest is the same.
     let (draft, is_sent) = by(AttachmentRule::Blocks);

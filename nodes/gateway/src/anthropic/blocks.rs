@@ -316,8 +316,8 @@ impl AnthropicRequestBlock<'_> {
             None => Ok(None),
             Some(_) => self.field(name).map(Some),
         };
-        let (title, context) = (text("title")?, text("context")?);
-        content.say(context.unwrap_or_default());
+        let title = text("title")?;
+        content.say(text("context")?.unwrap_or_default());
         if let Some(source) = self.source(title)? {
             content.attach(source);
             return Ok(());

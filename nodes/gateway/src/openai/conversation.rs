@@ -169,7 +169,9 @@ pub(super) fn message_of_known_session(
     }
     fresh.reverse();
     let mut all = MessageContent::default();
-    fresh.into_iter().for_each(|content| all.append(content));
+    for content in fresh {
+        all.append(content);
+    }
     check_count(all.attachments.len()).map_err(|error| about("messages", error))?;
     Ok((UserMessage::text(all.text), attached(all.attachments, None).collect()))
 }
