@@ -138,9 +138,9 @@ mod tests {
         let outcome = outcome(&serde_json::from_value(result.clone()).unwrap(), &shown);
         assert_eq!(
             outcome.content.inline().unwrap(),
-            "[an image, image/gif, 9 bytes, shown]\n[an image, image/png, 6 bytes, not shown]\n\
+            "[an image, image/gif, 8 bytes, shown]\n[an image, image/png, 5 bytes, not shown]\n\
              [a sound, audio/wav, 0 bytes, not shown]\n[the resource `a://b/c.png`, an unknown type, \
-             9 bytes, shown]"
+             8 bytes, shown]"
         );
         let taken = shown.take();
         let names: Vec<_> =
@@ -150,7 +150,7 @@ mod tests {
         assert!(!unwanted.content.inline().unwrap().contains("bytes, shown]"), "text alone");
         let many = json!({ "content": vec![image; 9] });
         let outcome = super::outcome(&serde_json::from_value(many).unwrap(), &shown);
-        assert!(outcome.content.inline().unwrap().ends_with("9 bytes, not shown]"), "8 at most");
+        assert!(outcome.content.inline().unwrap().ends_with("8 bytes, not shown]"), "8 at most");
         assert_eq!(shown.take().len(), 8);
     }
 
