@@ -120,7 +120,7 @@ impl Sessions {
 }
 
 /// Whether the session remembers the input that began this turn, or joined one.
-fn is_remembered(entity: &Entity<Session>, turn: TurnId) -> bool {
+pub(super) fn is_remembered(entity: &Entity<Session>, turn: TurnId) -> bool {
     entity.core.has(InputId::from_u128(turn.as_u128()))
 }
 

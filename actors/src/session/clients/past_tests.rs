@@ -6,7 +6,7 @@ use clawnode_cluster::{AppendAnswer, Clock, SystemClock, Write};
 use clawnode_kernel::archive;
 use clawnode_local as local;
 use clawnode_proto::{
-    CallId, Cursor, IdempotencyKey, Input, InputId, Position, TurnId, codec,
+    CallId, Cursor, IdempotencyKey, Input, InputId, Kind, Position, Timestamp, TurnId, codec,
     context_view::TurnPlace,
     envelope::{FEEDBACK, REFLECT},
     feedback::{FeedbackInput, Thumb},
@@ -34,13 +34,17 @@ struct LongSession {
 
 impl LongSession {
     async fn new() -> Self {
+        let mut run = begin(Some(TIGHT), 25);
+        (0..TURNS).for_each(|n| turn(&mut run, n));
+        assert!(run.archives.len() > 3, "{}", run.archives.len());
+        Self::of(run).await
+    }
+
+    async fn of(run: PlayedActivation) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::clone(&clock));
         let (storage, _control) = local::open(dir.path(), options).unwrap();
-        let mut run = begin(Some(TIGHT), 25);
-        (0..TURNS).for_each(|n| turn(&mut run, n));
-        assert!(run.archives.len() > 3, "{}", run.archives.len());
         for (records, state) in &run.archives {
             storage.blobs.put(archive::pack(records).unwrap()).await.unwrap();
             assert!(state.len() <= INLINE_BYTES);
@@ -139,6 +143,25 @@ async fn a_turn_that_never_was_is_not_found() {
     let own = TurnId::from_u128(7);
     let missing = long.sessions.recorded(key().entity(), own, None).await;
     assert!(matches!(missing, Err(SendError::NotFound { .. })), "{missing:?}");
+}
+
+/// The message that asked for the deletion may leave the inbox after the journal has the tombstone.
+#[tokio::test]
+async fn a_turn_of_a_deleted_session_is_gone_whatever_waits_there() {
+    let mut run = begin(None, 10_000);
+    turn(&mut run, 0);
+    run.hears("delete", &SessionInput::Delete);
+    let gone = LongSession::of(run).await;
+    let name = "delete".parse().unwrap();
+    let asked =
+        Input::new(Kind::SESSION, &key().to_string(), name, Timestamp(1), &SessionInput::Delete);
+    gone.sessions.storage().inbox.put(&asked.unwrap()).await.unwrap();
+    let own = turn_of("message 0000 of this conversation");
+    let missing = gone.sessions.recorded(key().entity(), own, None).await;
+    assert!(matches!(missing, Err(SendError::NotFound { .. })), "{missing:?}");
+    // Any other may be a message that waits.
+    let waits = gone.sessions.recorded(key().entity(), TurnId::from_u128(7), None).await.unwrap();
+    assert!(!waits.is_accepted && waits.session.is_none(), "{waits:?}");
 }
 
 /// An older build would not know it, so it is not sent while one may take the session.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use clawnode_proto::{CallId, EntityId, Seq, SessionKey, Timestamp, TurnId};
 
 use super::{
+    archived_turns::is_remembered,
     client_tool_results::unknown,
     follow::{FollowRequest, follow},
     follow_from::FollowFrom,
@@ -50,14 +51,16 @@ impl Sessions {
         // Before the journal is read again: what leaves the inbox is in the journal by then.
         let waiting = self.storage().inbox.pending(session).await?;
         let mut entity = self.read(session).await?;
-        if waiting == 0 && entity.state.turn(turn).is_none() && !entity.state.has_all_turns() {
+        // What the journal has had does not wait: its session was deleted, or has other inputs that wait.
+        let waits = waiting > 0 && !is_remembered(&entity, turn);
+        if !waits && entity.state.turn(turn).is_none() && !entity.state.has_all_turns() {
             // It may be so old that its input is forgotten.
             entity = self.past_turn(session, turn).await?;
         }
         if let Some(recorded) = recorded(&entity.state, turn, after) {
             return Ok(recorded);
         }
-        if waiting == 0 {
+        if !waits {
             return Err(SendError::NotFound { session: session.to_string() });
         }
         let is_born = entity.core.tail.n > Seq(0);
