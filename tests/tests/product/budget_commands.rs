@@ -271,6 +271,8 @@ async fn bud_8_embeddings_count_in_the_limits_of_the_cluster() -> Outcome {
         .var("CLAWNODE_EMBEDDINGS__MODELS", "openai/embedder");
     let node = Node::up(&home).await?;
     let client = node.client()?;
+    let message = Message::new("ada", "one");
+    client.chat(&message).await?;
     let set = json!({
         "account": "cluster",
         "limits": [
@@ -279,6 +281,11 @@ async fn bud_8_embeddings_count_in_the_limits_of_the_cluster() -> Outcome {
         ],
     });
     let _set: AccountView = client.call("budget.set", set).await?;
+    // Workers hear of a limit a moment later.
+    let is_limited = |view: &BudgetExplainView| !view.limits.is_empty();
+    let session = json!({ "session": message.session() });
+    let _: BudgetExplainView = client.call_when("budget.explain", session, is_limited).await?;
+    let asked = server.count();
     let embed = async |text: &str| {
         let url = format!("{}/v1/embeddings", client.url());
         let request = reqwest::Client::new().post(url).bearer_auth(client.token());
@@ -294,7 +301,7 @@ async fn bud_8_embeddings_count_in_the_limits_of_the_cluster() -> Outcome {
     shown(&client, "cluster", |account| tokens(account).is_some_and(|limit| limit.spent == 3))
         .await?;
     let (status, answer) = embed(&"word ".repeat(100)).await;
-    assert_eq!((status, server.count()), (429, 1), "{answer}");
+    assert_eq!((status, server.count()), (429, asked + 1), "{answer}");
     assert!(
         answer["error"]["message"].as_str().unwrap().contains("token budget exceeded"),
         "{answer}"

@@ -222,7 +222,8 @@ async fn a_plan_waits_for_a_person_and_goes_on() -> Outcome {
     let waiting = shown(&client, &id, waits).await?;
     let wanted = [StepStatus::Succeeded, StepStatus::WaitingApproval, StepStatus::Pending];
     assert_eq!(statuses(&waiting), wanted);
-    assert_eq!(scene.counter.total().unwrap(), 1);
+    let first = scene.counter.counts().unwrap();
+    assert_eq!(first.values().sum::<usize>(), 1);
     // It outlives its node, and so does the approval.
     node.kill().await?;
     let node = Node::up(&scene.home).await?;
@@ -237,7 +238,11 @@ async fn a_plan_waits_for_a_person_and_goes_on() -> Outcome {
     let ended = view(shown.json()?);
     assert_eq!(statuses(&ended), [StepStatus::Succeeded; 3]);
     assert!(ended.steps[1].approval.as_ref().unwrap().decided_by.is_some());
-    assert_eq!(scene.counter.total().unwrap(), 3);
+    let mut counts = scene.counter.counts().unwrap();
+    assert_eq!(counts.len(), 3);
+    // Its tool is `safe`: if the node died before the queue had heard of its end, it may run once more.
+    counts.retain(|effect, _| !first.contains_key(effect));
+    assert_eq!(counts.into_values().collect::<Vec<_>>(), [1, 1]);
     // A file that is no plan, and a key that is taken.
     std::fs::write(file, "{}").unwrap();
     let wrong = scene.home.run(&["execute", file]).await?;

@@ -37,7 +37,7 @@ impl LongSession {
         let mut run = begin(Some(TIGHT), 25);
         (0..TURNS).for_each(|n| turn(&mut run, n));
         assert!(run.archives.len() > 3, "{}", run.archives.len());
-        Self::of(run).await
+        Box::pin(Self::of(run)).await
     }
 
     async fn of(run: PlayedActivation) -> Self {
@@ -151,7 +151,7 @@ async fn a_turn_of_a_deleted_session_is_gone_whatever_waits_there() {
     let mut run = begin(None, 10_000);
     turn(&mut run, 0);
     run.hears("delete", &SessionInput::Delete);
-    let gone = LongSession::of(run).await;
+    let gone = Box::pin(LongSession::of(run)).await;
     let name = "delete".parse().unwrap();
     let asked =
         Input::new(Kind::SESSION, &key().to_string(), name, Timestamp(1), &SessionInput::Delete);
