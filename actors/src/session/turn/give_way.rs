@@ -19,11 +19,13 @@ use clawnode_proto::{
 };
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "test-util")]
+use super::state::StepEnd;
 use super::{
     context::assemble,
     measured_tokens::Measured,
     settled_cost::AttemptBill,
-    state::{SessionState, Step, StepEnd, Turn},
+    state::{SessionState, Step, Turn},
     tool_frames::ToolFrames,
 };
 
