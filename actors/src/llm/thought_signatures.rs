@@ -1,12 +1,9 @@
 //! Thoughts with signatures, as Anthropic's models have them on every wire: when a request may ask for more of
 //! them, and how many tokens of them.
 
-use clawnode_proto::{
-    llm::{ModelFailure, Sampling},
-    reasoning::Reasoning,
-};
+use clawnode_proto::reasoning::Reasoning;
 
-use super::{Item, PlainMessage, parts::Part, profile::ModelProfile, prompt::not_sent};
+use super::{Item, PlainMessage, parts::Part, profile::ModelProfile};
 
 /// A budget that leaves room for a reply of so many tokens, but for at most half of the model's largest
 /// output: the vendor refuses a budget that is not below the limit.
@@ -15,14 +12,6 @@ pub(super) fn budget_within(reply: u32, reasoning: Reasoning, profile: &ModelPro
     let most = profile.capped(reply.saturating_add(budget));
     let budget = budget.min(most.saturating_sub(reply.min(most / 2)));
     budget.max(Reasoning::MIN_TOKENS)
-}
-
-/// How many words the model chooses from, if the request says it. The vendor refuses that beside thoughts.
-pub(super) fn top_k_of(sampling: &Sampling, thinks: bool) -> Result<Option<u32>, ModelFailure> {
-    match sampling.top_k {
-        Some(_) if thinks => Err(not_sent("`top_k`: this model does not take it while it thinks")),
-        top_k => Ok(top_k),
-    }
 }
 
 /// Whether a request may ask for thoughts: the running turn is not in a round of tools that began without a

@@ -186,13 +186,22 @@ async fn how_many_words_to_choose_from_is_as_each_vendor_has_it() {
         let body = body_of(wire, request).await;
         assert_eq!(body.pointer(at), Some(&json!(40)), "{wire:?}: {body}");
     }
+    // Claude refuses it while it thinks. A turn must be able to go on with it.
     let thinks = Some(Reasoning::Tokens(2_048));
-    for (wire, request) in [
-        asks(Wire::Anthropic, "claude-sonnet-4-5", thinks),
-        asks(Wire::Bedrock, "anthropic.claude-sonnet-4-5-v1:0", thinks),
-        asks(Wire::Bedrock, "cohere.command-r-v1:0", None),
-        asks(Wire::Openai, "gpt-4o", None),
+    for ((wire, request), thinking) in [
+        (asks(Wire::Anthropic, "claude-sonnet-4-5", thinks), "/thinking"),
+        (
+            asks(Wire::Bedrock, "anthropic.claude-sonnet-4-5-v1:0", thinks),
+            "/additionalModelRequestFields/thinking",
+        ),
     ] {
+        let body = body_of(wire, request).await;
+        assert!(body.pointer(thinking).is_some(), "{wire:?}: {body}");
+        assert!(!body.to_string().contains("top_k"), "{wire:?}: {body}");
+    }
+    for (wire, request) in
+        [asks(Wire::Bedrock, "cohere.command-r-v1:0", None), asks(Wire::Openai, "gpt-4o", None)]
+    {
         let server = ModelServer::start(Setup::default()).await.unwrap();
         let events = call(&*client(wire, &server), request).await;
         let failure = failed(&events);

@@ -27,7 +27,7 @@ use crate::llm::{
     profile::{ModelProfile, ThinkingDefault},
     prompt::{alternate, not_sent},
     settings::choice_among,
-    thought_signatures::{has_thoughts, may_think, top_k_of},
+    thought_signatures::{has_thoughts, may_think},
 };
 
 /// The version of the API that this file speaks.
@@ -238,12 +238,12 @@ impl Dialect for Anthropic {
             messages,
             tools,
             stream: true,
-            // The API refuses both beside thoughts.
+            // The API refuses these three beside thoughts.
             temperature: sampling.temperature.filter(|_| profile.sampling && !thinks),
             top_p: sampling
                 .top_p
                 .filter(|top_p| profile.sampling && (!thinks || *top_p >= THINKING_TOP_P)),
-            top_k: top_k_of(sampling, thinks)?,
+            top_k: sampling.top_k.filter(|_| !thinks),
             stop_sequences: &request.sampling.stop,
             thinking,
             output_config: (effort.is_some() || format.is_some())

@@ -33,7 +33,7 @@ use crate::llm::{
     profile::ModelProfile,
     prompt::{alternate, not_sent},
     settings::choice_among,
-    thought_signatures::{has_thoughts, may_think, top_k_of},
+    thought_signatures::{has_thoughts, may_think},
 };
 
 /// Bytes of the largest picture and of the largest document that the API takes.
@@ -113,11 +113,11 @@ impl Dialect for Bedrock {
             mark(&request.model, &mut tools, &mut system, &mut messages);
         }
         let tool_choice = wire_choice(choice);
-        let top_k = top_k_of(&request.sampling, thinking.is_on)?;
+        // Claude refuses all three beside thoughts.
+        let top_k = request.sampling.top_k.filter(|_| !thinking.is_on);
         let fields = ModelFields::with(thinking.fields, &request.model, top_k)?;
         let tool_config = (!tools.is_empty()).then_some(ToolConfiguration { tools, tool_choice });
         let sampling = &request.sampling;
-        // Claude refuses both beside thoughts.
         let samples = profile.sampling && !thinking.is_on;
         let body = ConverseBody {
             messages,
