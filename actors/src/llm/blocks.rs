@@ -1,10 +1,12 @@
 //! What a model says beside text and tool calls, as it arrives: whole, in its place and within bounds.
 
 use clawnode_proto::{
-    block::Block,
+    block::{Block, Blocks},
     limits::{REPLY_BLOCKS, REPLY_BLOCKS_BYTES},
 };
 
+/// The field of a reply that `OpenRouter` wants back as it is, with the signatures of thoughts.
+pub(super) const REASONING_DETAILS: &str = "reasoning_details";
 /// An opaque list of thoughts that is plain text: it goes back while its turn runs. No wire has a field of that name.
 pub(super) const PLAIN_DETAILS: &str = "reasoning_details.plain";
 
@@ -37,6 +39,35 @@ pub enum Item {
 pub(crate) fn outlives_its_turn(block: &Block) -> bool {
     let is_of_turn = matches!(block, Block::Opaque { field, .. } if field == PLAIN_DETAILS);
     block.outlives_its_turn() && !is_of_turn
+}
+
+/// Bytes of what goes back of these, at most. No wire sends a thought back that has no signature. Where a server lists
+/// thoughts, the list goes back in the place of those with an empty signature.
+pub(crate) fn bytes_sent_back(blocks: &Blocks) -> u64 {
+    let (mut bytes, mut wanted, mut listed) = (0_u64, 0_u64, 0_u64);
+    for block in &blocks.list {
+        let (sum, more) = match block {
+            Block::Text { .. } | Block::ToolUse {} | Block::Thinking { signature: None, .. } => {
+                continue;
+            }
+            Block::Thinking { text, signature: Some(signature) } if signature.bytes() == 0 => {
+                (&mut wanted, text.bytes())
+            }
+            Block::Thinking { text, signature: Some(signature) } => {
+                (&mut bytes, text.bytes().saturating_add(signature.bytes()))
+            }
+            Block::Opaque { field, data }
+                if [REASONING_DETAILS, PLAIN_DETAILS].contains(&field.as_str()) =>
+            {
+                (&mut listed, data.bytes())
+            }
+            Block::RedactedThinking { data } | Block::Opaque { data, .. } => {
+                (&mut bytes, data.bytes())
+            }
+        };
+        *sum = sum.saturating_add(more);
+    }
+    bytes.saturating_add(wanted.max(listed))
 }
 
 /// A part of a message, in its place.

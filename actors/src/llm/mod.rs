@@ -78,7 +78,7 @@ use clawnode_proto::{
 };
 use futures_util::{future::BoxFuture, stream::BoxStream};
 
-pub(crate) use blocks::outlives_its_turn;
+pub(crate) use blocks::{bytes_sent_back, outlives_its_turn};
 pub use blocks::{Item, PlainBlock, ReplyBlocks};
 pub use discover::{ModelChoice, demo as demo_model, discover, ollama_models};
 pub use embed::{EmbedReply, EmbedRequest};

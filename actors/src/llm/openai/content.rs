@@ -115,11 +115,14 @@ impl<'a> ContentPart<'a> {
 }
 
 /// The parts of a user's message that has attachments, or follows replies that have some: a tool's
-/// message takes text alone.
-pub(super) fn content_parts(message: &PlainMessage) -> Vec<ContentPart<'_>> {
+/// message takes text alone. `wire_id` gives the id that the request has for a tool call.
+pub(super) fn content_parts<'a>(
+    message: &'a PlainMessage,
+    wire_id: impl Fn(&'a str) -> Cow<'a, str>,
+) -> Vec<ContentPart<'a>> {
     let mut parts = Vec::new();
     for reply in message.tool_replies.iter().filter(|reply| !reply.media.is_empty()) {
-        let text = Cow::Owned(format!("(from the tool call `{}`)", reply.id));
+        let text = Cow::Owned(format!("(from the tool call `{}`)", wire_id(reply.id.as_str())));
         parts.push(ContentPart::text(text));
         parts.extend(reply.media.iter().map(ContentPart::of));
     }

@@ -14,7 +14,5 @@ pub(super) use request::OpenAi;
 
 /// The field of a tool call that compatible servers want back as it is.
 const EXTRA_CONTENT: &str = "extra_content";
-/// The field of a reply that `OpenRouter` wants back as it is, with the signatures of thoughts.
-const REASONING_DETAILS: &str = "reasoning_details";
 /// The server's own id of a tool call, where `reasoning_details` name it. Requests have other ids.
 const CALL_ID: &str = "id";

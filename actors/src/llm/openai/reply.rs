@@ -9,13 +9,13 @@ use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
 use super::{
-    CALL_ID, EXTRA_CONTENT, REASONING_DETAILS,
+    CALL_ID, EXTRA_CONTENT,
     calls::{CallDeltas, Fragment, FunctionDelta},
     details::ReasoningDetails,
 };
 use crate::llm::{
     Item,
-    blocks::{PLAIN_DETAILS, push_bounded},
+    blocks::{PLAIN_DETAILS, REASONING_DETAILS, push_bounded},
     call::{Decoder, ReplyPiece},
     call_stream::Finish,
     counts::{TokenCount, reported},

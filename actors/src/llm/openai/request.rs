@@ -14,12 +14,12 @@ use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 
 use super::{
-    CALL_ID, EXTRA_CONTENT, REASONING_DETAILS,
+    CALL_ID, EXTRA_CONTENT,
     content::{OpenAiContent, content_parts},
 };
 use crate::llm::{
     Item, ModelRequest, PlainMessage, PlainReply, ReplySchema, ToolOffer,
-    blocks::PLAIN_DETAILS,
+    blocks::{PLAIN_DETAILS, REASONING_DETAILS},
     call::{Dialect, bearer_headers},
     http::Prepared,
     media::in_words,
@@ -310,12 +310,15 @@ impl<'a> OpenAiMessage<'a> {
                 }
             }
         }
+        let reasoning_details = details(message)?;
+        // A server that sends both has the same thoughts in both, and more of them in the details.
+        let reasoning_content = thoughts.filter(|_| reasoning_details.is_none());
         Ok(Self {
             role: ASSISTANT,
             content: (!message.text.is_empty())
                 .then_some(OpenAiContent::Text(Cow::Borrowed(&message.text))),
-            reasoning_content: thoughts,
-            reasoning_details: details(message)?,
+            reasoning_content,
+            reasoning_details,
             tool_calls,
             tool_call_id: None,
         })
@@ -388,7 +391,7 @@ fn say<'a>(
         Role::User => {
             let replies = message.tool_replies.iter();
             messages.extend(replies.map(|reply| OpenAiMessage::reply(reply, ids)));
-            let parts = content_parts(message);
+            let parts = content_parts(message, |id| wire_id(ids, id));
             if !parts.is_empty() {
                 let content = Some(OpenAiContent::Parts(parts));
                 messages.push(OpenAiMessage { content, ..OpenAiMessage::text("user", "") });
@@ -407,7 +410,69 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::llm::{media::tests::media, profile::ModelProfiles};
+    use crate::llm::{PlainBlock, media::tests::media, profile::ModelProfiles};
+
+    /// The messages of a request with these.
+    fn sent(messages: Vec<PlainMessage>) -> Value {
+        let request = ModelRequest {
+            model: "m".to_owned(),
+            system: String::new(),
+            messages,
+            tools: Vec::new(),
+            sampling: Sampling::default(),
+            idempotency_key: "k".to_owned(),
+            reply_schema: None,
+            cache_key: String::new(),
+        };
+        let wire = OpenAi { base: "http://127.0.0.1".parse().unwrap(), key: None };
+        let profile = ModelProfiles::default().of(&"p/m".parse().unwrap());
+        let prepared = wire.prepare(request, &profile).unwrap();
+        let mut body: Value = serde_json::from_slice(&prepared.body).unwrap();
+        body["messages"].take()
+    }
+
+    /// What `OpenRouter` and servers like it send of a round of tools.
+    #[test]
+    fn thoughts_under_two_names_go_back_under_one_and_a_call_has_one_id() {
+        let opaque = |field: &str, data: &Value| {
+            PlainBlock::Item(Item::Opaque { field: field.to_owned(), data: data.to_string() })
+        };
+        let thought = Item::Thinking { text: "hm".to_owned(), signature: Some(String::new()) };
+        let listed = json!([{"type": "reasoning.text", "text": "hm", "id": "get_1"}]);
+        for (details, content) in
+            [(Some(REASONING_DETAILS), None), (Some(PLAIN_DETAILS), None), (None, Some("hm"))]
+        {
+            let details_block = details.map(|field| opaque(field, &listed));
+            let blocks = [PlainBlock::Item(thought.clone())].into_iter().chain(details_block);
+            let blocks = blocks.chain([opaque(CALL_ID, &json!("get_1")), PlainBlock::ToolUse]);
+            let using =
+                ToolUse { id: "own".to_owned(), name: "get".to_owned(), arguments: "{}".into() };
+            let reply = PlainReply {
+                id: "own".to_owned(),
+                text: "seen".to_owned(),
+                is_error: false,
+                media: vec![media(MediaType::Png, None)],
+            };
+            let messages = sent(vec![
+                PlainMessage::text(Role::User, "go"),
+                PlainMessage {
+                    tool_uses: vec![using],
+                    blocks: blocks.collect(),
+                    ..PlainMessage::text(Role::Assistant, "")
+                },
+                PlainMessage { tool_replies: vec![reply], ..PlainMessage::text(Role::User, "") },
+            ]);
+            assert_eq!(messages[1].get("reasoning_content"), content.map(Value::from).as_ref());
+            assert_eq!(
+                messages[1].get("reasoning_details"),
+                details.map(|_| &listed),
+                "{details:?}"
+            );
+            assert_eq!(messages[1]["tool_calls"][0]["id"], "get_1");
+            assert_eq!(messages[2]["tool_call_id"], "get_1");
+            assert_eq!(messages[3]["content"][0]["text"], "(from the tool call `get_1`)");
+        }
+    }
 
     #[test]
     fn attachments_are_parts_and_those_of_tools_follow_their_replies() {
@@ -430,22 +495,6 @@ mod tests {
             PlainMessage { tool_uses: vec![using], ..PlainMessage::text(Role::Assistant, "") },
             PlainMessage { tool_replies: vec![reply], ..PlainMessage::text(Role::User, "and?") },
         ];
-        let request = ModelRequest {
-            model: "m".to_owned(),
-            system: String::new(),
-            messages,
-            tools: Vec::new(),
-            sampling: Sampling::default(),
-            idempotency_key: "k".to_owned(),
-            reply_schema: None,
-            cache_key: String::new(),
-        };
-        let wire = OpenAi { base: "http://127.0.0.1".parse().unwrap(), key: None };
-        let body = wire
-            .prepare(request, &ModelProfiles::default().of(&"p/m".parse().unwrap()))
-            .unwrap()
-            .body;
-        let body: Value = serde_json::from_slice(&body).unwrap();
         let image = |url: &str| json!({"type": "image_url", "image_url": {"url": url}});
         let audio = |format: &str| {
             let input_audio = json!({"data": "YWI=", "format": format});
@@ -470,6 +519,6 @@ mod tests {
                 {"type": "text", "text": "and?"},
             ]},
         ]);
-        assert_eq!(body["messages"], expected);
+        assert_eq!(sent(messages), expected);
     }
 }

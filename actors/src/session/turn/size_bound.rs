@@ -13,6 +13,7 @@ use super::{
     token_estimate::{BYTES_PER_TOKEN, MESSAGE_TOKENS, fixed_tokens},
     tools::ToolCall,
 };
+use crate::llm::bytes_sent_back;
 
 /// Bytes that this program writes around a result or in its place, at most.
 const AROUND_RESULT: u64 = 1_024;
@@ -95,7 +96,7 @@ impl Turn {
 impl Step {
     fn rough_size(&self) -> Option<RoughSize> {
         let beside = match &self.end {
-            Some(StepEnd::Done { blocks: Some(blocks), .. }) => blocks.bytes(),
+            Some(StepEnd::Done { blocks: Some(blocks), .. }) => bytes_sent_back(blocks),
             Some(StepEnd::Done { .. } | StepEnd::Failed { .. }) | None => 0,
         };
         let said = self.text().map_or(0, Text::bytes);

@@ -1,13 +1,14 @@
 //! How large requests seem to be in tokens, by their bytes. Pure; `measured_tokens` has what providers say of it.
 
 use clawnode_proto::{
-    block::Blocks,
     limits::TOOL_RESULT_CHARS,
     llm::Message,
     media::{Media, MediaKind},
     response::ResponseSchema,
     tool::ToolSpec,
 };
+
+use crate::llm::bytes_sent_back;
 
 /// Bytes of text that make about one token. English prose has about four; erring low drops a turn
 /// too early, erring high makes the provider refuse.
@@ -48,7 +49,7 @@ pub(super) fn tokens(messages: &[Message]) -> u64 {
         let given = one.tool_replies.iter().flat_map(|reply| &reply.media);
         one.attachments.iter().chain(given).map(media_tokens).sum::<u64>()
     };
-    let beside = |one: &Message| one.blocks.as_ref().map_or(0, Blocks::bytes);
+    let beside = |one: &Message| one.blocks.as_ref().map_or(0, bytes_sent_back);
     let size = |one: &Message| {
         (one.content.bytes() + tools(one) + beside(one)) / BYTES_PER_TOKEN + media(one)
     };
@@ -66,9 +67,36 @@ fn media_tokens(media: &Media) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use clawnode_proto::{Digest, media::MediaType};
+    use clawnode_proto::{
+        Digest,
+        block::{Block, Blocks},
+        llm::{Role, Text},
+        media::MediaType,
+    };
 
     use super::*;
+
+    #[test]
+    fn a_thought_counts_once_and_only_if_it_goes_back() {
+        let thought = |signature: Option<&str>| Block::Thinking {
+            text: "t".repeat(300).into(),
+            signature: signature.map(Text::from),
+        };
+        let opaque =
+            |field: &str| Block::Opaque { field: field.to_owned(), data: "d".repeat(330).into() };
+        for (list, bytes) in [
+            (vec![thought(None)], 0),
+            (vec![thought(Some(""))], 300),
+            (vec![thought(Some("sig"))], 303),
+            (vec![thought(None), opaque("reasoning_details.plain")], 330),
+            (vec![thought(Some("")), opaque("reasoning_details")], 330),
+            (vec![thought(Some("sig")), opaque("extra_content")], 633),
+        ] {
+            let blocks = Some(Blocks { model: "p/m".parse().unwrap(), list });
+            let message = Message { blocks, ..Message::text(Role::Assistant, "") };
+            assert_eq!(tokens(&[message]), bytes / BYTES_PER_TOKEN + MESSAGE_TOKENS, "{bytes}");
+        }
+    }
 
     #[test]
     fn a_picture_costs_the_same_whatever_its_size() {
