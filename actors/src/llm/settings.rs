@@ -84,6 +84,11 @@ impl ModelProfiles {
         refused(wire.settings(), sampling, &self.of(model)).map(Setting::name)
     }
 
+    /// Whether any model may not take one of these settings.
+    pub fn may_refuse(sampling: &Sampling) -> bool {
+        Setting::ALL.into_iter().any(|setting| setting.is_in(sampling))
+    }
+
     /// The rows of these whose model does not take one of these settings.
     pub fn route_refusals(&self, routes: &[ModelRoute], sampling: &Sampling) -> Vec<RouteRefusal> {
         let refusal = |(row, route): (u32, &ModelRoute)| {
@@ -155,10 +160,12 @@ mod tests {
             (Sampling { top_k: Some(40), ..none.clone() }, "top_k", false),
         ];
         for (sampling, name, by_all) in settings {
+            assert!(ModelProfiles::may_refuse(&sampling), "{name}");
             assert_eq!(refused(&[], &sampling, &usual).map(Setting::name), Some(name));
             assert_eq!(refused(&Setting::ALL, &sampling, &usual), None, "{name}");
             assert_eq!(refused(&Setting::ALL, &sampling, &reasons).is_none(), by_all, "{name}");
         }
+        assert!(!ModelProfiles::may_refuse(&none));
         assert_eq!(refused(&[], &none, &usual), None);
         let parallel = Sampling { parallel_tool_calls: Some(true), ..none };
         assert_eq!(refused(&[], &parallel, &usual), None, "each wire does that by itself");

@@ -11,14 +11,15 @@ use clawnode_actors::{
         ModelEvent, ModelRequest, PlainMessage, ToolOffer,
         profile::{self, ModelProfiles},
     },
-    session::ResolveModel as _,
+    session::{ResolveModel as _, Sessions},
 };
 use clawnode_guard::kill_switch::{StoppableWork, WorkStopped};
 use clawnode_proto::{
-    AgentName, ErrorBody, ErrorCode, ToolName,
+    AgentName, ErrorBody, ErrorCode, SessionKey, ToolName,
     kill_switch::KillSwitch,
     llm::{FailureClass, ModelRef, Role, Sampling, Usage},
     model::{ModelList, ModelTest, ModelView},
+    session::{KeptChoice, UserMessage},
 };
 use futures_util::{StreamExt as _, stream::BoxStream};
 use serde_json::{Value, json};
@@ -62,6 +63,41 @@ impl ModelAnswers<'_> {
             });
         }
         Err(not_allowed(&options, model))
+    }
+
+    /// Refuses a setting that the model of a message is known not to take: the one that it names, else the one that was
+    /// chosen for its session, else that of its agent.
+    pub(super) async fn takes_settings(
+        &self,
+        sessions: &Sessions,
+        session: &SessionKey,
+        message: &UserMessage,
+    ) -> Result<(), ErrorBody> {
+        let (UserMessage { model, sampling, keep, .. }, agent) = (message, &session.agent);
+        let chooses = model.is_some() || keep.contains(&KeptChoice::Model);
+        let mut kept = None;
+        // The journal is read only if that may matter.
+        if !chooses && ModelProfiles::may_refuse(sampling) && self.offers_choice(agent) {
+            let found = sessions.kept_model(session.entity()).await?;
+            kept = found.filter(|model| self.allows(agent, model));
+        }
+        self.takes(agent, model.as_ref().or(kept.as_ref()), sampling).map_err(|refusal| match &kept
+        {
+            Some(kept) => refusal.hint(format!(
+                "leave it out, or choose another model: `{kept}` was chosen for this session"
+            )),
+            None => refusal,
+        })
+    }
+
+    /// Whether messages to this agent may choose among models.
+    fn offers_choice(&self, agent: &AgentName) -> bool {
+        self.agents.options(agent).is_some_and(|options| !options.models.is_empty())
+    }
+
+    /// Whether messages to this agent may choose this model.
+    fn allows(&self, agent: &AgentName, model: &ModelRef) -> bool {
+        self.agents.options(agent).is_some_and(|options| options.allows(model))
     }
 
     /// Refuses a setting that the model of a message to this agent is known not to take.

@@ -4,8 +4,8 @@
 //! Routes look at the whole conversation, and not at the request: within a turn it only grows, so the row
 //! changes seldom, and a provider's cache stays useful. What a call was compared with is journaled.
 //!
-//! A model that does not take a setting of the turn is left out of its routes and of its chain. What a message chose, or
-//! the agent's own model where no row fits, stays: admission has judged it.
+//! A model that does not take a setting of the turn is left out of its routes and of its chain. What a message or its
+//! session chose, or the agent's own model where no row fits, stays: admission has judged it.
 
 use clawnode_proto::{
     CallId,
