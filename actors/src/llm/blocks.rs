@@ -41,7 +41,7 @@ pub(crate) fn outlives_its_turn(block: &Block) -> bool {
     block.outlives_its_turn() && !is_of_turn
 }
 
-/// Bytes of what goes back of these, at most. No wire sends a thought back that has no signature. Where a server lists
+/// How many bytes of these go back, at most. No wire sends a thought back that has no signature. Where a server lists
 /// thoughts, the list goes back in the place of those with an empty signature.
 pub(crate) fn bytes_sent_back(blocks: &Blocks) -> u64 {
     let (mut bytes, mut wanted, mut listed) = (0_u64, 0_u64, 0_u64);

@@ -78,8 +78,8 @@ use clawnode_proto::{
 };
 use futures_util::{future::BoxFuture, stream::BoxStream};
 
-pub(crate) use blocks::{bytes_sent_back, outlives_its_turn};
 pub use blocks::{Item, PlainBlock, ReplyBlocks};
+pub(crate) use blocks::{bytes_sent_back, outlives_its_turn};
 pub use discover::{ModelChoice, demo as demo_model, discover, ollama_models};
 pub use embed::{EmbedReply, EmbedRequest};
 pub use media::PlainMedia;
