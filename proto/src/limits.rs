@@ -150,7 +150,7 @@ limits! {
         /// Text of these points together.
         MEMORY_PAST_BYTES: usize = 512 << 10, "bytes";
         /// Points that left a memory and whose sources add nothing when they come again. Older ones would be
-        /// added again, after 7 days.
+        /// added again, after 7 days. A memory that ever had more than 2,000 live points at once has room for as many more.
         MEMORY_GONE: usize = 10_000, "points";
         /// Feedback that a memory remembers, so that it counts once. Older feedback would count again, after 7 days.
         MEMORY_RATINGS: usize = 1_000, "feedbacks";

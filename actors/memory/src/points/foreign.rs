@@ -59,7 +59,7 @@ impl MemoryState {
         if self.imports {
             self.gone_at.extend(learned.map(|learned| (id, learned)));
         }
-        if self.gone.len() > MEMORY_GONE
+        if self.gone.len() > MEMORY_GONE + self.most_live.unwrap_or_default()
             && let Some(oldest) = self.gone.pop_front()
         {
             self.gone_at.remove(&oldest);

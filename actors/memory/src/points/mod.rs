@@ -29,6 +29,9 @@ mod kept;
 mod kind;
 #[cfg(test)]
 mod kind_tests;
+mod leaving;
+#[cfg(test)]
+mod leaving_tests;
 mod limit;
 #[cfg(test)]
 mod limit_tests;

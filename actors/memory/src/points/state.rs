@@ -8,11 +8,11 @@ use std::{
 use clawnode_kernel::Violation;
 use clawnode_proto::{
     EntityId, InputId, Kind, MemoryPointId, Timestamp,
-    limits::{MEMORY_BYTES, MEMORY_PAST_BYTES, MEMORY_PAST_POINTS, MEMORY_PUT_POINTS},
+    limits::{MEMORY_BYTES, MEMORY_POINTS, MEMORY_PUT_POINTS},
     memory::{MemoryKey, MemorySource},
     memory_point::{
         LearnedPoint, MemoryEvent, MemoryInput, MemoryPoint, PointAdded, PointRefusal,
-        PointRefused, PointsConsolidated, PointsMasked, PointsRating,
+        PointRefused, PointsMasked, PointsRating,
     },
     memory_view::{ListedMemory, MemoryLayers, MemoryStats, PointState},
 };
@@ -22,6 +22,7 @@ use super::{
     consolidate::{self, PointsSize},
     duplicates::is_about_same,
     kept::{KeptPoint, KnownRatings, PastPoint, PutAnswer},
+    leaving::LeavingPoint,
     limit::points_most,
     weight::is_kept,
 };
@@ -52,13 +53,16 @@ pub struct MemoryState {
     /// The times of their sources, of those that left since the first import: each of two clusters may have such a source.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) gone_at: BTreeMap<MemoryPointId, Timestamp>,
+    /// The most live points that it ever had, if these are more than by default: as many may leave at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) most_live: Option<usize>,
     /// What is to be recorded.
     pub(super) wanted: VecDeque<WantedChange>,
     answers: VecDeque<PutAnswer>,
     /// When the first point was added since the last consolidation.
     changed: Option<Timestamp>,
     /// How many points were masked.
-    masked: u64,
+    pub(super) masked: u64,
     doomed: bool,
     /// When the first point was forgotten since the last purge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -365,12 +369,14 @@ impl MemoryState {
             }
         }
         self.check_imported(added)?;
-        for old in supersedes {
-            self.leaves(*old, PointState::Superseded, Some(id));
-        }
+        let superseded = |id, by| LeavingPoint { id, state: PointState::Superseded, by };
+        self.leave(supersedes.iter().map(|old| superseded(*old, Some(id))).collect());
         self.live.push(KeptPoint { id, point: point.clone(), feedback: None });
         if superseded_by.is_some() {
-            self.leaves(id, PointState::Superseded, *superseded_by);
+            self.leave(vec![superseded(id, *superseded_by)]);
+        }
+        if self.live.len() > MEMORY_POINTS {
+            self.most_live = self.most_live.max(Some(self.live.len()));
         }
         let takes = PointsSize::of(&self.live);
         if !takes.fits(PointsSize::MOST) {
@@ -379,52 +385,6 @@ impl MemoryState {
         self.changed.get_or_insert(self.now);
         if let Some(answer) = self.answer_mut(input) {
             answer.added.push(id);
-        }
-        Ok(())
-    }
-
-    fn are_masked(&mut self, masked: &PointsMasked) {
-        let is_it =
-            |change: &WantedChange| matches!(change, WantedChange::Mask(mask) if mask == masked);
-        if let Some(at) = self.wanted.iter().position(is_it) {
-            self.wanted.remove(at);
-        }
-        for id in &masked.points {
-            let (before, learned) = (self.live.len() + self.past.len(), self.learned_at(*id));
-            self.live.retain(|kept| kept.id != *id);
-            self.past.retain(|past| past.id != *id);
-            if self.live.len() + self.past.len() < before {
-                self.masked += 1;
-                self.forgets(*id, learned);
-            }
-        }
-    }
-
-    fn is_consolidated(&mut self, consolidated: &PointsConsolidated) -> Result<(), Violation> {
-        if consolidated.daily {
-            let is_it = |change: &WantedChange| *change == WantedChange::Consolidate;
-            let at = self.wanted.iter().position(is_it);
-            let at = at.ok_or_else(|| Violation("no consolidation was due".to_owned()))?;
-            self.wanted.remove(at);
-        }
-        let trust = |state: &Self, id: MemoryPointId| {
-            let found = state.live.iter().find(|kept| kept.id == id);
-            found.map(|kept| kept.point.content.trust)
-        };
-        for joined in &consolidated.joined {
-            let (point, into) = (trust(self, joined.point), trust(self, joined.into));
-            let may = point.is_some() && point <= into && joined.point != joined.into;
-            if !may {
-                let (point, into) = (joined.point, joined.into);
-                return Err(Violation(format!("`{point}` cannot join `{into}`")));
-            }
-            self.leaves(joined.point, PointState::Joined, Some(joined.into));
-        }
-        for id in &consolidated.archived {
-            if trust(self, *id).is_none_or(is_kept) {
-                return Err(Violation(format!("`{id}` cannot be archived")));
-            }
-            self.leaves(*id, PointState::Archived, None);
         }
         Ok(())
     }
@@ -440,26 +400,6 @@ impl MemoryState {
 
     fn answer_mut(&mut self, input: InputId) -> Option<&mut PutAnswer> {
         self.answers.iter_mut().find(|answer| answer.input == input)
-    }
-
-    /// A live point becomes one that is only shown.
-    fn leaves(
-        &mut self,
-        id: MemoryPointId,
-        state: PointState,
-        superseded_by: Option<MemoryPointId>,
-    ) {
-        let Some(at) = self.live.iter().position(|kept| kept.id == id) else { return };
-        let KeptPoint { id, point, feedback } = self.live.remove(at);
-        self.past.push_back(PastPoint { id, point, state, superseded_by, feedback });
-        let bytes = |past: &PastPoint| past.point.content.bytes();
-        let mut taken: usize = self.past.iter().map(bytes).sum();
-        while self.past.len() > MEMORY_PAST_POINTS || taken > MEMORY_PAST_BYTES {
-            let Some(oldest) = self.past.pop_front() else { break };
-            taken = taken.saturating_sub(bytes(&oldest));
-            self.dropped = true;
-            self.forgets(oldest.id, Some(oldest.point.source.at));
-        }
     }
 
     // === What follows ===
