@@ -213,7 +213,7 @@ impl ProviderParts {
     }
 
     async fn call(&self, request: ModelRequest, to: &Teller) -> Result<Finish, ModelFailure> {
-        let asked = request.model.clone();
+        let (asked, has_tools) = (request.model.clone(), !request.tools.is_empty());
         let prepared = self.prepare(request)?;
         let deadline = Instant::now() + self.options.total_timeout;
         let ended = timeout_at(deadline, self.attempts(&prepared, &asked, to, deadline)).await;
@@ -222,7 +222,7 @@ impl ProviderParts {
             Ok(finish) => Ok(self.fit(finish, asked)),
             Err(failure) => {
                 let too_long = too_long(&failure);
-                Err(self.named.explain(ModelFailure { too_long, ..failure }, &asked))
+                Err(self.named.explain(ModelFailure { too_long, ..failure }, &asked, has_tools))
             }
         }
     }

@@ -20,16 +20,21 @@ pub(super) struct ProviderName {
 // === impl ProviderName ===
 
 impl ProviderName {
-    /// The failure of a call of `model`, with all of that.
-    pub(super) fn explain(&self, mut failure: ModelFailure, model: &str) -> ModelFailure {
+    /// The failure of a call of `model`, with all of that. `has_tools`: whether the model was offered any.
+    pub(super) fn explain(
+        &self,
+        mut failure: ModelFailure,
+        model: &str,
+        has_tools: bool,
+    ) -> ModelFailure {
         let message = failure.message.trim_end().trim_end_matches('.');
         let Self { name, url, .. } = self;
-        let advice = self.advice(&failure, model);
+        let advice = self.advice(&failure, model, has_tools);
         failure.message = format!("{message}. Provider `{name}` at {url}{advice}");
         failure
     }
 
-    fn advice(&self, failure: &ModelFailure, model: &str) -> String {
+    fn advice(&self, failure: &ModelFailure, model: &str, has_tools: bool) -> String {
         let name = &self.name;
         let is_local =
             ["://localhost", "://127.", "://[::1]"].iter().any(|at| self.url.contains(at));
@@ -50,10 +55,14 @@ impl ProviderName {
                 ": does it have the model `{model}`? Choose another with `--model` or the agent's `model`"
             ),
             (FailureClass::Rejected, Some(402)) => ": check the account's balance".to_owned(),
-            (FailureClass::Rejected, _) if failure.too_long.is_some() => {
+            (FailureClass::Rejected, _) if failure.too_long.is_some() && has_tools => {
                 ": send less, choose a model that reads more, or have the agent write down its work with \
                  the tool `ledger_append`"
                     .to_owned()
+            }
+            // Entries take the place of calls of tools, and a request for a summary has none.
+            (FailureClass::Rejected, _) if failure.too_long.is_some() => {
+                ": send less, or choose a model that reads more".to_owned()
             }
             (FailureClass::RateLimited | FailureClass::Overloaded, _) => {
                 ": it may answer again later".to_owned()
@@ -75,16 +84,16 @@ mod tests {
     use super::*;
 
     fn explained(class: FailureClass, status: Option<u16>, message: &str) -> String {
-        explained_as(ModelFailure { status, ..ModelFailure::new(class, message) })
+        explained_as(ModelFailure { status, ..ModelFailure::new(class, message) }, true)
     }
 
-    fn explained_as(failure: ModelFailure) -> String {
+    fn explained_as(failure: ModelFailure, has_tools: bool) -> String {
         let named = ProviderName {
             name: "fake".to_owned(),
             url: "http://127.0.0.1:9/v1".to_owned(),
             key_setting: "FAKE_KEY".to_owned(),
         };
-        named.explain(failure, "m-1").message
+        named.explain(failure, "m-1", has_tools).message
     }
 
     #[test]
@@ -119,7 +128,8 @@ mod tests {
     fn what_is_too_long_says_how_it_gets_shorter() {
         let too_long = Some(PromptTooLong::default());
         let failure = ModelFailure::new(FailureClass::Rejected, "prompt is too long");
-        let told = explained_as(ModelFailure { status: Some(400), too_long, ..failure });
+        let failure = ModelFailure { status: Some(400), too_long, ..failure };
+        let told = explained_as(failure.clone(), true);
         assert!(
             told.ends_with(
                 "a model that reads more, or have the agent write down its work \
@@ -127,5 +137,7 @@ mod tests {
             ),
             "{told}"
         );
+        let summary = explained_as(failure, false);
+        assert!(summary.ends_with(": send less, or choose a model that reads more"), "{summary}");
     }
 }
