@@ -1,6 +1,6 @@
 //! What a turn was reminded of before its first model call, and how one process searches in the store of another one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +29,10 @@ pub struct Recalled {
     pub passages: Vec<RecalledPassage>,
     /// Which store was searched.
     pub store: String,
+    /// How far the store was: the event of the journal up to which it had each memory and conversation that was searched, as
+    /// `memory/KEY` or `session/KEY`. Those of which it had nothing are left out.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub upto: BTreeMap<String, u64>,
     /// Why something may be missing. Absent: the store answered in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub degraded: Option<RecallFault>,
@@ -114,6 +118,9 @@ pub struct StoreFound {
     /// Scopes that were not searched whole.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub damaged: Vec<String>,
+    /// The event of its journal up to which the store had each scope. An older build does not say it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub upto: BTreeMap<String, u64>,
 }
 
 /// A document that a store has found.

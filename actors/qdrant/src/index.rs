@@ -381,7 +381,9 @@ impl MemoryStore for ServerIndex {
             held::rank(&indexes, &asked_for, k)
         });
         let hits = ranked.await.map_err(|_ended| MemoryStoreError::Closed)?;
-        Ok(RecallAnswer { found: self.read(&asked, query, hits).await?, damaged: Vec::new() })
+        let found = self.read(&asked, query, hits).await?;
+        let upto = asked.iter().map(|(scope, state)| ((*scope).clone(), state.upto)).collect();
+        Ok(RecallAnswer { found, damaged: Vec::new(), upto })
     }
 
     async fn upto(&self, scope: &StoreScope) -> Result<u64, MemoryStoreError> {

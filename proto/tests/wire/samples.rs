@@ -869,7 +869,7 @@ pub(crate) fn session_events() -> Vec<SessionEvent> {
     events
 }
 
-fn recalled_events() -> [SessionEvent; 2] {
+fn recalled_events() -> [SessionEvent; 3] {
     let (at, entity) = (Timestamp(1_764_201_600_000), entity());
     let point = RecalledPoint {
         memory: "default/peer/web:site:ada".parse().unwrap(),
@@ -902,11 +902,18 @@ fn recalled_events() -> [SessionEvent; 2] {
         points: vec![point],
         passages: vec![passage],
         store: store.clone(),
+        upto: BTreeMap::new(),
         degraded: None,
     };
+    let behind = Recalled { upto: filled_upto(), standing: Vec::new(), ..found.clone() };
     let (points, passages, degraded) = (Vec::new(), Vec::new(), Some(RecallFault::Late));
-    let (turn, standing) = (turn(), Vec::new());
-    [found.into(), Recalled { turn, standing, points, passages, store, degraded }.into()]
+    let (turn, standing, upto) = (turn(), Vec::new(), BTreeMap::new());
+    let late = Recalled { turn, standing, points, passages, store, upto, degraded };
+    [found.into(), late.into(), behind.into()]
+}
+
+fn filled_upto() -> BTreeMap<String, u64> {
+    [("memory/default/all".to_owned(), 3), (format!("session/{KEY}"), 41)].into()
 }
 
 fn model_failed(attempt: Attempt) -> ModelFailed {
@@ -1228,6 +1235,7 @@ pub(crate) fn node_replies() -> Vec<NodeReply> {
         NodeReply::NotEmbedded { error: ErrorBody::new(ErrorCode::NotFound, "no such model") },
         NodeReply::StoreFound { found: StoreFound::default() },
         NodeReply::StoreFound { found: store_found() },
+        NodeReply::StoreFound { found: StoreFound { upto: filled_upto(), ..store_found() } },
     ]
 }
 
@@ -1268,7 +1276,7 @@ fn store_found() -> StoreFound {
     let meaning = Some(0.5_f64.to_bits());
     let passage =
         StoreFind { layer: None, score: StoreScore { meaning, ..score }, ..point.clone() };
-    StoreFound { found: vec![point, passage], damaged: vec![held] }
+    StoreFound { found: vec![point, passage], damaged: vec![held], upto: BTreeMap::new() }
 }
 
 fn clean(job: Option<JobId>) -> CleanJobs {

@@ -270,6 +270,11 @@ fn believed(
     query: &RecallQuery,
     k: usize,
 ) -> RecallAnswer {
+    let upto = answer.upto.iter().filter_map(|(scope, event)| {
+        let scope = StoreScope::read(scope).filter(|scope| asked.contains(scope))?;
+        Some((scope, *event))
+    });
+    let upto = upto.collect();
     let mut damaged: Vec<StoreScope> =
         answer.damaged.iter().filter_map(|scope| StoreScope::read(scope)).collect();
     let mut seen = BTreeSet::new();
@@ -287,20 +292,21 @@ fn believed(
     damaged.retain(|scope| asked.contains(scope));
     damaged.sort();
     damaged.dedup();
-    RecallAnswer { found, damaged }
+    RecallAnswer { found, damaged, upto }
 }
 
 // === on the wire ===
 
 fn on_the_wire(answer: RecallAnswer) -> StoreFound {
-    let RecallAnswer { found, damaged } = answer;
+    let RecallAnswer { found, damaged, upto } = answer;
     let mut room = STORE_FOUND_BYTES;
     let found = found.into_iter().map_while(|found| {
         room = room.checked_sub(found.document.text.len())?;
         Some(written(found))
     });
     let found = found.collect();
-    StoreFound { found, damaged: damaged.iter().map(ToString::to_string).collect() }
+    let upto = upto.into_iter().map(|(scope, event)| (scope.to_string(), event)).collect();
+    StoreFound { found, damaged: damaged.iter().map(ToString::to_string).collect(), upto }
 }
 
 fn written(found: FoundDocument) -> StoreFind {

@@ -158,6 +158,9 @@ async fn workers_recall_the_same_and_another_one_goes_on() {
     let (asked, held) = (shown(search(other).await), shown(search(first).await));
     assert_eq!((asked.0.len(), &asked.1), (3, &Vec::new()));
     assert_eq!(asked, held, "the same, in the same order, with the same scores");
+    let upto = search(other).await.upto;
+    assert_eq!(upto[&memory(ADA)], two.tea.tail.n.0, "it also says how far its store was");
+    assert_eq!(upto, search(first).await.upto);
     assert_eq!(two.files().await, [scopes().to_vec(), Vec::new()]);
 
     // It is gone: the other one fills the scopes from journals and answers for itself.

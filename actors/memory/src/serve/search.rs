@@ -290,8 +290,9 @@ impl ServedStore {
         let sessions = self.sessions_of(passages, is_elsewhere).await;
         let view = JournalView { truths, unread, sessions };
         // MEM-4: of a memory that cannot be asked, nothing is known to be live.
-        let RecallAnswer { found, damaged } = &mut answer;
+        let RecallAnswer { found, damaged, upto } = &mut answer;
         found.retain(|found| view.has(found, damaged));
+        upto.retain(|scope, _| asked.contains(scope));
         self.mark_damaged(&answer.damaged);
         if is_away || is_degraded {
             answer.damaged.extend(asked.iter().cloned());
@@ -361,7 +362,7 @@ impl MemoryStore for ServedStore {
             }
         }
         let found = truths.values().flat_map(|truth| truth.standing.iter().cloned()).collect();
-        Ok(RecallAnswer { found, damaged })
+        Ok(RecallAnswer { found, damaged, ..RecallAnswer::default() })
     }
 
     async fn upto(&self, scope: &StoreScope) -> Result<u64, MemoryStoreError> {

@@ -30,7 +30,7 @@ pub(super) struct Owner {
     id: EntityId,
     kind: Kind,
     key: String,
-    tail: Tail,
+    pub(super) tail: Tail,
     position: Position,
     epoch: Epoch,
     inputs: u64,
@@ -210,7 +210,7 @@ pub(super) fn storage(folder: &Path) -> Storage {
 }
 
 async fn found(served: &ServedStore, scopes: &[StoreScope], query: &str) -> Vec<String> {
-    let RecallAnswer { found, damaged } =
+    let RecallAnswer { found, damaged, .. } =
         served.search(scopes, &RecallQuery::new(query), 10).await.unwrap();
     assert!(damaged.is_empty(), "{damaged:?}");
     found.into_iter().map(|found| found.document.text).collect()

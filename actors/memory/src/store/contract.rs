@@ -1,6 +1,10 @@
 //! What every store does, and how it fails.
 
-use std::{collections::BTreeSet, fmt, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    path::PathBuf,
+};
 
 use async_trait::async_trait;
 use clawnode_proto::EntityId;
@@ -82,6 +86,9 @@ pub struct RecallAnswer {
     /// Scopes that were not searched whole. An index that was damaged is empty now, and has to be put from the
     /// beginning; a journal that could not be read may have more to say than the store knows.
     pub damaged: Vec<StoreScope>,
+    /// The event up to which each of the scopes was filled, at least: as `upto` says it, without a further request. A store
+    /// that does not know it says nothing.
+    pub upto: BTreeMap<StoreScope, u64>,
 }
 
 /// Why a store did not do it.

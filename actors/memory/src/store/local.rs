@@ -99,6 +99,11 @@ impl LocalStore {
                 other => other?,
             }
         }
+        // Before it is searched: what is found may be newer, and is never older.
+        let upto = residents.iter().filter_map(|resident| {
+            Some((resident.scope.clone(), resident.upto(self.shared.dimensions())?))
+        });
+        let mut upto: BTreeMap<StoreScope, u64> = upto.collect();
         let (mut found, broken) = find(&residents, query, k)?;
         for resident in residents.iter().filter(|resident| broken.contains(&resident.scope)) {
             resident.remove()?;
@@ -106,7 +111,8 @@ impl LocalStore {
         }
         // MEM-1: what is not asked for is not given, whatever an index says.
         found.retain(|found| asked.contains(&found.scope) && !damaged.contains(&found.scope));
-        Ok(RecallAnswer { found, damaged: damaged.into_iter().collect() })
+        upto.retain(|scope, _| !damaged.contains(scope));
+        Ok(RecallAnswer { found, damaged: damaged.into_iter().collect(), upto })
     }
 
     /// As [`MemoryStore::upto`]; blocks. The scope of a damaged file is filled up to 0.

@@ -266,7 +266,11 @@ impl MemoryStore for ScriptedStore {
         let count = fitting.len();
         fitting.rotate_left(script.mood.first.checked_rem(count).unwrap_or(0));
         found.extend(fitting.into_iter().take(k));
-        Ok(RecallAnswer { found, damaged: Vec::new() })
+        let upto = scopes.iter().filter_map(|scope| {
+            let known = script.scopes.get(scope)?;
+            Some((scope.clone(), known.upto))
+        });
+        Ok(RecallAnswer { found, damaged: Vec::new(), upto: upto.collect() })
     }
 
     async fn upto(&self, scope: &StoreScope) -> Result<u64, MemoryStoreError> {

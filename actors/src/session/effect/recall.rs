@@ -174,8 +174,10 @@ pub(super) async fn finds(
     )?;
     let is_damaged = !points.damaged.is_empty() || !passages.damaged.is_empty();
     let degraded = is_damaged.then_some(RecallFault::Damaged);
+    let mut upto = points.upto;
+    upto.extend(passages.upto);
     let (standing, points, passages) = (Vec::new(), points.found, passages.found);
-    Ok(RecallFinds { standing, points, passages, degraded })
+    Ok(RecallFinds { standing, points, passages, upto, degraded })
 }
 
 async fn search(

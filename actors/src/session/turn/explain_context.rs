@@ -285,7 +285,8 @@ impl Sent<'_> {
     /// Why something is recalled, and from where.
     fn why_recalled(&self, running: TurnId) -> String {
         let recalled = self.state.turn(running).and_then(|turn| turn.recalled.as_deref());
-        let Some(Recalled { standing, points, passages, store, degraded, .. }) = recalled else {
+        let Some(Recalled { standing, points, passages, store, upto, degraded, .. }) = recalled
+        else {
             return String::new();
         };
         let mut why = format!(
@@ -296,6 +297,12 @@ impl Sent<'_> {
         if !standing.is_empty() {
             why.push_str("; standing instructions, which are always shown: ");
             why.push_str(&standing.len().to_string());
+        }
+        let upto = upto.iter().map(|(scope, event)| format!("`{scope}` up to event {event}"));
+        let upto: Vec<String> = upto.collect();
+        if !upto.is_empty() {
+            why.push_str("; it had ");
+            why.push_str(&upto.join(", "));
         }
         if let Some(fault) = degraded {
             why.push_str("; something may be missing: ");

@@ -71,6 +71,8 @@ pub struct RecallFinds {
     pub points: Vec<FoundDocument>,
     /// Passages, the best first.
     pub passages: Vec<FoundDocument>,
+    /// The event up to which the store had each scope.
+    pub upto: BTreeMap<StoreScope, u64>,
     /// Why something may be missing.
     pub degraded: Option<RecallFault>,
 }
@@ -188,6 +190,15 @@ impl RecallScopes {
             text: document.text.clone(),
         })
     }
+
+    /// How far a store was with these scopes, without those of which it had nothing.
+    fn upto(&self, upto: BTreeMap<StoreScope, u64>) -> BTreeMap<String, u64> {
+        let has = |scope: &StoreScope| {
+            self.memories.contains_key(scope) || self.sessions.contains_key(scope)
+        };
+        let upto = upto.into_iter().filter(|(scope, event)| *event > 0 && has(scope));
+        upto.map(|(scope, event)| (scope.to_string(), event)).collect()
+    }
 }
 
 // === impl RecallAsk ===
@@ -232,9 +243,10 @@ impl RecallAsk {
 
     /// What the turn recalls: the finds where it may look, as far as there is room. `text`: the message.
     pub fn recalled(&self, text: &str, store: &str, finds: RecallFinds) -> Recalled {
-        let RecallFinds { standing, points, passages, degraded } = finds;
+        let RecallFinds { standing, points, passages, upto, degraded } = finds;
         let (turn, store) = (self.turn, store.to_owned());
-        let mut found = Recalled { turn, store, degraded, ..nothing(turn) };
+        let upto = self.scopes.upto(upto);
+        let mut found = Recalled { turn, store, upto, degraded, ..nothing(turn) };
         let least = self.least_trust();
         let room = self.room.saturating_sub(told(&found).len());
         found.standing = self.standing(&standing, room);
@@ -269,6 +281,7 @@ const fn nothing(turn: TurnId) -> Recalled {
         points: Vec::new(),
         passages: Vec::new(),
         store: String::new(),
+        upto: BTreeMap::new(),
         degraded: None,
     }
 }
@@ -328,6 +341,7 @@ impl Turn {
             recalled.standing = Vec::new();
             recalled.points = Vec::new();
             recalled.passages = Vec::new();
+            recalled.upto = BTreeMap::new();
         }
     }
 }

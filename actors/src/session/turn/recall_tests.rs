@@ -1,6 +1,6 @@
 //! Recall in turns: scopes, what is journaled before its call, labels and limits.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clawnode_budget::holder::CallNeeds;
 use clawnode_kernel::Entity;
@@ -371,10 +371,30 @@ fn no_more_is_recalled_than_there_is_room_for() {
     assert!((150..=310).contains(&small), "{small}");
 }
 
+/// How far the store was is in the journal and for people alone, and says nothing of other scopes.
+#[test]
+fn how_far_the_store_was_is_journaled_and_not_shown_to_the_model() {
+    let plain = {
+        let mut run = run(&[]);
+        run.recalls = vec![tea()];
+        run.says("when is tea?");
+        request(&run).messages.clone()
+    };
+    let mut run = run(&[]);
+    let scope = |text: &str| StoreScope::read(text).unwrap();
+    let filled = [(PEER, 41), ("memory/main/all", 0), ("memory/other/all", 7)];
+    let upto = filled.map(|(text, event)| (scope(text), event)).into();
+    run.recalls = vec![RecallFinds { upto, ..tea() }];
+    run.says("when is tea?");
+    assert_eq!(recalled(&run)[0].upto, [(PEER.to_owned(), 41)].into());
+    assert_eq!(request(&run).messages, plain);
+}
+
 #[test]
 fn a_context_names_what_was_recalled() {
     let mut run = run(&[]);
-    run.recalls = vec![tea()];
+    let upto = [(StoreScope::read(PEER).unwrap(), 41)].into();
+    run.recalls = vec![RecallFinds { upto, ..tea() }];
     run.says("when is tea?");
     let sent = request(&run);
     let mut entity = Entity::<Session>::unborn(key().entity());
@@ -390,6 +410,7 @@ fn a_context_names_what_was_recalled() {
     let part = view.parts.iter().find(|part| part.kind == ContextPartKind::Recalled).unwrap();
     assert_eq!(part.messages, sent.messages[..1]);
     assert!(part.why.contains("`sim` found 1 point of memories"), "{}", part.why);
+    assert!(part.why.contains(&format!("; it had `{PEER}` up to event 41")), "{}", part.why);
     let running = view.parts.last().unwrap();
     assert_eq!((running.kind, running.messages.len()), (ContextPartKind::Running, 1));
 }
@@ -430,6 +451,7 @@ fn the_words_around_what_is_recalled_never_change() {
         points: vec![point],
         passages: vec![passage],
         store: "local".to_owned(),
+        upto: BTreeMap::new(),
         degraded: None,
     };
     let id = recalled.points[0].point;
@@ -453,9 +475,9 @@ fn any_recalled(turn: TurnId, bytes: usize) -> Recalled {
         at: Timestamp(1),
         text: "r".repeat(bytes),
     };
-    let (points, store) = (vec![point], "s".to_owned());
+    let (points, store, upto) = (vec![point], "s".to_owned(), BTreeMap::new());
     let standing = Vec::new();
-    Recalled { turn, standing, points, passages: Vec::new(), store, degraded: None }
+    Recalled { turn, standing, points, passages: Vec::new(), store, upto, degraded: None }
 }
 
 proptest! {
