@@ -37,6 +37,16 @@ pub struct PastPoint {
     pub feedback: Option<PointFeedback>,
 }
 
+/// A live point that becomes one that is only shown.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LeavingPoint {
+    pub(super) id: MemoryPointId,
+    /// Why it leaves.
+    pub(super) state: PointState,
+    /// The point that takes its place.
+    pub(super) by: Option<MemoryPointId>,
+}
+
 /// What became of the points of one input.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PutAnswer {

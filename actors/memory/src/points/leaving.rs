@@ -13,20 +13,10 @@ use clawnode_proto::{
 };
 
 use super::{
-    kept::{KeptPoint, PastPoint},
+    kept::{KeptPoint, LeavingPoint, PastPoint},
     state::{MemoryState, WantedChange},
     weight::is_kept,
 };
-
-/// A live point that becomes one that is only shown.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LeavingPoint {
-    pub(super) id: MemoryPointId,
-    /// Why it leaves.
-    pub(super) state: PointState,
-    /// The point that takes its place.
-    pub(super) by: Option<MemoryPointId>,
-}
 
 // === impl MemoryState ===
 

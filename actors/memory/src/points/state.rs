@@ -21,8 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     consolidate::{self, PointsSize},
     duplicates::is_about_same,
-    kept::{KeptPoint, KnownRatings, PastPoint, PutAnswer},
-    leaving::LeavingPoint,
+    kept::{KeptPoint, KnownRatings, LeavingPoint, PastPoint, PutAnswer},
     limit::points_most,
     weight::is_kept,
 };

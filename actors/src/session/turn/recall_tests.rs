@@ -378,7 +378,7 @@ fn how_far_the_store_was_is_journaled_and_not_shown_to_the_model() {
         let mut run = run(&[]);
         run.recalls = vec![tea()];
         run.says("when is tea?");
-        request(&run).messages.clone()
+        request(&run).messages
     };
     let mut run = run(&[]);
     let scope = |text: &str| StoreScope::read(text).unwrap();
