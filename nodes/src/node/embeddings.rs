@@ -13,10 +13,10 @@ use clawnode_proto::{
     ErrorBody, ErrorChain, ErrorCode, ProcessId, codec,
     embed::{EmbedTexts, Embedded, Vector},
     limits::{EMBED_BATCH, EMBED_BATCH_BYTES},
-    node::{NodeReply, NodeRequest, NodeRole},
+    node::{Heartbeat, NodeReply, NodeRequest, NodeRole},
 };
 use futures_util::{StreamExt as _, stream};
-use tokio::sync::watch;
+use tokio::{sync::watch, time::timeout};
 
 use super::{
     cluster_spend::BUDGET_TIME,
@@ -25,6 +25,8 @@ use super::{
 
 /// How much longer a gateway waits for a worker.
 const ANSWER_MORE: Duration = Duration::from_secs(2);
+/// How long a gateway that knows no worker waits for one: it has just started, or the only worker is replaced.
+const WORKER_WITHIN: Duration = Duration::from_secs(5);
 /// Batches of one request that are asked for at the same time.
 const BATCHES_AT_ONCE: usize = 4;
 
@@ -92,6 +94,7 @@ impl Embeddings {
         let request =
             request.map_err(|failure| ErrorBody::new(ErrorCode::Internal, failure.to_string()))?;
         let request = Bytes::from(request);
+        self.worker_known().await;
         for process in self.workers() {
             if let Some(answer) = self.asked(process, request.clone()).await {
                 return answer;
@@ -101,13 +104,18 @@ impl Embeddings {
             .hint("see `clawnode status`, and try again"))
     }
 
+    /// Waits until a worker is known, for a bounded time.
+    async fn worker_known(&self) {
+        let mut members = self.members.clone();
+        let known = members.wait_for(|members| members.alive.iter().any(is_asked));
+        // Without one, the caller finds none either.
+        drop(timeout(WORKER_WITHIN, known).await);
+    }
+
     /// The workers, each time with another one first.
     fn workers(&self) -> Vec<ProcessId> {
         let mut workers: Vec<ProcessId> = self.members.peek(|members| {
-            let works = members.alive.iter().filter(|one| {
-                one.roles.contains(&NodeRole::Worker) && !one.draining && !one.leaving
-            });
-            works.map(|one| one.process).collect()
+            members.alive.iter().filter(|one| is_asked(one)).map(|one| one.process).collect()
         });
         let first = self.next.fetch_add(1, Ordering::Relaxed);
         let count = workers.len().max(1);
@@ -141,6 +149,11 @@ impl Embeddings {
             Err(failure) => unusable(failure.to_string()),
         }
     }
+}
+
+/// Whether a process is asked for vectors.
+fn is_asked(process: &Heartbeat) -> bool {
+    process.roles.contains(&NodeRole::Worker) && !process.draining && !process.leaving
 }
 
 /// How many numbers the vectors have.
