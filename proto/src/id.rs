@@ -114,7 +114,7 @@ macro_rules! opaque_id {
                 text.strip_prefix(Self::PREFIX)
                     .and_then(parse_base32)
                     .map(Self)
-                    .ok_or_else(|| ParseIdError::new(text, concat!("an id that begins with `", $prefix, "_`")))
+                    .ok_or_else(|| ParseIdError::new(text, concat!("an id of `", $prefix, "_` and 26 letters or digits")))
             }
         }
 
@@ -519,6 +519,13 @@ mod tests {
                 prop_assert_eq!(id.to_string(), text);
             }
         }
+    }
+
+    /// Also of a text that begins as one does.
+    #[test]
+    fn what_is_no_id_is_refused_with_what_one_is() {
+        let refused = "turn_123".parse::<TurnId>().unwrap_err().to_string();
+        assert_eq!(refused, "`turn_123` is not an id of `turn_` and 26 letters or digits");
     }
 
     #[test]
