@@ -7,7 +7,7 @@ use clawnode_proto::api::Call;
 use super::{flags::GlobalFlags, output::Output};
 use crate::{
     client::{ClientError, Gateways, NodeClient, NodeTarget},
-    config::{Env, LoadedConfig, Sources, env, load},
+    config::{Env, LoadedConfig, Sources, env, load, load_node_location},
     failure::Failure,
     node::offline::DataDirectory,
     offline_commands,
@@ -38,8 +38,33 @@ pub(super) fn sources(flags: &GlobalFlags, env: &Env) -> Sources {
 impl CliContext {
     pub(super) fn new(flags: &GlobalFlags, env: &Env, out: Output) -> Result<Self, Failure> {
         let loaded = load(&sources(flags, env))?;
+        Ok(Self::with(loaded, flags, env, out))
+    }
+
+    /// The same for the kill switch. It has to reach the node also if the configuration is wrong: a node that runs
+    /// goes on with the one that it read before.
+    pub(super) fn for_kill_switch(
+        flags: &GlobalFlags,
+        env: &Env,
+        out: Output,
+    ) -> Result<Self, Failure> {
+        let sources = sources(flags, env);
+        let loaded = match load(&sources) {
+            Ok(loaded) => loaded,
+            Err(fault) => {
+                let loaded = load_node_location(&sources).map_err(|_also| fault.clone())?;
+                out.aside(&format!(
+                    "warning: the configuration is wrong, and this command goes on without it: {fault}"
+                ));
+                loaded
+            }
+        };
+        Ok(Self::with(loaded, flags, env, out))
+    }
+
+    fn with(loaded: LoadedConfig, flags: &GlobalFlags, env: &Env, out: Output) -> Self {
         let url = flags.url.clone().or_else(|| env.get(env::URL).map(str::to_owned));
-        Ok(Self { out, loaded, log_file: None, url, token_file: flags.token_file.clone() })
+        Self { out, loaded, log_file: None, url, token_file: flags.token_file.clone() }
     }
 
     /// The data directory.

@@ -125,7 +125,10 @@ async fn dispatch(cli: Cli, env: &Env, out: Output) -> Result<Exit, Failure> {
         }
         _ => {}
     }
-    let mut context = CliContext::new(&flags, env, out)?;
+    let mut context = match &command {
+        Command::Panic(_) => CliContext::for_kill_switch(&flags, env, out)?,
+        _ => CliContext::new(&flags, env, out)?,
+    };
     let is_node = matches!(command, Command::Up(_) | Command::Run(_));
     let talks = matches!(&command, Command::Up(args) if args.chat);
     if talks && is_shared(&context) {

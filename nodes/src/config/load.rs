@@ -56,6 +56,26 @@ pub fn load(sources: &Sources) -> Result<LoadedConfig, ConfigError> {
     compose(sources, file, layer)
 }
 
+/// The settings that say where a node is.
+const NODE_LOCATION: [&[&str]; 3] =
+    [&["node", "data_dir"], &["gateway", "tls_cert"], &["gateway", "tls_key"]];
+
+/// Reads of the file only where its node is: the kill switch has to work while another setting is wrong. Fails like
+/// [`load`] if the file cannot be parsed, because then nothing says which node is meant.
+pub fn load_node_location(sources: &Sources) -> Result<LoadedConfig, ConfigError> {
+    let file = chosen_file(sources);
+    let written = file.as_deref().map(file::read).transpose()?;
+    let mut layer = ConfigNode::empty();
+    for path in NODE_LOCATION {
+        if let Some(ConfigNode { origin, value }) =
+            written.as_ref().and_then(|tree| tree.find(path))
+        {
+            layer.set(path, origin, value.clone());
+        }
+    }
+    compose(sources, file, Some(layer))
+}
+
 /// Puts the layers together, with what the file has.
 fn compose(
     sources: &Sources,
@@ -249,6 +269,21 @@ mod tests {
 
     fn flag(name: &'static str, path: &'static [&'static str], value: &str) -> Flag {
         Flag { name, path, value: value.to_owned() }
+    }
+
+    #[test]
+    fn the_place_of_a_node_is_read_also_if_another_setting_is_wrong() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config.toml");
+        let file = Some(path.clone());
+        let sources = Sources { env: Env::from([HOME]), file, flags: Vec::new() };
+        let wrong = "[node]\ndata_dir = \"data\"\n[agents.default]\nmodle = \"a/b\"\n";
+        fs::write(&path, wrong).unwrap();
+        assert!(load(&sources).is_err());
+        let loaded = load_node_location(&sources).unwrap();
+        assert_eq!(loaded.config.node.data_dir, dir.path().join("data"));
+        fs::write(&path, "[node]\ndata_dir = \n").unwrap();
+        assert_eq!(load_node_location(&sources).unwrap_err(), load(&sources).unwrap_err());
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub use clawnode_proto::units::{self, parse_duration};
 pub use env::Env;
 pub use error::ConfigError;
 pub(crate) use error::{nearest, nearest_names};
-pub use load::{Flag, LoadedConfig, Sources, load};
+pub use load::{Flag, LoadedConfig, Sources, load, load_node_location};
 pub use options::{
     ClusterOptions, Config, GatewaySection, NodeOptions, SessionOptions, TelemetryOptions,
 };

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::harness::Home;
+use super::harness::{Home, Node};
 
 #[tokio::test]
 async fn errors_say_what_where_and_what_to_do() {
@@ -231,4 +231,26 @@ async fn doctor_tells_a_broken_configuration_from_a_broken_machine() {
 
     let ended = home.run(&["doctor", "--listen", "127.0.0.1:0"]).await;
     assert_eq!(ended.code, 0, "{}", ended.out);
+}
+
+/// A node that runs goes on with the configuration that it read before, so people must be able to stop it.
+#[tokio::test]
+async fn the_kill_switch_reaches_a_node_whose_configuration_has_become_wrong() {
+    let home = Home::new();
+    let answers = |method: &str, _: &Value| {
+        Ok(if method == "ping" { json!("pong") } else { json!({ "latches": [] }) })
+    };
+    let node = Node::start(answers, Vec::new()).await;
+    home.announce(&node);
+    let path = home.write("config.toml", "[agents.default]\nsoul = \"gone.md\"\n");
+    let stops = home.run(&["--config", &path, "panic", "--list"]).await;
+    assert_eq!((stops.code, stops.out.trim_end()), (0, "nothing is stopped"), "{}", stops.err);
+    assert!(stops.err.contains("gone.md"), "{}", stops.err);
+    let status = home.run(&["--config", &path, "status"]).await;
+    assert_eq!(status.code, 78, "other commands need all of it: {}", status.err);
+    // Nothing says any more which node is meant.
+    let path = home.write("config.toml", "[node]\ndata_dir = \n");
+    let stops = home.run(&["--config", &path, "panic", "--list"]).await;
+    assert_eq!(stops.code, 78, "{}", stops.err);
+    assert_eq!(node.seen("panic.list").len(), 1);
 }
