@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use clawnode_proto::{
     AgentName, Capability, McpServerName, Timestamp,
     agents::AgentToolView,
-    circuit::CircuitState,
+    circuit::{CircuitFailure, CircuitState},
     node::{Heartbeat, NodeRole},
     provider::{
         HOOK_PREFIX, LatencyView, MCP_PREFIX, PLUGIN_PREFIX, ProviderKind, ProviderReport,
@@ -174,9 +174,24 @@ pub(super) fn warnings(alive: &[Heartbeat], needs: &AgentNeeds) -> Vec<WarningVi
     lacking.into_values().take(WARNINGS_TOLD).chain(bad).collect()
 }
 
+/// Why its circuit opened, if that says so. Calls for embeddings and probes fail without an error in the report.
+fn why_opened(provider: &ProviderView) -> Option<&'static str> {
+    let history = &provider.circuit.as_ref()?.history;
+    Some(match history.iter().rev().find_map(|change| change.failure)? {
+        CircuitFailure::Unreachable => "it cannot be reached",
+        CircuitFailure::Timeout => "it is too slow",
+        CircuitFailure::Overloaded => "it reports server errors",
+        CircuitFailure::RateLimited => "it limits requests",
+        CircuitFailure::BrokenStream => "it breaks off its replies",
+        CircuitFailure::Other => return None,
+    })
+}
+
 /// The warning about a provider that does not work; none about those that `unserved` is for.
 fn warning(provider: &ProviderView) -> Option<WarningView> {
-    let (why, node) = (provider.error.as_deref().unwrap_or("no reason is known"), &provider.node);
+    let why =
+        provider.error.as_deref().or_else(|| why_opened(provider)).unwrap_or("no reason is known");
+    let node = &provider.node;
     let told = |name: &str, what: String, hint: String| {
         let message = format!("{what} on {node}: {why}");
         Some(WarningView { name: name.to_owned(), message, hint })
@@ -241,7 +256,7 @@ fn unserved(alive: &[Heartbeat], needs: &AgentNeeds) -> BTreeMap<Capability, War
 #[cfg(test)]
 mod tests {
     use clawnode_proto::{
-        circuit::CircuitReport,
+        circuit::{CircuitChange, CircuitReport},
         provider::{RecentRuns, STANDING_BY},
         tool::{EffectClass, Risk},
     };
@@ -367,6 +382,15 @@ mod tests {
         worker.providers = vec![tried];
         let told = warnings(std::slice::from_ref(&worker), &[]);
         assert_eq!(told[0].name, "providers.circuit_open");
+        // Calls for embeddings leave no error; what opened the circuit says why.
+        let (at, failure) = (Timestamp(0), Some(CircuitFailure::Unreachable));
+        let opened = CircuitChange { at, state: CircuitState::Open, failure, by_probe: false };
+        let tries = CircuitChange { state: CircuitState::HalfOpen, failure: None, ..opened };
+        let (state, history) = (CircuitState::HalfOpen, vec![opened, tries]);
+        let circuit = Some(Box::new(CircuitReport { state, history, ..CircuitReport::default() }));
+        worker.providers = vec![ProviderReport { problem: None, circuit, ..closed.clone() }];
+        let told = warnings(std::slice::from_ref(&worker), &[]);
+        assert!(told[0].message.ends_with("because it cannot be reached"), "{told:?}");
         worker.providers = vec![ProviderReport { problem: None, ..closed }];
         assert_eq!(warnings(&[worker], &[]), []);
     }
