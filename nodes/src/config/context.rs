@@ -83,13 +83,15 @@ fn directives(soul: &Path) -> Option<PathBuf> {
 }
 
 fn read(path: &Path, most: u64) -> io::Result<String> {
-    let mut text = String::new();
-    File::open(path)?.take(most + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > most {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    // Before the bytes are read as text: what is cut may end within a character.
+    if bytes.len() as u64 > most {
         let what = format!("a system prompt has at most {SOUL_BYTES} bytes");
         return Err(io::Error::other(what));
     }
-    Ok(text)
+    String::from_utf8(bytes)
+        .map_err(|_invalid| io::Error::new(ErrorKind::InvalidData, "it is not UTF-8 text"))
 }
 
 #[cfg(test)]
@@ -133,7 +135,12 @@ mod tests {
         assert!(refused.contains("`AGENTS.md`") && refused.contains("131072"), "{refused}");
         fs::write(&path, [half.as_str(), &half, "x"].concat()).unwrap();
         assert!(agent.prompt().is_err());
+        // A text that is too large is no file of another kind, wherever it is cut.
+        fs::write(&path, "é".repeat(half.len() + 1)).unwrap();
+        assert!(agent.prompt().unwrap_err().to_string().contains("131072"));
         fs::write(&path, [0xff, 0xfe]).unwrap();
-        assert_eq!(agent.prompt().unwrap_err().kind(), ErrorKind::InvalidData);
+        let refused = agent.prompt().unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidData);
+        assert_eq!(refused.to_string(), "it is not UTF-8 text");
     }
 }
