@@ -60,10 +60,19 @@ pub(super) async fn run(command: LedgerCommand, context: &CliContext) -> Result<
 
 fn head(view: &LedgerView) -> String {
     let LedgerView { session, total, entries } = view;
+    if entries.is_empty() {
+        return format!(
+            "{}: none of {total} entries; an agent writes them with the tool `ledger_append`",
+            exact(session)
+        );
+    }
     format!("{}: {} of {total} entries", exact(session), entries.len())
 }
 
 fn table(out: Output, view: &LedgerView) -> String {
+    if view.entries.is_empty() {
+        return head(view);
+    }
     let row = |row: &LedgerRow| {
         vec![
             row.number.to_string(),
@@ -91,6 +100,15 @@ mod tests {
     use clawnode_proto::{CallId, Timestamp, TurnId};
 
     use super::*;
+    use crate::config::Env;
+
+    #[test]
+    fn a_ledger_without_entries_has_no_table_and_says_who_writes_them() {
+        let view = LedgerView { session: "s".to_owned(), total: 0, entries: Vec::new() };
+        let shown = table(Output::new(false, false, &Env::default()), &view);
+        assert!(shown.starts_with("s: none of 0 entries; an agent"), "{shown}");
+        assert_eq!(shown, whole(&view));
+    }
 
     #[test]
     fn a_text_is_shown_whole_and_without_what_a_terminal_would_obey() {
