@@ -20,6 +20,11 @@ sessions whose turns were shown the text keep it, in `recalled` events and in re
 look for them: `clawnode journal show SESSION --full` has the ids of points in `recalled`, and `clawnode sessions delete
 SESSION --yes` removes the text";
 
+/// What is said if `--sources` comes too late: a memory keeps no source of a point that is forgotten.
+const NO_SOURCES: &str = "\
+a point was forgotten before, and the memory does not know any more where it was learned: no session was deleted for it.
+`clawnode sessions delete SESSION --yes` deletes one";
+
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(super) struct MemoryForgetArgs {
@@ -35,7 +40,7 @@ pub(super) struct MemoryForgetArgs {
     #[arg(long, conflicts_with = "all")]
     now: bool,
     /// Delete the sessions that the points were learned from; what else was learned there is forgotten, too
-    #[arg(long, requires = "yes")]
+    #[arg(long)]
     sources: bool,
     /// Confirm that the memory or the sessions are deleted
     #[arg(long)]
@@ -49,6 +54,11 @@ pub(super) async fn forget(args: MemoryForgetArgs, context: &CliContext) -> Resu
         let what = format!("`{memory}` was not deleted: its points would be lost");
         return Err(Failure::new(Exit::Usage, "not_confirmed", what)
             .hint("add `--yes` to delete it; `clawnode memory export` writes a copy"));
+    }
+    if sources && !yes {
+        let what = "nothing was forgotten: `--sources` deletes the sessions that the points were learned from";
+        return Err(Failure::new(Exit::Usage, "not_confirmed", what)
+            .hint("add `--yes` to delete them, or leave out `--sources`: the answer names them"));
     }
     let client = context.client().await?;
     let points: Vec<Option<MemoryPointId>> =
@@ -70,6 +80,9 @@ pub(super) async fn forget(args: MemoryForgetArgs, context: &CliContext) -> Resu
     }
     context.out.document(&views, |views| {
         let mut lines: Vec<String> = views.iter().map(forgotten).collect();
+        if sources && views.iter().any(has_no_source_left) {
+            lines.push(NO_SOURCES.to_owned());
+        }
         lines.push(SHOWN.to_owned());
         lines.join("\n")
     })?;
@@ -110,6 +123,12 @@ fn forgotten(view: &MemoryForgetView) -> String {
     lines.join("\n")
 }
 
+/// Whether it was forgotten before, so that nothing says where it was learned.
+const fn has_no_source_left(view: &MemoryForgetView) -> bool {
+    let names_none = view.sources.is_empty() && view.sources_elsewhere.is_empty();
+    view.forgotten == 0 && !view.deleted && names_none && view.deleted_sources.is_empty()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,6 +156,17 @@ mod tests {
         ] {
             assert!(said.contains(part), "{part}: {said}");
         }
+        assert!(!has_no_source_left(&view));
+        let before = MemoryForgetView {
+            forgotten: 0,
+            sources: Vec::new(),
+            deleted_sources: Vec::new(),
+            sources_elsewhere: Vec::new(),
+            ..view.clone()
+        };
+        assert!(has_no_source_left(&before), "`--sources` found none to delete");
+        // An operator's own point has no source, and is forgotten now.
+        assert!(!has_no_source_left(&MemoryForgetView { forgotten: 1, ..before }));
         let none = MemoryForgetView { forgotten_with_sources: 0, ..view };
         assert!(!forgotten(&none).contains("other point"), "{}", forgotten(&none));
     }

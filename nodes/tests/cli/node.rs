@@ -265,3 +265,16 @@ async fn a_journal_is_shown_to_its_end() {
     let whole: Value = serde_json::from_str(&ended.out).unwrap();
     assert_eq!(whole[1_499]["n"], 1_500);
 }
+
+#[tokio::test]
+async fn sessions_are_not_deleted_with_a_point_without_a_confirmation() {
+    let home = Home::new();
+    let node = Node::start(|_, _| Ok(json!("pong")), Vec::new()).await;
+    home.announce(&node);
+    let point = "point_00000000000000000000000001";
+    let refused = home.run(&["memory", "forget", "default/all", point, "--sources"]).await;
+    assert_eq!(refused.code, 2, "{}", refused.err);
+    assert!(refused.err.contains("nothing was forgotten"), "{}", refused.err);
+    assert!(refused.err.contains("add `--yes`"), "{}", refused.err);
+    assert_eq!(node.seen("memory.forget").len(), 0);
+}
