@@ -459,6 +459,14 @@ fn stats(out: Output, stats: &MemoryStats) -> String {
             layers.semantic, layers.procedural, layers.social, layers.episode, stats.masked
         ),
     ];
+    // Turns that find no room for what they learned say so nowhere else.
+    if stats.kept >= stats.points_most {
+        lines.push(format!(
+            "it is full, and people said all of it: nothing more is learned; forget some of it with `clawnode memory forget {} \
+             POINT`, or raise `[memory] points`",
+            clean(&stats.memory.to_string())
+        ));
+    }
     lines.extend(stats.consolidates.map(|at| format!("consolidates at {}", time(at))));
     lines.extend(
         stats.purges.map(|at| format!("what was forgotten leaves its journal at {}", time(at))),
@@ -558,6 +566,12 @@ mod tests {
         view.purges = None;
         let text = stats(out, &view);
         assert!(text.ends_with("masked so far: 1"), "{text}");
+        // Points of agents and tools make room.
+        (view.points, view.kept) = (2_000, 1_999);
+        assert!(!stats(out, &view).contains("full"));
+        view.kept = 2_000;
+        let text = stats(out, &view);
+        assert!(text.ends_with("or raise `[memory] points`"), "{text}");
     }
 
     #[test]

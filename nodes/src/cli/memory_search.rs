@@ -44,7 +44,10 @@ pub(super) async fn search(args: MemorySearchArgs, context: &CliContext) -> Resu
     let out = context.out;
     if !view.degraded.is_empty() {
         let keys: Vec<String> = view.degraded.iter().map(|key| clean(key)).collect();
-        out.aside(&format!("not searched whole: {}", keys.join(", ")));
+        out.aside(&format!(
+            "not searched whole: {}; `clawnode status` says what is wrong",
+            keys.join(", ")
+        ));
     }
     out.document(&view, |view| shown(out, view))?;
     Ok(Exit::Ok)

@@ -128,7 +128,9 @@ pub enum MemoryStoreError {
     },
     /// A vector of another model.
     #[error(
-        "a vector has {found} numbers, and the model of this store has {expected}; an index is of one model, build another for another"
+        "a vector has {found} numbers, and those of this index have {expected}: the model behind this name has changed. Use a \
+         model with another name, or, if the store is `local`, stop the node and remove the folder `memory` of its data \
+         directory, which the node makes again"
     )]
     Dimensions {
         /// Numbers of the vector.

@@ -28,7 +28,10 @@ pub(super) fn meaning(config: &Config) -> Option<Check> {
     const NAME: &str = "memory.embeddings";
     match &config.memory.embeddings {
         EmbeddingsChoice::Model(model) => {
-            let found = format!("`{model}` finds memories by their meaning, beside their words");
+            let found = format!(
+                "`{model}` finds memories by their meaning, beside their words; it is not asked here, and `clawnode status` \
+                 says if it fails"
+            );
             Some(Check::green(NAME, found))
         }
         EmbeddingsChoice::Static | EmbeddingsChoice::Local => folder_model(config, NAME),
@@ -73,6 +76,7 @@ mod tests {
         assert!(found("[agents.a.memory]").unwrap().contains("by their words alone"));
         let with = found("[memory]\nembeddings = 'ollama/all-minilm'").unwrap();
         assert!(with.starts_with("`ollama/all-minilm` finds"), "{with}");
+        assert!(with.contains("`clawnode status` says if it fails"), "{with}");
         let lacks = found("[memory]\nembeddings = 'static'\nembeddings_dir = '/nowhere'").unwrap();
         assert!(lacks.contains("/nowhere/tokenizer.json"), "{lacks}");
         #[cfg(feature = "embed-local")]

@@ -357,6 +357,7 @@ fn full(key: &MemoryKey) -> ErrorBody {
         "the memory `{key}` is full: what persons and operators said fills its {points} points or {MEMORY_BYTES} bytes"
     );
     ErrorBody::new(ErrorCode::Conflict, what).hint(format!(
-        "forget some of it: `clawnode memory show {key}`, then `clawnode memory forget {key} POINT`"
+        "forget some of it (`clawnode memory show {key}`, then `clawnode memory forget {key} POINT`), or \
+         raise `[memory] points`, if that is the limit that it has reached"
     ))
 }

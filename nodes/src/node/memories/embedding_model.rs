@@ -67,7 +67,8 @@ pub(super) fn failing(served: &ServedStore) -> Option<WarningView> {
         name: "memory.embeddings".to_owned(),
         message: format!("memories are searched by their words alone: {failure}"),
         hint: format!(
-            "`[memory] embeddings` names `{model}`; it is asked again within five minutes"
+            "correct `[memory] embeddings`, which names `{model}`, or its provider; clawnode asks it again \
+             within five minutes"
         ),
     })
 }
