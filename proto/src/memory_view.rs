@@ -137,8 +137,8 @@ pub struct MemoryForgetParams {
     /// Deletes the memory with its journal.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub all: bool,
-    /// Purges the journal at once, of this and of all points that were forgotten before. The answer comes when it is
-    /// done.
+    /// Purges the journal at once, of this and of all points that were forgotten before. Without a point, of those
+    /// alone. The answer comes when it is done.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub now: bool,
     /// Deletes the sessions that the points were learned from, at most 64.

@@ -31,12 +31,12 @@ pub(super) struct MemoryForgetArgs {
     /// The memory
     memory: MemoryKey,
     /// The ids of the points
-    #[arg(value_name = "POINT", required_unless_present = "all", conflicts_with = "all")]
+    #[arg(value_name = "POINT", required_unless_present_any = ["all", "now"], conflicts_with = "all")]
     points: Vec<MemoryPointId>,
     /// Delete the memory with its journal
     #[arg(long)]
     all: bool,
-    /// Remove the texts from the journal at once, also of points that were forgotten before
+    /// Remove the texts from the journal at once, also of points that were forgotten before; needs no point
     #[arg(long, conflicts_with = "all")]
     now: bool,
     /// Delete the sessions that the points were learned from; what else was learned there is forgotten, too
@@ -72,15 +72,19 @@ pub(super) async fn forget(args: MemoryForgetArgs, context: &CliContext) -> Resu
     for point in points.iter().copied() {
         views.push(forget(point, false).await?);
     }
-    if let (true, Some(last)) = (now, points.last().copied()) {
-        let purged = forget(last, true).await?;
-        for view in &mut views {
-            (view.purged, view.purges) = (purged.purged, purged.purges);
+    match (now, points.last().copied()) {
+        (true, Some(last)) => {
+            let purged = forget(last, true).await?;
+            for view in &mut views {
+                (view.purged, view.purges) = (purged.purged, purged.purges);
+            }
         }
+        (true, None) => views.push(forget(None, true).await?),
+        (false, _) => {}
     }
     context.out.document(&views, |views| {
         let mut lines: Vec<String> = views.iter().map(forgotten).collect();
-        if sources && views.iter().any(has_no_source_left) {
+        if sources && !points.is_empty() && views.iter().any(has_no_source_left) {
             lines.push(NO_SOURCES.to_owned());
         }
         lines.push(SHOWN.to_owned());

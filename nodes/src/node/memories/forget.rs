@@ -59,6 +59,7 @@ impl MemoryAnswers {
         let MemoryForgetParams { memory: key, point, all, now, sources: deletes } = params;
         let state = match (point, all) {
             (Some(_), false) | (None, true) => self.existing(&key).await?.state,
+            (None, false) if now => return self.purge(key).await,
             (None, false) | (Some(_), true) => {
                 let what = "say either which `point` to forget, or `all`";
                 return Err(ErrorBody::new(ErrorCode::InvalidParams, what));
@@ -105,6 +106,25 @@ impl MemoryAnswers {
             names.push(source.name);
         }
         Ok(view)
+    }
+
+    /// Purges the journal of a memory, if it still has a text that was forgotten.
+    async fn purge(&self, key: MemoryKey) -> HandlerResult<MemoryForgetView> {
+        let state = self.existing(&key).await?.state;
+        if let Some(gone) = state.unpurged() {
+            return self.forget_point(key, gone, true, &state).await;
+        }
+        Ok(MemoryForgetView {
+            memory: key,
+            forgotten: 0,
+            deleted: false,
+            purged: !state.is_to_be_purged(),
+            purges: state.purge_due(),
+            sources: Vec::new(),
+            deleted_sources: Vec::new(),
+            forgotten_with_sources: 0,
+            sources_elsewhere: Vec::new(),
+        })
     }
 
     /// Masks one point.
