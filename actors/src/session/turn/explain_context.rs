@@ -360,6 +360,10 @@ impl Sent<'_> {
             let why = "one request has at most so many bytes of attachments";
             gaps.push(gap("older attachments", why));
         }
+        let recalled = self.turn.recalled.as_deref().filter(|recalled| !recalled.has_found());
+        if let Some(fault) = recalled.and_then(|recalled| recalled.degraded) {
+            gaps.push(gap("what may be remembered", fault.as_str()));
+        }
         gaps
     }
 }

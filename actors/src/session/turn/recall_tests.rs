@@ -11,7 +11,7 @@ use clawnode_proto::{
     EntityId, Kind, MemoryPointId, SessionKey, Timestamp, TurnId,
     budget::{BudgetUnit, LimitKey, WindowLength},
     context::{ContextMode, ContextRules, ContextSettings},
-    context_view::ContextPartKind,
+    context_view::{ContextPartKind, ContextView},
     event::decode_record,
     hook::HookPoint,
     limits::{RECALL_BYTES, RECALL_PASSAGES, RECALL_TOKENS},
@@ -288,6 +288,9 @@ fn a_store_that_is_away_is_journaled_and_nothing_is_shown() {
     assert_eq!(texts(&request(&run)), ["hi"]);
     assert_eq!(recalled(&run)[0].degraded, Some(RecallFault::Late));
     assert_eq!(replayed(&run), 1);
+    let view = explained(&run);
+    let why: Vec<&str> = view.left_out.iter().map(|gap| gap.why.as_str()).collect();
+    assert_eq!(why, ["the store did not answer in time"]);
 }
 
 /// HOOK-2: they see what is recalled, and it is not searched for again while they judge.
@@ -390,13 +393,8 @@ fn how_far_the_store_was_is_journaled_and_not_shown_to_the_model() {
     assert_eq!(request(&run).messages, plain);
 }
 
-#[test]
-fn a_context_names_what_was_recalled() {
-    let mut run = run(&[]);
-    let upto = [(StoreScope::read(PEER).unwrap(), 41)].into();
-    run.recalls = vec![RecallFinds { upto, ..tea() }];
-    run.says("when is tea?");
-    let sent = request(&run);
+/// What people are shown of the last call of the first turn.
+fn explained(run: &PlayedActivation) -> ContextView {
     let mut entity = Entity::<Session>::unborn(key().entity());
     let mut reader = ContextReader::new("1".parse().unwrap());
     for sealed in run.journal.iter().flat_map(|record| decode_record(&record.bytes).unwrap()) {
@@ -405,8 +403,18 @@ fn a_context_names_what_was_recalled() {
         }
         entity.apply(&sealed).unwrap();
     }
-    let view = reader.found().unwrap();
-    assert!(view.verified);
+    reader.found().unwrap()
+}
+
+#[test]
+fn a_context_names_what_was_recalled() {
+    let mut run = run(&[]);
+    let upto = [(StoreScope::read(PEER).unwrap(), 41)].into();
+    run.recalls = vec![RecallFinds { upto, ..tea() }];
+    run.says("when is tea?");
+    let sent = request(&run);
+    let view = explained(&run);
+    assert!(view.verified && view.left_out.is_empty());
     let part = view.parts.iter().find(|part| part.kind == ContextPartKind::Recalled).unwrap();
     assert_eq!(part.messages, sent.messages[..1]);
     assert!(part.why.contains("`sim` found 1 point of memories"), "{}", part.why);
