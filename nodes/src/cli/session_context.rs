@@ -55,7 +55,7 @@ pub(super) async fn run(args: ContextArgs, context: &CliContext) -> Result<Exit,
         "changes": changes.iter().map(rows).collect::<Vec<_>>(),
     });
     out.document(&document, |_| {
-        let heads = [&view, &other].map(head);
+        let heads = [placed("here", &view), placed("there", &other)];
         let rows = changes.iter().map(|(change, part)| vec![(*change).to_owned(), part.clone()]);
         let table = out.table(&["change", "part"], rows);
         [heads.concat(), vec![String::new(), table]].concat().join("\n")
@@ -77,6 +77,15 @@ fn shown(out: Output, view: &ContextView, brief: bool) -> String {
         lines.extend(view.parts.iter().flat_map(text));
     }
     lines.join("\n")
+}
+
+/// The same as `head`, with the word that the table of changes has for it.
+fn placed(place: &str, view: &ContextView) -> Vec<String> {
+    let mut lines = head(view);
+    if let Some(first) = lines.first_mut() {
+        *first = format!("{place}: {first}");
+    }
+    lines
 }
 
 /// What a call is, and how large its request was.
@@ -303,6 +312,11 @@ mod tests {
             head(&view).contains(&"it cost 0.0125 USD by the prices in the journal".to_owned())
         );
         assert!(head(&view).join("\n").contains("another request"));
+        assert!(
+            placed("there", &view)[0].starts_with("there: call "),
+            "{:?}",
+            placed("there", &view)
+        );
         assert_eq!(left_out(&view.left_out[0]), "left out: turns 1 to 4, because of no room");
         let mut part = part(ContextPartKind::Turn, Some(2), "b");
         part.stubs.push(ContextStub { calls: (1, 4), entry: 7 });

@@ -73,7 +73,7 @@ pub(super) fn key(args: &SkillKeyArgs, context: &CliContext) -> Result<Exit, Fai
     context.out.document(&json!({ "file": args.file, "public_key": public }), |_| {
         format!(
             "the private key is in `{}`: keep it secret\n\
-             nodes that shall take your bundles have this in their configuration:\n\n\
+             nodes that install your bundles need this in their configuration:\n\n\
              [skills.trusted_keys]\nNAME = \"{public}\"",
             clean(&shown.to_string())
         )
