@@ -21,7 +21,7 @@ impl Local {
 
     fn open(&self) -> Result<Storage> {
         let mut options = LocalOptions::new(Prefix::default(), Arc::new(SystemClock));
-        options.ack_wait = Duration::from_millis(300);
+        options.ack_wait = self.ack_wait();
         // A segment holds a few records only, so that every case crosses segments.
         options.segment_bytes = 4 << 10;
         options.head_room = 0;

@@ -54,6 +54,10 @@ impl BackendFixture for One {
         server.restart().await?;
         open(vec![server.url()], Replicas::One).await.map(Some)
     }
+
+    fn ack_wait(&self) -> Duration {
+        ACK_WAIT
+    }
 }
 
 #[async_trait]
@@ -67,6 +71,10 @@ impl BackendFixture for Three {
         let mut cluster = self.0.lock().await;
         cluster.restart_all().await?;
         open(cluster.urls(), Replicas::Three).await.map(Some)
+    }
+
+    fn ack_wait(&self) -> Duration {
+        ACK_WAIT
     }
 }
 

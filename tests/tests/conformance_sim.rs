@@ -1,5 +1,7 @@
 //! The conformance suite on the simulated world, in the runtime's time and without faults.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use clawnode_cluster::{Clock, Storage};
 use clawnode_proto::Timestamp;
@@ -24,6 +26,10 @@ impl BackendFixture for Sim {
     async fn restart(&self, storage: Storage) -> Result<Option<Storage>> {
         storage.health.close().await;
         Ok(Some(self.0.open()))
+    }
+
+    fn ack_wait(&self) -> Duration {
+        SimStorageOptions::default().ack_wait
     }
 
     fn now(&self) -> Timestamp {

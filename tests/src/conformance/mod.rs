@@ -43,6 +43,11 @@ pub trait BackendFixture: Send + Sync {
         SystemClock.now()
     }
 
+    /// After how long it delivers again.
+    fn ack_wait(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+
     /// The shortest time to live that its bucket can keep.
     fn shortest_ttl(&self) -> Duration {
         Duration::from_secs(1)

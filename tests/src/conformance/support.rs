@@ -9,6 +9,7 @@ use clawnode_proto::{
     envelope::VERSIONS,
     node::{FileState, Heartbeat, Load, NodeRole, VersionRange},
 };
+use tokio::time::Instant;
 
 use super::Result;
 
@@ -159,6 +160,37 @@ pub(super) async fn texts(
     let ordered = records.is_sorted_by(|a, b| a.position < b.position);
     holds("positions strictly increase", ordered)?;
     Ok(texts)
+}
+
+/// Whether a case said of a delivery in good time that it is in hand: on a busy machine it may be late itself, and then
+/// the delivery comes again by right.
+pub(super) struct InHand {
+    wait: Duration,
+    said: Instant,
+    was_late: bool,
+}
+
+impl InHand {
+    /// Of what is delivered from now on, and comes again after so long.
+    pub(super) fn new(wait: Duration) -> Self {
+        Self { wait, said: Instant::now(), was_late: false }
+    }
+
+    /// It has been said just now.
+    pub(super) fn said(&mut self) {
+        self.was_late |= self.is_overdue();
+        self.said = Instant::now();
+    }
+
+    /// Whether that was late, since this was last asked.
+    pub(super) fn was_late(&mut self) -> bool {
+        std::mem::take(&mut self.was_late) || self.is_overdue()
+    }
+
+    /// What is said takes a part of the time to arrive.
+    fn is_overdue(&self) -> bool {
+        self.said.elapsed() >= self.wait / 2
+    }
 }
 
 /// The next delivery and its name.
