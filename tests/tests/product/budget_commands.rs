@@ -29,14 +29,28 @@ async fn shown(
     client.call_when("budget.show", json!({ "account": account }), is_so).await
 }
 
+/// A turn of this peer that comes before there is a limit.
+async fn warms_up(client: &Client, peer: &str) -> Outcome {
+    client.chat(&Message::new(peer, "zero")).await.map(drop)
+}
+
+/// Waits until calls count in the limits that were set: workers hear of them a moment later.
+async fn limited(client: &Client, peer: &str) -> Outcome {
+    let is_limited = |view: &BudgetExplainView| !view.limits.is_empty();
+    let session = json!({ "session": Message::new(peer, "").session() });
+    client.call_when::<BudgetExplainView>("budget.explain", session, is_limited).await.map(drop)
+}
+
 /// A limit of calls that is used up, seen, explained and raised.
 async fn a_limit_is_reached_and_raised(home: &Home, _server: &ModelServer) -> Outcome {
     let node = Node::up(home).await?;
     let client = node.client()?;
+    warms_up(&client, "eve").await?;
     let set =
         ["budget", "set", "agent:default", "--loops-per-day", "2", "--ask-at", "100", "--json"];
     let ended = home.run(&set).await?;
     assert_eq!(ended.json()?["origin"], json!("person"), "{ended:?}");
+    limited(&client, "eve").await?;
     for text in ["one", "two"] {
         client.chat(&Message::new("ada", text)).await?;
     }
@@ -87,7 +101,7 @@ async fn a_limit_is_reached_and_raised(home: &Home, _server: &ModelServer) -> Ou
 
 #[tokio::test]
 async fn bud_5_a_limit_is_reached_explained_and_raised() -> Outcome {
-    let says = ["a", "b", "c"].map(Act::say);
+    let says = ["zero", "a", "b", "c"].map(Act::say);
     let (server, home) = super::scene(Script::queue(says)).await;
     a_limit_is_reached_and_raised(&home, &server).await
 }
@@ -107,15 +121,17 @@ fn used(turn: &TurnView) -> u64 {
 /// itself, but for what a call may have cost that was under way.
 #[tokio::test]
 async fn c20_a_node_that_runs_alone_gets_back_what_its_killed_processes_had() -> Outcome {
-    let acts = [Act::say("a"), Act::Stall, Act::say("b")];
+    let acts = [Act::say("zero"), Act::say("a"), Act::Stall, Act::say("b")];
     let (server, home) = super::scene(Script::queue(acts)).await;
     let node = Node::up(&home).await?;
     let client = node.client()?;
+    warms_up(&client, "eve").await?;
     let _set: AccountView = client.call("budget.set", large_limit()).await?;
+    limited(&client, "eve").await?;
     client.chat(&Message::new("ada", "one")).await?;
     let message = Message { key: "two".to_owned(), ..Message::new("ada", "two") };
     drop(client.send(&message).await?);
-    server.asked(2).await;
+    server.asked(3).await;
     node.kill().await?;
 
     let mut node = Node::up(&home).await?;
@@ -143,15 +159,19 @@ async fn c20_a_node_that_runs_alone_gets_back_what_its_killed_processes_had() ->
 /// An account whose journal is damaged keeps no other account from getting back what killed processes had.
 #[tokio::test]
 async fn c20_a_damaged_account_keeps_no_other_from_getting_its_budget_back() -> Outcome {
-    let (_server, home) = super::scene(Script::queue([Act::say("a")])).await;
+    let (_server, home) = super::scene(Script::queue(["zero", "a"].map(Act::say))).await;
     let node = Node::up(&home).await?;
     let client = node.client()?;
+    warms_up(&client, "eve").await?;
     let limits = large_limit();
     // This one is read first.
     let of_agent = json!({ "account": "agent:default", "limits": limits["limits"] });
     for set in [limits, of_agent] {
         let _set: AccountView = client.call("budget.set", set).await?;
     }
+    let session = json!({ "session": Message::new("eve", "").session() });
+    let both = |view: &BudgetExplainView| view.limits.len() == 2;
+    let _: BudgetExplainView = client.call_when("budget.explain", session, both).await?;
     let message = Message::new("ada", "one");
     client.chat(&message).await?;
     let spent: u64 = client.finished(&message.session(), 1).await?.turns.iter().map(used).sum();
@@ -184,10 +204,12 @@ async fn c20_a_damaged_account_keeps_no_other_from_getting_its_budget_back() -> 
 /// journal has all that it spent.
 #[tokio::test]
 async fn bud_6_what_a_dead_process_has_is_named_and_given_back() -> Outcome {
-    let (server, home) = super::scene(Script::queue(["a", "b", "c"].map(Act::say))).await;
+    let (server, home) = super::scene(Script::queue(["zero", "a", "b", "c"].map(Act::say))).await;
     let node = Node::up(&home).await?;
     let client = node.client()?;
+    warms_up(&client, "ada").await?;
     let _set: AccountView = client.call("budget.set", large_limit()).await?;
+    limited(&client, "ada").await?;
     client.chat(&Message::new("ada", "one")).await?;
     let before = shown(&client, "cluster", |account| account.limits[0].spent > 0).await?;
     let model = json!({ "model": "anthropic/claude-sonnet-4-5" });
@@ -225,14 +247,16 @@ async fn bud_6_what_a_dead_process_has_is_named_and_given_back() -> Outcome {
 /// What is spent, and who set the limit, is a part of the data that a backup keeps.
 #[tokio::test]
 async fn bud_7_a_backup_keeps_what_is_spent() -> Outcome {
-    let (server, home) = super::scene(Script::queue(["a", "b"].map(Act::say))).await;
+    let (server, home) = super::scene(Script::queue(["zero", "a", "b"].map(Act::say))).await;
     let node = Node::up(&home).await?;
     let client = node.client()?;
+    warms_up(&client, "eve").await?;
     let set = json!({
         "account": "agent:default",
         "limits": [{ "unit": "loops", "window": "forever", "amount": "2", "ask_at": 100 }],
     });
     let _set: AccountView = client.call("budget.set", set).await?;
+    limited(&client, "eve").await?;
     client.chat(&Message::new("ada", "one")).await?;
     let before = shown(&client, "agent:default", |account| account.limits[0].spent == 1).await?;
     node.stop().await?;
