@@ -1,5 +1,7 @@
 //! Agents: configured, changed while they run, paused and resumed.
 
+use std::path::Path;
+
 use clawnode_proto::agents::AgentView;
 use clawnode_proto::view::StatusView;
 use clawnode_tests::{
@@ -9,6 +11,13 @@ use clawnode_tests::{
 use serde_json::json;
 
 use super::{Outcome, scene};
+
+/// Puts a file in the place of another, as editors do: the node looks at it at any moment, and sees no part of it.
+fn replace(path: &Path, text: &str) {
+    let new = path.with_extension("new");
+    std::fs::write(&new, text).unwrap();
+    std::fs::rename(new, path).unwrap();
+}
 
 /// AGT-2.
 #[tokio::test]
@@ -77,7 +86,7 @@ async fn a_changed_soul_speaks_in_the_next_turn() -> Outcome {
     let node = Node::up(&home).await?;
     let client = node.client()?;
     client.chat(&Message::new("ada", "one")).await?;
-    std::fs::write(&soul, "You are merry.").unwrap();
+    replace(&soul, "You are merry.");
     let mut n = 0;
     // The files are looked at every now and then; a turn shows when it was.
     while !body(&server).contains("You are merry.") {
@@ -87,7 +96,7 @@ async fn a_changed_soul_speaks_in_the_next_turn() -> Outcome {
         assert!(n < 5_000, "the new soul never spoke");
     }
     // What does not read is refused, and the last good one stays.
-    std::fs::write(&config, "[agents.default]\nsuol = 1\n").unwrap();
+    replace(&config, "[agents.default]\nsuol = 1\n");
     client.chat(&Message::new("ada", "after a typo")).await?;
     assert!(body(&server).contains("You are merry."));
     node.stop().await
@@ -100,7 +109,7 @@ async fn a_changed_profile_of_a_model_counts_in_the_next_call() -> Outcome {
     let write = |user: &str, more: &str| {
         let body = format!("body = {{ metadata = {{ user_id = \"{user}\" }} }}");
         let models = format!("[models.\"anthropic/*\"]\n{body}\n{more}\n");
-        std::fs::write(&config, models).unwrap();
+        replace(&config, &models);
     };
     write("first", "");
     let home = home.var("CLAWNODE_CONFIG", config.to_str().unwrap());
@@ -130,7 +139,7 @@ fn body(server: &clawnode_tests::model::ModelServer) -> String {
 async fn a_changed_file_that_is_not_taken_whole_is_told() -> Outcome {
     let (_server, home) = scene(Script::default()).await;
     let config = home.path().join("config.toml");
-    let write = |text: &str| std::fs::write(&config, text).unwrap();
+    let write = |text: &str| replace(&config, text);
     write("[agents.default]\nstep_limit = 3\n");
     let home = home.var("CLAWNODE_CONFIG", config.to_str().unwrap());
     let node = Node::up(&home).await?;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clawnode_proto::view::{EventView, StatusView};
 use clawnode_tests::{
     docker::{Engine, run},
+    nats::free_port,
     process::{Client, Message, ProcessError, Turn},
 };
 use serde_json::json;
@@ -52,11 +53,6 @@ impl Cluster {
     }
 }
 
-/// A port without a listener.
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 async fn start() -> Result<Cluster, ProcessError> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let tool = |name: &str| PathBuf::from(std::env::var_os(name).unwrap_or_default());
@@ -69,7 +65,7 @@ async fn start() -> Result<Cluster, ProcessError> {
     let mut image = engine.command(&root.join("docker/image.sh").to_string_lossy());
     run(image.arg(&stripped).arg("clawnode:test")).await?;
     engine.import(&nats, "nats-server", "nats:test").await?;
-    let ports = [free_port(), free_port()];
+    let ports = [free_port().unwrap(), free_port().unwrap()];
     let cluster = Cluster { engine, file: root.join("docker/compose.yaml"), ports };
     cluster.compose(&[&["up", "-d"], SERVICES.as_slice()].concat()).await?;
     Ok(cluster)

@@ -88,7 +88,9 @@ async fn writes_a_skill_once(backend: TestBackend) -> Outcome {
     let shown = approves(&client).await?;
     assert_eq!((&shown["name"], &shown["entries"]), (&json!("release"), &json!([1])));
     wait::until("the skill is written, and its call has not ended", async || {
-        Ok(seen.exists().then_some(()))
+        // A line is there once its end is.
+        let seen = fs::read_to_string(&seen).unwrap_or_default();
+        Ok(seen.ends_with('\n').then_some(()))
     })
     .await?;
     let first = (fs::metadata(&file).unwrap().ino(), fs::read_to_string(&file).unwrap());

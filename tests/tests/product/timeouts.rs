@@ -64,8 +64,8 @@ async fn a_call_says_which_timeout_ended_it() -> Outcome {
             "the command timeout of 1 s (set in `tools.timeouts.effect_safe`)",
         ),
         (
-            "[agents.default.timeouts]\nstep = '3s'\nglobal = '2m'\n",
-            "the step timeout of 3 s (set in `agents.default.timeouts.step`)",
+            "[agents.default.timeouts]\nstep = '6s'\nglobal = '2m'\n",
+            "the step timeout of 6 s (set in `agents.default.timeouts.step`)",
         ),
     ] {
         let scene = Scene::new([runs(), Act::say("so be it")], settings).await;
@@ -101,8 +101,8 @@ fn timed_out(outcome: Option<&TurnOutcome>, level: TimeLevel, set_in: &str) {
 #[tokio::test]
 async fn a_turn_whose_time_is_over_ends_with_what_it_has() -> Outcome {
     for (settings, level, set_in) in [
-        ("global = '2s'", TimeLevel::Global, "2 s (set in `agents.default.timeouts.global`)"),
-        ("step = '2s'", TimeLevel::Step, "2 s (set in `agents.default.timeouts.step`)"),
+        ("global = '5s'", TimeLevel::Global, "5 s (set in `agents.default.timeouts.global`)"),
+        ("step = '5s'", TimeLevel::Step, "5 s (set in `agents.default.timeouts.step`)"),
     ] {
         let settings = format!("[agents.default.timeouts]\n{settings}\n");
         let scene = Scene::new([hangs("half an answer")], &settings).await;
@@ -121,7 +121,7 @@ async fn a_turn_whose_time_is_over_ends_with_what_it_has() -> Outcome {
 /// the deadline of its turn is as durable as the turn.
 #[tokio::test]
 async fn the_deadline_of_a_turn_survives_its_process() -> Outcome {
-    let settings = "[agents.default.timeouts]\nglobal = '4s'\n[tools]\njob_wait = '10m'\n";
+    let settings = "[agents.default.timeouts]\nglobal = '8s'\n[tools]\njob_wait = '10m'\n";
     let asks = Act::tools([("file_read", json!({ "path": "a" }))]);
     let mut scene = Scene::new([asks], settings).await;
     scene.home = scene.home.var("CLAWNODE_SESSION__PASSIVATE_AFTER", "1s");
@@ -133,7 +133,7 @@ async fn the_deadline_of_a_turn_survives_its_process() -> Outcome {
 
     let node = Node::up(&scene.home).await?;
     let history = node.client()?.finished(&message.session(), 1).await?;
-    let set_in = "4 s (set in `agents.default.timeouts.global`)";
+    let set_in = "8 s (set in `agents.default.timeouts.global`)";
     timed_out(history.turns[0].outcome.as_ref(), TimeLevel::Global, set_in);
     assert_eq!(scene.server.count(), 1, "nothing is asked after the end");
     // The session is free for the next turn.
@@ -146,7 +146,7 @@ async fn the_deadline_of_a_turn_survives_its_process() -> Outcome {
 /// A person is waited for longer than the turn may take, and that is no time of the turn.
 #[tokio::test]
 async fn the_wait_for_a_person_is_no_time_of_a_turn() -> Outcome {
-    let settings = "approval_wait = '4s'\n[agents.default.timeouts]\nglobal = '3s'\nstep = '3s'\n";
+    let settings = "approval_wait = '7s'\n[agents.default.timeouts]\nglobal = '6s'\nstep = '6s'\n";
     let asks = Act::tools([("effect_asked", json!({}))]);
     let scene = Scene::new([asks, Act::say("well")], settings).await;
     let node = Node::up(&scene.home).await?;
