@@ -49,7 +49,9 @@ async fn what_shares_no_word_is_found_by_the_vectors_of_a_provider() -> Outcome 
         })
         .await?;
         let asked = json!({ "memory": "default/all", "query": QUERY });
-        let view: MemorySearchView = client.call("memory.search", asked).await?;
+        // A search leaves out what it could not read in time.
+        let is_whole = |view: &MemorySearchView| view.degraded.is_empty();
+        let view: MemorySearchView = client.call_when("memory.search", asked, is_whole).await?;
         let best = view.found.first().unwrap();
         let (words, meaning) = (best.score.words, best.score.meaning);
         assert_eq!((best.text.as_str(), words, meaning), (POINT, 0.0, Some(1.0)), "{view:?}");
