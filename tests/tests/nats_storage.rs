@@ -207,7 +207,6 @@ async fn servers_that_have_no_quorum_yet_are_waited_for() -> Result {
     let brief = Duration::from_millis(500);
     let options = NatsOptions {
         partitions: Some(4),
-        connect_timeout: brief,
         request_timeout: brief,
         ready_timeout: PATIENCE,
         ..NatsOptions::new([cluster.server(0)?.url()])

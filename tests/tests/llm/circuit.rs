@@ -1,6 +1,6 @@
 //! The circuit of a provider and its pace, as calls meet them.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use clawnode_actors::llm::{
     Model, ModelEvent, Models, ProviderOptions, Wire, circuit::Circuits, profile::ModelProfiles,
@@ -10,7 +10,10 @@ use clawnode_proto::{
     circuit::{CircuitFailure, CircuitReport, CircuitState, LimitedResource},
     llm::{FailureClass, ModelRef},
 };
-use clawnode_tests::model::{Act, ModelServer, Setup, Status};
+use clawnode_tests::{
+    model::{Act, ModelServer, Setup, Status},
+    nats::free_port,
+};
 use futures_util::{StreamExt, poll, stream::BoxStream};
 
 use crate::{KEY, ask, call, failed, retries, server, skip, text};
@@ -65,7 +68,8 @@ fn is_left(events: &[ModelEvent], wait: Duration) -> bool {
 async fn told_to_wait(stream: &mut BoxStream<'_, ModelEvent>, seconds: u64) {
     let Some(ModelEvent::Paced { wait }) = stream.next().await else { panic!("not told") };
     let most = Duration::from_secs(seconds);
-    assert!(wait <= most && wait > most.saturating_sub(Duration::from_secs(2)), "{wait:?}");
+    // Less by what the test took.
+    assert!(wait <= most && wait > most / 2, "{wait:?}");
 }
 
 #[tokio::test]
@@ -89,8 +93,8 @@ async fn an_outage_opens_the_circuit_and_a_reply_closes_it() {
         let failure = failed(&events);
         assert_eq!((failure.class, failure.status), (FailureClass::Overloaded, None));
         assert!(failure.message.starts_with("not sent: the provider reported"), "{failure:?}");
+        assert!(is_left(&events, Duration::from_secs(10)), "{events:?}");
         let wait = failure.retry_after_ms.unwrap();
-        assert!((9_000..=10_000).contains(&wait), "{wait} ms");
         assert_eq!(server.count(), 5);
         let open = report(&models);
         assert_eq!((open.state, open.refused), (CircuitState::Open, 1));
@@ -196,7 +200,7 @@ async fn other_calls_of_a_model_wait_for_its_limit_or_end_at_once() {
         let events = call(&*client, ask("hi")).await;
         let failure = failed(&events);
         assert_eq!((failure.class, failure.status), (FailureClass::RateLimited, None));
-        assert!((59_000..=60_000).contains(&failure.retry_after_ms.unwrap()), "{failure:?}");
+        assert!(is_left(&events, Duration::from_mins(1)), "{events:?}");
         let mut other = ask("hi");
         other.model = "m-2".to_owned();
         assert_eq!(text(&call(&*client, other).await), "other", "another model has its own limit");
@@ -248,8 +252,11 @@ async fn calls_are_paced_by_what_is_left_of_a_limit() {
 #[tokio::test]
 async fn probes_open_the_circuit_of_a_provider_that_is_gone_and_find_it_again() {
     for wire in [Wire::Anthropic, Wire::Openai, Wire::OpenaiResponses, Wire::Gemini, Wire::Ollama] {
-        let gone = server([]).await.unwrap();
-        let (address, url) = (gone.addr(), crate::url_of(wire, &gone));
+        // Below the ports of outgoing connections, one of which could have it when the server comes back.
+        let listen = SocketAddr::from(([127, 0, 0, 1], free_port().unwrap()));
+        let setup = || Setup { listen, api_key: Some(KEY.to_owned()), ..Setup::default() };
+        let gone = ModelServer::start(setup()).await.unwrap();
+        let url = crate::url_of(wire, &gone);
         let models = models_at(wire, &url, &Circuits::default());
         assert!(models.probe("p").unwrap().await.is_ok(), "{wire:?}");
         assert_eq!((report(&models).state, gone.count()), (CircuitState::Closed, 0), "no call");
@@ -265,8 +272,7 @@ async fn probes_open_the_circuit_of_a_provider_that_is_gone_and_find_it_again() 
         assert!(models.probe("p").unwrap().await.is_err());
         assert_eq!(report(&models).state, CircuitState::Open);
 
-        let setup = Setup { listen: address, api_key: Some(KEY.to_owned()), ..Setup::default() };
-        let back = ModelServer::start(setup).await.unwrap();
+        let back = ModelServer::start(setup()).await.unwrap();
         for state in [CircuitState::HalfOpen, CircuitState::Closed, CircuitState::Closed] {
             models.probe("p").unwrap().await.unwrap();
             assert_eq!(report(&models).state, state, "{wire:?}");

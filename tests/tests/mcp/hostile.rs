@@ -76,7 +76,10 @@ async fn what_is_wrong_with_an_answer_is_told_and_the_server_goes_on() {
         let bench = Bench::start(harmful(mode, &[]));
         bench.up().await;
         let before = marked(&bench.mark);
-        let outcome = bench.call("bad__act", Duration::from_secs(1)).await;
+        // Only what never comes is not waited for.
+        let is_late = failure == Some(ToolFailure::TimedOut);
+        let timeout = if is_late { Duration::from_secs(1) } else { LONG };
+        let outcome = bench.call("bad__act", timeout).await;
         assert_eq!(outcome.failure, failure, "{mode}: {outcome:?}");
         let told = outcome.content.inline().unwrap();
         assert!(told.contains(words), "{mode}: {told}");
@@ -95,7 +98,8 @@ async fn f_18_a_server_that_hangs_is_ended_with_all_it_started() {
     let began = Instant::now();
     let outcome = bench.call("bad__act", Duration::from_secs(2)).await;
     assert_eq!(outcome.failure, Some(ToolFailure::TimedOut), "{outcome:?}");
-    assert!(began.elapsed() < Duration::from_secs(8), "the place is free at the deadline");
+    // Less than its keeper is given to end.
+    assert!(began.elapsed() < Duration::from_secs(15), "the place is free at the deadline");
     until("another process, and nothing of the old one", async || {
         let now = marked(&bench.mark);
         Ok((now.len() == 2 && !now.iter().any(|pid| before.contains(pid))).then_some(()))

@@ -1,14 +1,14 @@
 //! A server that is a service, by streamable HTTP.
 
 use std::{
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     process::{Child, Command, Stdio},
     time::Duration,
 };
 
 use clawnode_executors::mcp::{HttpOptions, McpOptions, McpTransport};
 use clawnode_proto::{agents::AgentLimits, tool::ToolFailure};
-use clawnode_tests::mcp::reference;
+use clawnode_tests::{mcp::reference, nats::free_port};
 use clawnode_tool::{Egress, EgressOptions, Executor as _};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -37,10 +37,6 @@ impl Drop for Service {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// A service that refuses everybody with the request that it was sent, headers and all.
@@ -78,7 +74,7 @@ fn options(url: String) -> McpOptions {
 
 #[tokio::test]
 async fn a_service_is_called_and_called_again_when_it_is_back() {
-    let port = free_port();
+    let port = free_port().unwrap();
     let service = Service::start(port);
     let bench = Bench::start(options(format!("http://127.0.0.1:{port}/mcp")));
     bench.up().await;
@@ -98,7 +94,7 @@ async fn a_service_is_called_and_called_again_when_it_is_back() {
 
 #[tokio::test]
 async fn what_a_service_is_sent_and_answers_counts_as_egress_of_the_agent() {
-    let port = free_port();
+    let port = free_port().unwrap();
     let _service = Service::start(port);
     let bench = Bench::start(options(format!("http://127.0.0.1:{port}/mcp")));
     bench.up().await;
@@ -156,7 +152,7 @@ async fn a_redirect_is_not_followed_and_headers_are_sent_to_the_configured_place
 #[tokio::test]
 async fn what_a_service_echoes_and_where_it_is_are_shown_without_secrets() {
     let (here, serving) = refusing().await;
-    let nobody = free_port();
+    let nobody = free_port().unwrap();
     for port in [here.port(), nobody] {
         let url = format!("http://127.0.0.1:{port}/mcp?key=hunter2query");
         let mut options = options(url);

@@ -19,7 +19,8 @@ async fn work_queue(peer: &Peer, ack_wait: Duration) -> Result {
 #[tokio::test]
 async fn what_is_not_acknowledged_comes_again_unless_progress_is_told() -> Result {
     let (_server, peer) = one().await?;
-    work_queue(&peer, Duration::from_secs(1)).await?;
+    // Longer than a busy machine holds this test up.
+    work_queue(&peer, Duration::from_secs(3)).await?;
     let mut pulled = peer.pull("Q", "c", json!({})).await?;
     peer.store("q.0.held", HeaderMap::new(), "held").await?;
     peer.store("q.0.left", HeaderMap::new(), "left").await?;

@@ -11,7 +11,7 @@ async fn ranked(peer: &Peer, replicas: u8) -> Result {
     peer.stream("Q", &["q.>"], json!({ "retention": "workqueue", "num_replicas": replicas }))
         .await?;
     let config = json!({
-        "max_deliver": -1, "max_ack_pending": -1, "ack_wait": 1_000_000_000_u64,
+        "max_deliver": -1, "max_ack_pending": -1, "ack_wait": 3_000_000_000_u64,
         "priority_policy": "prioritized", "priority_groups": ["g"],
     });
     peer.consumer("Q", "c", config).await

@@ -141,7 +141,7 @@ async fn writes_searches_and_forgets(backend: TestBackend) -> Outcome {
     assert!(told?.contains("remembered as `point_"));
     assert_eq!(agent.points("shared/team").await?[0].text, OF_TEAM);
 
-    // MEM-1.
+    // MEM-1: nothing of another person is found.
     agent.recalls("ben", OF_TEAM, Some(OF_ADA)).await?;
     let told = agent.recalls("ada", OF_ADA, None).await?;
     assert!(told.contains(r#"said_by=\"agent\""#), "S-22: {told}");
@@ -149,7 +149,7 @@ async fn writes_searches_and_forgets(backend: TestBackend) -> Outcome {
     let told = agent.calls("ada", "forget", json!({ "point": points[0].id })).await?;
     assert!(told.contains("is forgotten"), "{told}");
     assert_eq!(agent.points(of_ada).await?.len(), 0);
-    // MEM-4.
+    // MEM-4: nothing forgotten is found.
     agent.recalls("ada", OF_TEAM, Some(OF_ADA)).await?;
     assert_eq!(agent.server.take_violations(), [""; 0]);
     node.stop().await?;

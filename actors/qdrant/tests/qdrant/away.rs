@@ -10,6 +10,10 @@ use super::{batch, fixture, found, houses, scope, store};
 
 /// Longer than the longest wait after a failure.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// So many calls in a tenth of a second do not wait for a server.
+const QUICK: u32 = 20;
+/// Looks at how quick they are.
+const LOOKS: usize = 50;
 
 async fn works(store: &QdrantStore) {
     let again = async {
@@ -36,13 +40,20 @@ async fn it_goes_away_and_comes_back() {
         "{away:?}"
     );
 
-    // It is not asked all the time.
-    let (began, mut refused) = (Instant::now(), 0);
-    while began.elapsed() < Duration::from_millis(100) && refused < 1_000 {
-        assert!(store.upto(&scope).await.is_err());
-        refused += 1;
+    // It is not asked all the time. A busy machine may hold up this test for a while, and calls that wait are slow always.
+    let mut most = 0;
+    for _ in 0..LOOKS {
+        let (began, mut refused) = (Instant::now(), 0);
+        while began.elapsed() < Duration::from_millis(100) && refused <= QUICK {
+            assert!(store.upto(&scope).await.is_err());
+            refused += 1;
+        }
+        most = most.max(refused);
+        if most > QUICK {
+            break;
+        }
     }
-    assert!(refused > 20, "calls wait for it: {refused}");
+    assert!(most > QUICK, "calls wait for it: {most}");
 
     fixture.begin().await.unwrap();
     works(&store).await;

@@ -255,7 +255,10 @@ fn s_16_planted_bugs_are_found() {
         })
     };
     let is_found = |planted, call, sound_ends: fn(&CallError) -> bool| {
-        let error = ends(&sound, call).unwrap_err();
+        // Only what ends by its deadline needs a near one: another limit may take a busy machine longer.
+        let time = if sound_ends(&CallError::TimedOut(SHORT)) { SHORT } else { LONG };
+        let plugin = load(&sound, &text(call));
+        let error = call_at(&plugin, "", time, Tester::default()).unwrap_err();
         assert!(sound_ends(&error), "{planted:?}: {error:?}");
         let with_bug = ends(&engine(planted), call);
         assert!(!with_bug.as_ref().is_err_and(sound_ends), "{planted:?}: {with_bug:?}");
