@@ -86,7 +86,7 @@ mod nats {
     use clawnode_proto::{overview::NodeList, view::SessionList};
     use clawnode_tests::{
         model::{ModelServer, Script},
-        nats::{NatsServer, ServerOptions},
+        nats::{NatsServer, ServerOptions, free_port},
         process::{Home, Node, ProcessError, Start, Terminal, TestBackend},
     };
     use serde_json::json;
@@ -109,15 +109,24 @@ mod nats {
     }
 
     impl Cluster {
+        /// One in which who dies is missed soon, and who is only slow could be, too.
         async fn start(script: Script) -> Result<Self, ProcessError> {
+            let times = [("HEARTBEAT", "400ms"), ("DEAD_AFTER", "1500ms")];
+            Self::start_with(script, &times).await
+        }
+
+        async fn start_with(script: Script, times: &[(&str, &str)]) -> Result<Self, ProcessError> {
             let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
             let backend = TestBackend::Nats { url: nats.url(), prefix: "losses".to_owned() };
             let (server, home, file) = writer_on(backend, script).await;
-            let home = home
-                .var("CLAWNODE_CLUSTER__PARTITIONS", "8")
-                .var("CLAWNODE_CLUSTER__HEARTBEAT", "400ms")
-                .var("CLAWNODE_CLUSTER__DEAD_AFTER", "1500ms");
-            let gateway = Node::start(&home, Start::role("gateway")).await?;
+            let mut home = home.var("CLAWNODE_CLUSTER__PARTITIONS", "8");
+            for (name, time) in times {
+                home = home.var(&format!("CLAWNODE_CLUSTER__{name}"), time);
+            }
+            // Below the ports of outgoing connections, one of which could have it when the gateway comes back.
+            let listen = Some(format!("127.0.0.1:{}", free_port().unwrap()));
+            let start = Start { listen, ..Start::role("gateway") };
+            let gateway = Node::start(&home, start).await?;
             let mut workers = Vec::new();
             for _ in 0..2 {
                 workers.push(Node::start(&home, Start::role("worker")).await?);
@@ -170,7 +179,7 @@ mod nats {
 
     #[tokio::test]
     async fn a_gateway_killed_in_mid_answer_is_found_again() -> Outcome {
-        let mut cluster = Cluster::start(stuck("long")).await?;
+        let mut cluster = Cluster::start_with(stuck("long"), &[]).await?;
         let mut terminal = cluster.chat().await?;
         terminal.types("long\r").await?;
         terminal.shows("the beginning of").await?;

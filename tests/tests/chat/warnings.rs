@@ -87,7 +87,12 @@ async fn an_answer_is_not_interrupted_by_a_warning() -> Outcome {
     let mut terminal = chat(&home).await?;
     terminal.types("long\r").await?;
     // Later than at the prompt it would have been told, and the node knows that it is broken.
-    terminal.shows(" 4 s").await?;
+    let waited = |screen: &str| {
+        let words: Vec<&str> = screen.split_whitespace().collect();
+        let is_long = |two: &[&str]| two[1] == "s" && two[0].parse().is_ok_and(|n: u32| n >= 4);
+        words.windows(2).any(is_long)
+    };
+    terminal.until("a wait of 4 s", waited).await?;
     started(&home, 3).await?;
     let told = home.run(&["status"]).await?;
     assert!(told.out.contains("mcp.down"), "{}", told.out);

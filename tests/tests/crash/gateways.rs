@@ -7,6 +7,7 @@ mod nats {
     use clawnode_proto::view::StatusView;
     use clawnode_tests::{
         model::{Reply, Script, Step},
+        nats::free_port,
         process::{Client, Message, Node, ProcessError, Start},
     };
     use serde_json::{Value, json};
@@ -54,7 +55,9 @@ mod nats {
             let scene = Scene::on(Under::Nats, script).await;
             let worker = Node::start(&scene.home, Start::role("worker")).await?;
             let mut gateways = Vec::new();
-            for start in [first, Start::role("gateway")] {
+            // Below the ports of outgoing connections, one of which could have it when the gateway comes back.
+            let listen = Some(format!("127.0.0.1:{}", free_port().unwrap()));
+            for start in [first, Start { listen, ..Start::role("gateway") }] {
                 gateways.push(Node::start(&scene.home, start).await?);
             }
             Ok(Self { scene, gateways, worker })

@@ -10,6 +10,7 @@ use clawnode_proto::view::EventView;
 use clawnode_tests::{
     effects::EffectCounter,
     model::{Act, ModelServer, Reply, Script, Step, read_log},
+    nats::free_port,
     process::{Frame, Home, Message, Node, ProcessError, TestBackend, Turn, sound},
 };
 use serde_json::{Value, json};
@@ -69,7 +70,9 @@ async fn providers(dir: &Path) -> (PluggedProvider, PluggedProvider) {
     let steps = [Step::Text { text: BEGUN.to_owned() }, Step::Flush, Step::Stall];
     let begins = Script::default().turn("go", [Act::Reply(Reply::steps(steps))]);
     let first = PluggedProvider::plugged_in(dir, "first", "127.0.0.1:0", &begins).await;
-    (first, PluggedProvider::plugged_in(dir, "second", "127.0.0.1:0", &whole()).await)
+    // Below the ports of outgoing connections, one of which could have it when the provider comes back.
+    let address = format!("127.0.0.1:{}", free_port().unwrap());
+    (first, PluggedProvider::plugged_in(dir, "second", &address, &whole()).await)
 }
 
 fn whole() -> Script {

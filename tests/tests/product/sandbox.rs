@@ -66,7 +66,7 @@ async fn a_turn_runs_commands_in_docker_and_in_bubblewrap() -> Outcome {
         let calls = [
             ("run_command", json!({ "command": "echo $((6*7)); id -u; exit 3" })),
             ("shout", json!({ "text": "$(id) --help" })),
-            ("run_command", json!({ "command": "echo part; sleep 100", "timeout_s": 1 })),
+            ("run_command", json!({ "command": "echo part; sleep 100", "timeout_s": 4 })),
         ];
         let server = server(vec![Act::tools(calls), Act::say("all done")]).await;
         let home = home(TestBackend::Local, &server, &engine.socket(), place);
@@ -80,8 +80,8 @@ async fn a_turn_runs_commands_in_docker_and_in_bubblewrap() -> Outcome {
             .collect();
         assert_eq!(told[0], (&Value::Null, "$(id) --help\n"), "{place}: {told:?}");
         assert_eq!(told[1], (&json!("failed"), "42\n65534\n[exit code 3]"), "{place}");
-        let part = "part\n[timed_out: it was killed after 1 s; its output is above]\n\
-                    [the command timeout of 1 s (set in `timeout_s`) was over]";
+        let part = "part\n[timed_out: it was killed after 4 s; its output is above]\n\
+                    [the command timeout of 4 s (set in `timeout_s`) was over]";
         assert_eq!(told[2], (&json!("timed_out"), part), "{place}");
         assert_eq!(server.count(), 2);
         node.stop().await?;

@@ -317,7 +317,7 @@ async fn hostile_code_gets_nothing(place: &Place) {
     }
     // The thread of `clawnode` hears an answer to an unknown call, and dies; the node does not.
     let (failure, text) =
-        place.run(&forged(r#"b'{"type":"call","id":7,"tool":"look","arguments":{}}\n'"#), 2).await;
+        place.run(&forged(r#"b'{"type":"call","id":7,"tool":"look","arguments":{}}\n'"#), 4).await;
     assert_eq!(failure, Some(ToolFailure::TimedOut), "{name}: {text}");
     assert_eq!(place.seen(), ["look"], "{name}");
 
@@ -340,14 +340,14 @@ async fn an_end_reaches_what_it_calls(place: &Place) {
     let slow = "import threading\nprint('begun')\nfor n in range(20):\n    \
                 threading.Thread(target=clawnode.call, args=('slow',), daemon=True).start()\n\
                 threading.Event().wait()";
-    let (failure, text) = place.run(slow, 3).await;
+    let (failure, text) = place.run(slow, 6).await;
     assert_eq!(failure, Some(ToolFailure::TimedOut), "{name}: {text}");
-    assert!(text.starts_with("timed_out: the code was ended after 3 s"), "{name}: {text}");
+    assert!(text.starts_with("timed_out: the code was ended after 6 s"), "{name}: {text}");
     assert!(text.contains("[it called `slow` 8x"), "{name}: no more than 8 at once: {text}");
     assert!(text.ends_with("[printed, its end]\nbegun"), "{name}: {text}");
     let seen = std::mem::take(&mut *place.witness.seen.lock().unwrap());
     assert_eq!(seen.len(), 8, "{name}");
-    assert!(seen.iter().all(|(_, left)| *left <= Duration::from_secs(3)), "{name}: {seen:?}");
+    assert!(seen.iter().all(|(_, left)| *left <= Duration::from_secs(6)), "{name}: {seen:?}");
     assert_eq!(std::mem::take(&mut *place.witness.cancelled.lock().unwrap()), 8, "{name}");
 
     let cancelled = CancellationToken::new();
