@@ -83,9 +83,10 @@ async fn without_a_node_commands_say_so() {
 #[tokio::test]
 async fn a_node_that_is_gone_is_unreachable() {
     let home = Home::new();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    drop(listener);
+    // Held, so that nobody else gets it, and listened at by nobody.
+    let held = tokio::net::TcpSocket::new_v4().unwrap();
+    held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let url = format!("http://{}", held.local_addr().unwrap());
     let ended = home.run(&["status", "--url", &url]).await;
     assert_eq!(ended.code, 69, "{}", ended.err);
     assert!(ended.err.contains(&url), "{}", ended.err);
