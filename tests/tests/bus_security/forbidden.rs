@@ -1,7 +1,7 @@
 //! GRANT-1: each role is refused everything that it does not need. The table here is written by
 //! hand, and knows nothing of the one in the product.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
 use async_nats::{Event, ServerError};
 use clawnode_nats::auth::{BusRole, push};
@@ -9,8 +9,8 @@ use futures_util::StreamExt;
 
 use crate::support::{Operator, PATIENCE, Result, User, now};
 
-/// How long the words of refusals may take after the server has answered what came later.
-const WORD_WITHIN: Duration = Duration::from_secs(3);
+/// What nobody may publish: the server answers in order, and its refusal of this ends a look.
+const MARK: &str = "mark.of.nobody";
 /// Tries between two looks at what the server said; the client keeps twice as many of its words.
 const AT_ONCE: usize = 64;
 /// The streams of the cluster.
@@ -396,20 +396,22 @@ async fn refused(user: &mut User, tries: &[Try]) -> Result<BTreeSet<Try>> {
             }
         }
     }
-    // The server answers in order: what it has to say about them comes before this answer.
+    user.client.publish(MARK, "{}".into()).await?;
     user.client.flush().await?;
-    let mut refused = BTreeSet::new();
+    let mark = Try::Publish(MARK.to_owned());
     let words = async {
-        while refused.len() < tries.len() {
-            let Some(event) = user.told.recv().await else { return };
+        let mut refused = BTreeSet::new();
+        while let Some(event) = user.told.recv().await {
             let Event::ServerError(ServerError::Other(text)) = &event else { continue };
             let word = text.to_lowercase();
+            if mark.is_meant(text, &word) {
+                return Ok(refused);
+            }
             refused.extend(tries.iter().filter(|attempt| attempt.is_meant(text, &word)).cloned());
         }
+        Err("the client is gone")
     };
-    // Who is refused everything, as everybody must be, does not wait.
-    drop(tokio::time::timeout(WORD_WITHIN, words).await);
-    Ok(refused)
+    Ok(tokio::time::timeout(PATIENCE, words).await??)
 }
 
 impl Try {
