@@ -30,7 +30,7 @@ struct Told {
     unsure: Option<Asked>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Asked {
     Append(Bytes, bool),
     Put(Vec<u8>),
@@ -102,9 +102,9 @@ async fn survive(seed: u64, planted: Option<LocalBug>) -> Result {
     checked.map_err(|error| format!("seed {seed}, at the end: {error}").into())
 }
 
-/// Whether the store has failed by now.
+/// Whether the store has failed. Its callers may hear of it before it says why.
 async fn control_failed(control: &LocalControl) -> bool {
-    tokio::time::timeout(std::time::Duration::from_millis(100), control.fatal()).await.is_ok()
+    tokio::time::timeout(std::time::Duration::from_secs(5), control.fatal()).await.is_ok()
 }
 
 /// One writer's random work until the store ends, or enough is done.
@@ -266,7 +266,8 @@ async fn check(store: &Storage, told: &mut [Told]) -> Result {
     for (writer, told) in told.iter_mut().enumerate() {
         let key = format!("writer{writer}");
         let entity = entity(&key);
-        let unsure = told.unsure.take();
+        // Kept until all is read: the store may fail before.
+        let unsure = told.unsure.clone();
         check_jobs(store, &key, told, unsure.as_ref()).await?;
         let journal: Vec<_> = store.journal.read(entity, NONE).await?;
         let journal: Vec<_> = journal.into_iter().map(|r| (r.position, r.bytes)).collect();
@@ -328,6 +329,7 @@ async fn check(store: &Storage, told: &mut [Told]) -> Result {
                 return Err(format!("{key}: blob {n} is lost").into());
             }
         }
+        told.unsure = None;
     }
     Ok(())
 }

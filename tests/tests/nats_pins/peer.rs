@@ -15,8 +15,8 @@ pub(crate) type Result<T = (), E = Box<dyn std::error::Error + Send + Sync>> =
 
 /// Long enough that reaching it means a bug, not a slow machine.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
-/// How long one request waits in a cluster that elects.
-const SHORT: Duration = Duration::from_secs(2);
+/// How long one request waits in a cluster that elects; longer than a busy machine takes for one.
+const SHORT: Duration = Duration::from_secs(5);
 /// The server's words for a stale expectation.
 pub(crate) const WRONG_LAST_SEQUENCE: u64 = 10_071;
 
