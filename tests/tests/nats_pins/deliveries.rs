@@ -53,7 +53,7 @@ async fn a_nak_brings_a_message_back_after_its_delay_and_at_once_without() -> Re
     peer.store("q.0.a", HeaderMap::new(), "late").await?;
     peer.store("q.0.b", HeaderMap::new(), "soon").await?;
     let (late, soon) = (pulled.next().await?, pulled.next().await?);
-    late.ack_with(AckKind::Nak(Some(Duration::from_secs(2)))).await?;
+    late.ack_with(AckKind::Nak(Some(Duration::from_secs(4)))).await?;
     soon.ack_with(AckKind::Nak(Some(Duration::ZERO))).await?;
     let first = pulled.next().await?;
     let second = pulled.next().await?;
