@@ -1,7 +1,7 @@
 //! Models that look back at turns: people ask for it at any time, and the reply is of no use now and then. The memory of a
 //! peer has each lesson once (MEM-3, judged by [`recall`](super::recall)), and no call is sent without a hold (BUD-1).
 
-use clawnode_actors::session::{Effect, turn::learning::LessonsJob};
+use clawnode_actors::session::{Effect, turn::memory::learning::LessonsJob};
 use clawnode_kernel::KernelBug;
 
 use super::{

@@ -6,7 +6,7 @@
 //! operator. The pause is cluster-wide (a value in the bucket), the bound is per node. A pause lets
 //! running turns end; a kill switch ends them. On crash: permits in use are forgotten by the
 //! new actor, so for the length of the running calls the bound may be exceeded; sessions that wait
-//! ask again at their next tick; nothing durable is lost. Not here: what the agent says to a model (see [`crate::session::turn::context`]).
+//! ask again at their next tick; nothing durable is lost. Not here: what the agent says to a model (see [`crate::session::turn::context::model_input`]).
 //!
 //! Which call is next is decided by [`pool`], for the places of an agent as for the slots of a provider
 //! ([`provider_slots`]): lanes, fair shares, and calls of the background that are ended for others (`preemption`). A place

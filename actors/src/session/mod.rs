@@ -36,7 +36,7 @@ pub use effect::{
 };
 pub(crate) use texts::{stored_outcome, stored_with_media};
 pub use turn::{
-    context::Assembled,
+    context::model_input::Assembled,
     effect::{Effect, Outcome, Want, WantedHold},
     kind::Session,
     prepare::{EffectJob, SessionJob},

@@ -28,8 +28,8 @@ use crate::agent::{AgentOptions, Grant};
 use crate::session::{
     Effect, EffectJob, Outcome, Session, SessionJob, Want,
     turn::{
+        memory::recall::{RecallAsk, RecallFinds},
         prepare::{JudgeJob, JudgeSubject},
-        recall::{RecallAsk, RecallFinds},
     },
 };
 

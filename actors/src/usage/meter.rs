@@ -18,7 +18,7 @@ use clawnode_proto::{
 use tracing::warn;
 
 use super::{cost::AttemptPrice, work::WorkMeter};
-use crate::session::{Session, turn::compaction_state::Compaction};
+use crate::session::{Session, turn::state_parts::compaction_state::Compaction};
 
 /// Events of a session that are read here; all others are passed over unread.
 const READ: [&str; 24] = [

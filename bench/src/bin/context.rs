@@ -18,8 +18,9 @@ use clawnode_actors::{
     session::{
         Assembled, SessionState, Step, StepEnd, Turn,
         turn::{
-            client_tools::ClientOffer, clock::TurnClock, context::assemble, dropping::LeftOut,
-            feedback::TurnFeedback, settled_cost::Spent, tools::ToolCall,
+            clock::TurnClock, context::dropping::LeftOut, context::model_input::assemble,
+            memory::feedback::TurnFeedback, state_parts::settled_cost::Spent,
+            tools::client_tools::ClientOffer, tools::tool_calls::ToolCall,
         },
     },
 };

@@ -1,6 +1,6 @@
 //! Agents, as clients see them and as operators pause them.
 
-use clawnode_actors::{session::turn::count_tokens, usage};
+use clawnode_actors::{session::turn::context::count_tokens, usage};
 use clawnode_gateway::HandlerResult;
 use clawnode_proto::{
     AgentName, ErrorBody, ErrorChain, ErrorCode,

@@ -1,6 +1,6 @@
 //! About how many tokens a request of a client has.
 
-use clawnode_actors::{agent::Agents, session::turn::count_tokens::tokens_alone};
+use clawnode_actors::{agent::Agents, session::turn::context::count_tokens::tokens_alone};
 use clawnode_gateway::{AttachmentSource, NewAttachment};
 use clawnode_proto::{AgentName, Digest, ErrorBody, ErrorCode, session::UserMessage};
 

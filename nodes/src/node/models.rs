@@ -17,7 +17,7 @@ use clawnode_actors::{
     },
     session::{
         clients::bindings::{self, Routes},
-        turn::count_tokens,
+        turn::context::count_tokens,
     },
 };
 use clawnode_cluster::{Clock, SystemClock};

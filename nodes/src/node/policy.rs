@@ -1,6 +1,6 @@
 //! Asks an agent's policy about a call, without making it.
 
-use clawnode_actors::{agent::Agents, session::turn::permission::permission};
+use clawnode_actors::{agent::Agents, session::turn::tools::permission::permission};
 use clawnode_guard::policy::risk_of;
 use clawnode_proto::{
     AgentName, ErrorBody, ErrorCode,

@@ -10,7 +10,7 @@ use clawnode_actors::{
     agent::{CallBill, Grant},
     session::{
         Effect, Outcome, WantedHold,
-        turn::{prepare::CallJob, settled_cost::settles},
+        turn::{prepare::CallJob, state_parts::settled_cost::settles},
     },
 };
 use clawnode_budget::holder::{

@@ -8,8 +8,8 @@ use clawnode_actors::{
     session::{
         Effect, RecallStore,
         turn::{
+            memory::recall::{RecallAsk, RecallFinds},
             prepare::CallJob,
-            recall::{RecallAsk, RecallFinds},
         },
     },
 };

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::session::turn::{
     state::{SessionState, Step, Turn},
-    tools::ToolCall,
+    tools::tool_calls::ToolCall,
 };
 
 /// How long a call is looked for: who hears of it may answer before a read shows it.

@@ -26,7 +26,7 @@ use super::{archived_turns::Sifted, send_error::SendError, sessions::Sessions};
 use crate::session::turn::{
     kind::Session,
     state::{SessionState, Turn},
-    tools::ToolCall,
+    tools::tool_calls::ToolCall,
 };
 
 /// How long to wait until a stored plan is in the journal.

@@ -15,7 +15,7 @@ use clawnode_proto::{
 };
 
 use super::{send_error::SendError, sessions::Sessions};
-use crate::session::turn::reflection_state::ReflectionAim;
+use crate::session::turn::state_parts::reflection_state::ReflectionAim;
 
 /// The list that cursors are of.
 const LIST: Method = Method::FeedbackList;

@@ -28,8 +28,8 @@ use super::{
 };
 use crate::session::turn::{
     state::{SEAM, Step, Turn},
-    tool_frames,
-    tools::ToolCall,
+    tools::tool_calls::ToolCall,
+    tools::tool_frames,
 };
 
 /// Events that wait for their reader: a few times what it takes at once. A reader that has stopped

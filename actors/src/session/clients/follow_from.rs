@@ -8,7 +8,7 @@ use clawnode_proto::{
 
 use crate::session::turn::{
     state::{SEAM, Step, Turn},
-    tool_frames::client_key,
+    tools::tool_frames::client_key,
 };
 
 /// A client that has brought results continues after the model call that asked for them.

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{progress::in_json, send_error::SendError, sessions::Sessions};
 use crate::{
     agent::AgentOptions,
-    session::turn::{kind::Session, next_needs::NextNeeds, state::Turn},
+    session::turn::{kind::Session, model_call::next_needs::NextNeeds, state::Turn},
 };
 
 impl Sessions {

@@ -30,7 +30,10 @@ use crate::{
     llm::{ModelEvent, ReplyBlocks, circuit::is_not_sent},
     session::{
         texts::{stored_blocks, stored_text},
-        turn::{context::FullContext, effect::Outcome, prepare::CallJob, settled_cost::settles},
+        turn::{
+            context::model_input::FullContext, effect::Outcome, prepare::CallJob,
+            state_parts::settled_cost::settles,
+        },
     },
 };
 

@@ -7,7 +7,7 @@ use clawnode_proto::{EntityId, Input};
 use tracing::warn;
 
 use super::run::SessionRunner;
-use crate::session::turn::{effect::Effect, feedback::MemoryRating, kind::Session};
+use crate::session::turn::{effect::Effect, kind::Session, memory::feedback::MemoryRating};
 
 // === impl SessionRunner ===
 

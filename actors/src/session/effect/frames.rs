@@ -1,6 +1,6 @@
 //! Sends the frames of running turns to clients.
 //!
-//! `turn::tool_frames` derives the frames of tools from the journal. They come with the job of an effect, and
+//! `turn::tools::tool_frames` derives the frames of tools from the journal. They come with the job of an effect, and
 //! only this module sends them. A job starts after the append that decided it, so no such frame is
 //! undone (I5). The text of a call under way and notices about it are provisional.
 
@@ -10,7 +10,7 @@ use clawnode_proto::{EntityId, Frame, Traceparent, codec, feed::EventBody, frame
 use tracing::debug;
 
 use super::run::SessionRunner;
-use crate::session::turn::tool_frames::ToolFrames;
+use crate::session::turn::tools::tool_frames::ToolFrames;
 
 // === impl SessionRunner ===
 

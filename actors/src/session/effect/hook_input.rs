@@ -17,7 +17,7 @@ use super::run::SessionRunner;
 use crate::{
     hook::{ModelChange, Subject},
     llm::PlainMessage,
-    session::turn::{context::Assembled, hooks::patched},
+    session::turn::{context::model_input::Assembled, hooks::patched},
 };
 
 /// How long to look for the texts of a request before hooks count as unable to judge it (30 s). The call

@@ -9,7 +9,7 @@ use tracing::{debug, warn};
 use super::run::{AGAIN, SessionRunner};
 use crate::{
     agent::{AgentMemory, FactExtraction},
-    session::turn::learning::{LearnJob, SaidMessage},
+    session::turn::memory::learning::{LearnJob, SaidMessage},
 };
 
 /// Looks at the inbox of a memory that has no room, before its facts are left out: a memory that is out of service must not

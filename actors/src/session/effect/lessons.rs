@@ -10,7 +10,8 @@ use super::run::SessionRunner;
 use crate::{
     agent::FactExtraction,
     session::turn::{
-        effect::Effect, kind::Session, learning::LessonsJob, reflection_state::EndedReflection,
+        effect::Effect, kind::Session, memory::learning::LessonsJob,
+        state_parts::reflection_state::EndedReflection,
     },
 };
 

@@ -23,9 +23,9 @@ use crate::{
     session::{
         clients::sessions::Sessions,
         turn::{
-            memory_tools::{MemoryCall, target},
+            memory::recall::{RecallAsk, RecallScopes, labelled},
             prepare::ToolJob,
-            recall::{RecallAsk, RecallScopes, labelled},
+            tools::memory_tools::{MemoryCall, target},
         },
     },
 };

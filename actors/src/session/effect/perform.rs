@@ -10,7 +10,7 @@ use crate::session::turn::{
     effect::{Effect, Outcome},
     kind::Session,
     prepare::{EffectJob, EmitJob, SessionJob, TimeJob},
-    tool_frames::ToolFrames,
+    tools::tool_frames::ToolFrames,
 };
 
 /// The effect that is performed, and where its result is reported.

@@ -24,7 +24,7 @@ use crate::{
     session::turn::{
         effect::Effect,
         kind::Session,
-        recall::{RecallAsk, RecallFinds},
+        memory::recall::{RecallAsk, RecallFinds},
     },
 };
 
@@ -204,7 +204,7 @@ mod tests {
     use clawnode_proto::{TurnId, limits::RECALL_BYTES};
 
     use super::*;
-    use crate::{agent::AgentMemory, session::turn::recall::RecallScopes};
+    use crate::{agent::AgentMemory, session::turn::memory::recall::RecallScopes};
 
     /// A store that answers nothing but searches, and those so.
     #[derive(Debug)]

@@ -36,8 +36,8 @@ use crate::session::{
     turn::{
         effect::{Effect, Want},
         kind::Session,
+        memory::recall::{RecallAsk, RecallFinds},
         prepare::EffectJob,
-        recall::{RecallAsk, RecallFinds},
     },
 };
 use crate::{

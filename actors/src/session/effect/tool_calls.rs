@@ -29,9 +29,9 @@ use super::{
 use crate::session::{
     texts::stored_with_media,
     turn::{
-        memory_tools::is_name,
         prepare::{PublishJob, SettleJob, ToolJob},
         tool_jobs::{Closing, GiveStep, Settling, closing, settling},
+        tools::memory_tools::is_name,
     },
 };
 

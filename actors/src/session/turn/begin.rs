@@ -11,10 +11,10 @@ use clawnode_proto::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    client_tools::ClientOffer,
     clock::TurnClock,
-    feedback::TurnFeedback,
+    memory::feedback::TurnFeedback,
     state::{SessionState, Turn},
+    tools::client_tools::ClientOffer,
 };
 
 /// What a session's turns have that choose nothing themselves.

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     state::{SessionState, Step, Turn},
-    tools::ToolCall,
+    tools::tool_calls::ToolCall,
 };
 
 /// How much later than the time itself its timer is: a run ends by its own limit, and what it has

@@ -7,12 +7,12 @@ use clawnode_proto::{
 };
 
 use super::{
-    give_way::EndedAttempt,
+    model_call::give_way::EndedAttempt,
+    model_call::reply_schema::{JudgedReply, judge},
     plan,
-    reply_schema::{JudgedReply, judge},
-    settled_cost::Spent,
     state::{SessionState, Step, StepEnd, Turn},
-    tools::{self, NextCalls},
+    state_parts::settled_cost::Spent,
+    tools::tool_calls::{self, NextCalls},
 };
 
 /// A call of a turn that has ended.
@@ -54,13 +54,13 @@ pub(in crate::session) fn after(
     }
     if let Some(over) = over {
         // The results of its tools that have just come belong to what it has so far.
-        let brought = tools::brought(profile, turn, step);
+        let brought = tool_calls::brought(profile, turn, step);
         return if brought.is_empty() { end(turn, over) } else { brought };
     }
     if let Some(unfilled) = plan::unfilled(turn) {
         return vec![unfilled];
     }
-    match tools::next(state, session, profile, turn, step) {
+    match tool_calls::next(state, session, profile, turn, step) {
         NextCalls::Record(events) => return events,
         NextCalls::End(outcome) => return end(turn, outcome),
         NextCalls::Nothing => {}

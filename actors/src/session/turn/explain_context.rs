@@ -14,11 +14,11 @@ use clawnode_proto::{
 };
 
 use super::{
-    context::{Assembled, Draft, PartOf, draft},
+    context::model_input::{Assembled, Draft, PartOf, draft},
+    context::token_estimate::{fixed_tokens, tokens},
     recorded::recorded_request,
-    settled_cost::AttemptBill,
     state::{SessionState, Turn},
-    token_estimate::{fixed_tokens, tokens},
+    state_parts::settled_cost::AttemptBill,
 };
 
 /// Looks for one call in a session's journal, event by event.

@@ -8,14 +8,14 @@ use clawnode_proto::{
 };
 
 use super::{
-    approval::ApprovalState,
-    dropping::LeftOut,
-    measured_tokens::Measured,
-    memory_tools::is_of_memory,
-    reservation_size::{asks_hooks, begins_alike},
-    settled_cost::{AttemptBill, HeldAttempt, MeasuredPrefix, Spent},
+    context::dropping::LeftOut,
+    context::measured_tokens::Measured,
+    model_call::reservation_size::{asks_hooks, begins_alike},
     state::{LimitReached, SessionState, Step, StepEnd},
-    tools::{BegunToolCall, ToolCall},
+    state_parts::settled_cost::{AttemptBill, HeldAttempt, MeasuredPrefix, Spent},
+    tools::approval::ApprovalState,
+    tools::memory_tools::is_of_memory,
+    tools::tool_calls::{BegunToolCall, ToolCall},
 };
 use clawnode_kernel::{ShrinkToFit, Violation};
 

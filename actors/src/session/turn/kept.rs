@@ -24,9 +24,9 @@ use clawnode_proto::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    bounded::most_kept,
+    context::bounded::most_kept,
     state::{SessionState, Step, StepEnd, Turn},
-    tools::ToolCall,
+    tools::tool_calls::ToolCall,
 };
 
 /// The part of the room that one block frees: one in so many.

@@ -19,19 +19,21 @@ use clawnode_proto::{
 use serde_json::Value;
 
 use super::{
-    compaction,
+    compaction::compaction_call,
     effect::{Effect, Outcome, Want},
     ending::{after, end},
-    give_way::{AfterFailure, ProviderWait},
     hooks,
-    next_call::{MadeCall, made_or_next, next_call},
+    memory::recall,
+    model_call::give_way::{AfterFailure, ProviderWait},
+    model_call::next_call::{MadeCall, made_or_next, next_call},
+    model_call::reservation_size::{self, BudgetVerdict, NextCall},
     plan,
     prepare::{CallJob, EffectJob, SessionJob, judge_model_job},
-    recall, recorded, reflection,
-    reservation_size::{self, BudgetVerdict, NextCall},
+    recorded,
+    reflection::reflection_call,
     state::{SEAM, SessionState, Step, StepEnd, Turn},
-    tool_frames::ToolFrames,
-    tools::BegunToolCall,
+    tools::tool_calls::BegunToolCall,
+    tools::tool_frames::ToolFrames,
 };
 use crate::agent::Grant;
 
@@ -124,7 +126,7 @@ impl EntityKind for Session {
         if let Some(given) = state.next_feedback() {
             return vec![given.into()];
         }
-        if let Some(interrupted) = reflection::interrupted(state) {
+        if let Some(interrupted) = reflection_call::interrupted(state) {
             return vec![interrupted];
         }
         // A cancelled turn that waits ends at once, whatever runs before it.
@@ -169,10 +171,10 @@ impl EntityKind for Session {
             state.unemitted.iter().map(|turn| Effect::Emit { turn: *turn }).collect();
         effects.extend(state.feedback.unsent().map(|feedback| Effect::Rate { feedback }));
         effects.extend(state.reflections.unsent().map(|call| Effect::Teach { call }));
-        effects.extend(reflection::effect(state));
+        effects.extend(reflection_call::effect(state));
         if let Some(turn) = state.running()
             && state.key.is_some()
-            && !reflection::is_in_the_way(state)
+            && !reflection_call::is_in_the_way(state)
             && !turn.cancelled
             && state.timed_out().is_none()
         {
@@ -212,7 +214,7 @@ impl EntityKind for Session {
                     }));
                 }
                 Some(_) | None => {
-                    let summary = compaction::effect(state, turn);
+                    let summary = compaction_call::effect(state, turn);
                     effects.push(summary.unwrap_or_else(|| model(next())));
                 }
             }
@@ -231,8 +233,8 @@ impl EntityKind for Session {
         made: &mut Option<MadeCall>,
     ) -> Option<Want> {
         let Effect::Call { turn, call } = *effect else {
-            let summary = compaction::want(state, effect, granted);
-            return summary.or_else(|| reflection::want(state, effect, granted));
+            let summary = compaction_call::want(state, effect, granted);
+            return summary.or_else(|| reflection_call::want(state, effect, granted));
         };
         match granted {
             None => {
@@ -277,8 +279,8 @@ impl EntityKind for Session {
         made: Option<MadeCall>,
     ) -> Option<Begun<SessionEvent, EffectJob>> {
         let Effect::Call { turn, call } = *effect else {
-            let summary = compaction::begin(state, effect, grant);
-            return summary.or_else(|| reflection::begin(state, effect, grant));
+            let summary = compaction_call::begin(state, effect, grant);
+            return summary.or_else(|| reflection_call::begin(state, effect, grant));
         };
         let begun = state.turn(turn)?.begun_with(grant);
         let turn = &*begun;
@@ -320,7 +322,8 @@ impl EntityKind for Session {
         let before = turn.steps.iter().take_while(|step| step.call != call);
         let said = before.filter_map(Step::shown).any(|text| text.bytes() > 0);
         let seam = if said { SEAM } else { "" };
-        let notice = turn.notice(call, &profile.model).or_else(|| compaction::notice(turn, call));
+        let notice =
+            turn.notice(call, &profile.model).or_else(|| compaction_call::notice(turn, call));
         let has_other = turn.has_other(call, &profile);
         let (weight, may_yield) = (grant.options.weight, turn.may_yield(call));
         let corrects = turn.corrects(call);
@@ -351,10 +354,10 @@ impl EntityKind for Session {
 
     fn refuse(state: &SessionState, effect: &Effect, outcome: Outcome) -> Vec<SessionEvent> {
         if let Effect::Compact { .. } = effect {
-            return compaction::refuse(state, effect, outcome);
+            return compaction_call::refuse(state, effect, outcome);
         }
         if let Effect::Reflect { .. } = effect {
-            return reflection::refuse(state, effect, outcome);
+            return reflection_call::refuse(state, effect, outcome);
         }
         let wanted = Self::decide(state).contains(effect);
         match (state.running(), outcome) {
@@ -366,12 +369,12 @@ impl EntityKind for Session {
 
     fn conclude(state: &SessionState, effect: &Effect, outcome: Outcome) -> Vec<SessionEvent> {
         if let Effect::Reflect { .. } = effect {
-            return reflection::conclude(state, effect, outcome);
+            return reflection_call::conclude(state, effect, outcome);
         }
         let Some(turn) = state.running() else { return Vec::new() };
         let call = match *effect {
             Effect::Judge { call, .. } => return hooks::conclude(turn, call, outcome),
-            Effect::Compact { .. } => return compaction::conclude(turn, outcome),
+            Effect::Compact { .. } => return compaction_call::conclude(turn, outcome),
             Effect::Call { call, .. } | Effect::Tool { call } | Effect::Settle { call, .. } => call,
             Effect::Publish { .. }
             | Effect::Ask { .. }

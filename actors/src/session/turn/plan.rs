@@ -25,9 +25,9 @@ use clawnode_proto::{
 use clawnode_tool::template;
 
 use super::{
-    settled_cost::Spent,
     state::{SessionState, Step, StepEnd, Turn},
-    tools::ToolCall,
+    state_parts::settled_cost::Spent,
+    tools::tool_calls::ToolCall,
 };
 
 /// What begins the next step of a planned turn; nothing if it has none.

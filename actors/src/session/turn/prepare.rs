@@ -19,15 +19,15 @@ use clawnode_proto::{
 };
 
 use super::{
-    context::Assembled,
+    context::model_input::Assembled,
     effect::Effect,
     ending::{EmittedCall, emitted, emitted_summary},
-    feedback::MemoryRating,
     hooks,
-    learning::{self, LearnJob, LessonsJob},
+    memory::feedback::MemoryRating,
+    memory::learning::{self, LearnJob, LessonsJob},
     state::{SessionState, Turn},
-    tool_frames::ToolFrames,
-    tools::{ToolCall, action_of},
+    tools::tool_calls::{ToolCall, action_of},
+    tools::tool_frames::ToolFrames,
 };
 use crate::agent::{CallBill, Permit};
 

@@ -13,14 +13,14 @@ use clawnode_proto::{
 use serde_json::Value;
 
 use super::{
-    attachments::AttachmentRule,
-    compaction,
-    context::{Draft, draft},
-    dropping::Recorded,
-    first_model::is_by_routes,
+    compaction::compaction_call,
+    context::attachments::AttachmentRule,
+    context::dropping::Recorded,
+    context::model_input::{Draft, draft},
     hooks::judged,
-    reflection,
-    reservation_size::capped,
+    model_call::first_model::is_by_routes,
+    model_call::reservation_size::capped,
+    reflection::reflection_call,
     state::{SessionState, Turn},
 };
 
@@ -81,10 +81,10 @@ pub(super) fn blobs_of_event(event: &SessionEvent) -> Vec<Digest> {
 /// Compares what a model call was shown with what the fold says it should have been shown.
 pub(super) fn replay(state: &SessionState, event: &SessionEvent) -> Option<Result<(), Violation>> {
     if let SessionEvent::CompactionBegun(begun) = event {
-        return Some(compaction::replay(state, begun));
+        return Some(compaction_call::replay(state, begun));
     }
     if let SessionEvent::ReflectionBegun(begun) = event {
-        return Some(reflection::replay(state, begun));
+        return Some(reflection_call::replay(state, begun));
     }
     let SessionEvent::ModelBegun(begun) = event else { return None };
     let ModelBegun { turn, call, .. } = begun;

@@ -22,21 +22,21 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     begin::KeptChoices,
-    client_tools::{ClientOffer, PartMetadata},
     clock::TurnClock,
-    compaction_state::{Compaction, HistorySummary},
-    dropping::LeftOut,
-    due_summary_memo::DueSummary,
-    feedback::{OpenFeedback, TurnFeedback},
-    give_way::{GaveWay, RealWindow},
+    context::dropping::LeftOut,
+    context::measured_tokens::Measured,
     hooks::ModelJudged,
     kept::EarlierTurns,
-    ledger::SessionLedger,
-    measured_tokens::Measured,
-    reflection_state::Reflections,
-    settled_cost::{HeldAttempt, MeasuredPrefix, Spent},
-    tools::ToolCall,
-    unlearned_messages::HeardMessage,
+    memory::feedback::{OpenFeedback, TurnFeedback},
+    memory::unlearned_messages::HeardMessage,
+    model_call::give_way::{GaveWay, RealWindow},
+    state_parts::compaction_state::{Compaction, HistorySummary},
+    state_parts::due_summary_memo::DueSummary,
+    state_parts::reflection_state::Reflections,
+    state_parts::settled_cost::{HeldAttempt, MeasuredPrefix, Spent},
+    tools::client_tools::{ClientOffer, PartMetadata},
+    tools::ledger::SessionLedger,
+    tools::tool_calls::ToolCall,
 };
 
 /// The text between the texts of two calls of one turn, for a reader who is shown one after the

@@ -8,8 +8,8 @@ use clawnode_kernel::KernelBug;
 use clawnode_proto::{Traceparent, TurnId, session::UserMessage};
 
 use super::{
+    memory::unlearned_messages::taken,
     state::{SessionState, Turn},
-    unlearned_messages::taken,
 };
 
 impl SessionState {

@@ -12,11 +12,11 @@ use clawnode_proto::{
 use serde::{Deserialize, Serialize};
 
 use super::super::{
-    context::{Assembled, assemble},
+    context::model_input::{Assembled, assemble},
     effect::{Effect, Outcome},
-    reservation_size::capped,
+    model_call::reservation_size::capped,
     state::{SessionState, Step, Turn},
-    tools::ToolCall,
+    tools::tool_calls::ToolCall,
 };
 
 /// Calls of one reply that hooks are asked about at a time: what they change of them fits into one

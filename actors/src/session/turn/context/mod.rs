@@ -1,0 +1,26 @@
+//! What a model is shown: how its input is built from a session's state, and how large that is. Pure.
+//!
+//! - `model_input`: the whole request, and the room for its reply (CTX-1).
+//! - `turn_messages`: a turn as messages, as a model reads it, and as people are shown it.
+//! - `bounded` and `dropping`: which earlier turns a request shows, and which it leaves out (CTX-2, CTX-3, CACHE-1).
+//! - `attachments`: which images and files one request holds.
+//! - `ledger_blocks`: a turn's own work as entries of the ledger, once it has written them (LED-1).
+//! - `skills`: which skills a turn begins with, and how they are shown.
+//! - `token_estimate`, `measured_tokens`: how large a request seems, and how large it is by what providers report.
+//! - `size_bound`, `count_tokens`: how large a request is at most, and how large one would be, before it is made.
+
+pub(super) mod attachments;
+pub(super) mod bounded;
+#[cfg(test)]
+pub(super) mod bounded_tests;
+pub mod count_tokens;
+pub mod dropping;
+mod ledger_blocks;
+#[cfg(test)]
+mod ledger_blocks_tests;
+pub mod measured_tokens;
+pub mod model_input;
+pub(super) mod size_bound;
+mod skills;
+pub(super) mod token_estimate;
+mod turn_messages;

@@ -1,0 +1,22 @@
+//! What turns take from memories, and what memories learn from turns. Pure.
+//!
+//! - `recall`: what is searched for before a turn's first call, what of that is shown, and how (MEM-1, MEM-2).
+//! - `learning`: what memories learn from a turn that has ended, and from reflections (MEM-3).
+//! - `unlearned_messages`: which events have what persons said, until memories have learned from it.
+//! - `feedback` and `rating`: what people think of turns, and which points move by that.
+//!
+//! Calls of memory tools are in `tools`.
+
+pub mod feedback;
+#[cfg(test)]
+mod feedback_tests;
+pub mod learning;
+#[cfg(test)]
+mod learning_tests;
+mod rating;
+pub mod recall;
+#[cfg(test)]
+mod recall_tests;
+#[cfg(test)]
+mod standing_tests;
+pub mod unlearned_messages;
