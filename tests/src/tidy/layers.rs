@@ -25,6 +25,21 @@ const LAYERS: &[LayerList] = &[
     ("actors/src", &["llm", "hook", "agent", "session", "runner", "usage"]),
     ("actors/src/session", &["turn", "texts", "clients", "effect"]),
     (
+        "actors/src/session/turn",
+        &[
+            "state_parts",
+            // The state has parts of each of these, and each decides by the whole state.
+            "begin clock context effect hooks kept memory model_call state tools",
+            "fold plan steer",
+            "ending",
+            "prepare",
+            "compaction tool_jobs",
+            "reflection",
+            "recorded",
+            "explain_context kind",
+        ],
+    ),
+    (
         "actors/tool/src",
         &[
             // What a tool is, and what is known of it.
