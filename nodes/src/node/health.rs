@@ -385,8 +385,8 @@ mod tests {
         // Calls for embeddings leave no error; what opened the circuit says why.
         let (at, failure) = (Timestamp(0), Some(CircuitFailure::Unreachable));
         let opened = CircuitChange { at, state: CircuitState::Open, failure, by_probe: false };
-        let tries = CircuitChange { state: CircuitState::HalfOpen, failure: None, ..opened };
-        let (state, history) = (CircuitState::HalfOpen, vec![opened, tries]);
+        let half_open = CircuitChange { state: CircuitState::HalfOpen, failure: None, ..opened };
+        let (state, history) = (CircuitState::HalfOpen, vec![opened, half_open]);
         let circuit = Some(Box::new(CircuitReport { state, history, ..CircuitReport::default() }));
         worker.providers = vec![ProviderReport { problem: None, circuit, ..closed.clone() }];
         let told = warnings(std::slice::from_ref(&worker), &[]);

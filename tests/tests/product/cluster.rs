@@ -7,7 +7,7 @@ use clawnode_proto::{
     feed::EventBody,
     overview::{DeadView, FeedView, NodeList, PartitionList, StatsView, TreeView},
     tree::{Branch, ProcessTree},
-    view::{SessionList, StatusView},
+    view::{SessionList, SessionRow, StatusView},
 };
 use clawnode_tests::{
     model::{ModelServer, Script},
@@ -110,6 +110,32 @@ fn find<'a>(branches: &'a [Branch], kind: &str) -> Vec<&'a Branch> {
         .collect()
 }
 
+/// A process of the tree has what its roles run, and the session if it is the owner.
+fn is_as_it_runs(process: &ProcessTree, session: &SessionRow) {
+    let ProcessTree { branches, .. } = process;
+    let gateways = find(branches, "gateway").len();
+    assert_eq!(gateways, usize::from(process.node == name("front")));
+    assert_eq!(find(branches, "agent").len(), 1, "{branches:?}");
+    assert!(find(branches, "task").iter().any(|task| task.name == "membership"));
+    let entities = find(branches, "entity");
+    if Some(process.process) == session.owner {
+        assert_eq!(Some(&process.node), session.node.as_ref());
+        assert_eq!(
+            (entities[0].name.clone(), entities[0].state.as_str()),
+            (session.id.to_string(), "active")
+        );
+    } else {
+        assert!(entities.is_empty(), "{entities:?}");
+    }
+    let groups = find(branches, "group");
+    match groups.first() {
+        Some(all) => {
+            assert_eq!(all.children.len() as u64 + all.more, u64::from(PARTITIONS));
+        }
+        None => assert_eq!(process.node, name("front"), "workers have dispatchers"),
+    }
+}
+
 #[tokio::test]
 async fn nodes_partitions_and_trees_are_those_of_the_cluster() -> Outcome {
     let cluster = Cluster::start().await?;
@@ -141,7 +167,7 @@ async fn nodes_partitions_and_trees_are_those_of_the_cluster() -> Outcome {
     // The session is in the memory of one worker, and every node shows which.
     let sessions: SessionList = cluster.document(&["sessions", "list"]).await?;
     let session = &sessions.sessions[0];
-    let (owner, node) = (session.owner.unwrap(), session.node.clone().unwrap());
+    assert!(session.owner.is_some() && session.node.is_some(), "{session:?}");
     // Who does not answer at once is left out.
     let whole = |tree: &TreeView| {
         let mut all =
@@ -151,28 +177,7 @@ async fn nodes_partitions_and_trees_are_those_of_the_cluster() -> Outcome {
     let tree: TreeView = cluster.document_when(&["tree"], whole).await?;
     assert_eq!(tree.processes.len(), 3);
     for process in &tree.processes {
-        let ProcessTree { branches, .. } = process;
-        let gateways = find(branches, "gateway").len();
-        assert_eq!(gateways, usize::from(process.node == name("front")));
-        assert_eq!(find(branches, "agent").len(), 1, "{branches:?}");
-        assert!(find(branches, "task").iter().any(|task| task.name == "membership"));
-        let entities = find(branches, "entity");
-        if process.process == owner {
-            assert_eq!(process.node, node);
-            assert_eq!(
-                (entities[0].name.clone(), entities[0].state.as_str()),
-                (session.id.to_string(), "active")
-            );
-        } else {
-            assert!(entities.is_empty(), "{entities:?}");
-        }
-        let groups = find(branches, "group");
-        match groups.first() {
-            Some(all) => {
-                assert_eq!(all.children.len() as u64 + all.more, u64::from(PARTITIONS));
-            }
-            None => assert_eq!(process.node, name("front"), "workers have dispatchers"),
-        }
+        is_as_it_runs(process, session);
     }
     let one: TreeView = cluster.document_when(&["tree", "worker-2"], whole).await?;
     assert_eq!(

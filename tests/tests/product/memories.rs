@@ -158,10 +158,8 @@ async fn what_was_learned_from_a_session_goes_with_it() -> Outcome {
         client.chat(&message).await?;
         sessions.push(message.session());
     }
-    let ids: Vec<String> = sessions
-        .iter()
-        .map(|session| session.parse::<SessionKey>().unwrap().entity().to_string())
-        .collect();
+    let id_of = |session: &String| session.parse::<SessionKey>().unwrap().entity().to_string();
+    let ids: Vec<String> = sessions.iter().map(id_of).collect();
     let mut journals: Vec<Vec<EventView>> = Vec::new();
     for session in &sessions {
         journals.push(client.journal(session).await?);
