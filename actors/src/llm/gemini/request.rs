@@ -386,14 +386,17 @@ impl<'a> GeminiConversation<'a> {
 
     /// Replies first, in one message, as the API wants those of calls that were made together.
     fn user(&mut self, message: &'a PlainMessage) -> Result<Vec<SentPart<'a>>, ModelFailure> {
-        let mut parts = Vec::new();
+        let (mut parts, mut given) = (Vec::new(), Vec::new());
         for reply in &message.tool_replies {
-            parts.push(self.reply(reply)?);
+            let (id, part) = self.reply(reply)?;
+            parts.push(part);
+            if !reply.media.is_empty() {
+                let id: String = serde_json::from_str(id.get()).map_err(not_sent)?;
+                given.push(SentPart::text(format!("(from the tool call `{id}`)")));
+                given.extend(reply.media.iter().filter_map(SentPart::media));
+            }
         }
-        for reply in message.tool_replies.iter().filter(|reply| !reply.media.is_empty()) {
-            parts.push(SentPart::text(format!("(from the tool call `{}`)", reply.id)));
-            parts.extend(reply.media.iter().filter_map(SentPart::media));
-        }
+        parts.append(&mut given);
         parts.extend(message.heard().into_iter().filter_map(|part| match part {
             HeardPart::Text(text) => Some(SentPart::text(text)),
             HeardPart::Media(media) => SentPart::media(media),
@@ -401,15 +404,19 @@ impl<'a> GeminiConversation<'a> {
         Ok(parts)
     }
 
-    fn reply(&mut self, reply: &'a PlainReply) -> Result<SentPart<'a>, ModelFailure> {
+    /// A reply, and the id that the request has for its call.
+    fn reply(
+        &mut self,
+        reply: &'a PlainReply,
+    ) -> Result<(Cow<'a, RawValue>, SentPart<'a>), ModelFailure> {
         let Some((name, id)) = self.calls.remove(reply.id.as_str()) else {
             return Err(not_sent("a tool reply without a tool use"));
         };
         let text = reply.text.as_str();
         let response =
             if reply.is_error { GeminiOutcome::Error(text) } else { GeminiOutcome::Output(text) };
-        let function_response = Some(FunctionResponse { id, name, response });
-        Ok(SentPart::made(MadePart { function_response, ..MadePart::default() }))
+        let function_response = Some(FunctionResponse { id: id.clone(), name, response });
+        Ok((id, SentPart::made(MadePart { function_response, ..MadePart::default() })))
     }
 
     /// What the model said, part by part, each with the signature that it came with. `is_strict` if the
@@ -473,5 +480,61 @@ impl<'a> GeminiConversation<'a> {
             }
         }
         Ok(parts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::tool::ToolUse;
+    use serde_json::json;
+
+    use super::*;
+    use crate::llm::{PlainBlock, media::tests::media, profile::ModelProfiles};
+
+    #[test]
+    fn what_a_tool_gave_names_its_call_as_the_request_does() {
+        let wire = Gemini { base: "http://127.0.0.1".parse().unwrap(), key: None };
+        let profile = ModelProfiles::default().of(&"gemini/gemini-2.5-flash".parse().unwrap());
+        for (theirs, sent) in [(Some("fc_1"), "fc_1"), (None, "own")] {
+            let opaque =
+                |id: &str| Item::Opaque { field: ID.to_owned(), data: json!(id).to_string() };
+            let id = theirs.map(|id| PlainBlock::Item(opaque(id)));
+            let using =
+                ToolUse { id: "own".to_owned(), name: "get".to_owned(), arguments: "{}".into() };
+            let reply = PlainReply {
+                id: "own".to_owned(),
+                text: "seen".to_owned(),
+                is_error: false,
+                media: vec![media(MediaType::Png, None)],
+            };
+            let request = ModelRequest {
+                model: "gemini-2.5-flash".to_owned(),
+                system: String::new(),
+                messages: vec![
+                    PlainMessage::text(Role::User, "go"),
+                    PlainMessage {
+                        tool_uses: vec![using],
+                        blocks: id.into_iter().chain([PlainBlock::ToolUse]).collect(),
+                        ..PlainMessage::text(Role::Assistant, "")
+                    },
+                    PlainMessage {
+                        tool_replies: vec![reply],
+                        ..PlainMessage::text(Role::User, "")
+                    },
+                ],
+                tools: Vec::new(),
+                sampling: Sampling::default(),
+                idempotency_key: "k".to_owned(),
+                reply_schema: None,
+                cache_key: String::new(),
+            };
+            let prepared = wire.prepare(request, &profile).unwrap();
+            let body: Value = serde_json::from_slice(&prepared.body).unwrap();
+            assert_eq!(body["contents"][1]["parts"][0]["functionCall"]["id"], sent);
+            let parts = &body["contents"][2]["parts"];
+            assert_eq!(parts[0]["functionResponse"]["id"], sent);
+            assert_eq!(parts[1]["text"], format!("(from the tool call `{sent}`)"));
+            assert!(parts[2]["inlineData"].is_object(), "{parts}");
+        }
     }
 }
