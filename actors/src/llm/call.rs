@@ -228,9 +228,9 @@ impl ProviderParts {
     }
 
     fn refused(&self, model: &str, sampling: &Sampling) -> Option<&'static str> {
-        let (provider, model) = (self.named.name.clone(), model.to_owned());
-        let profile = self.profiles.of(&ModelRef { provider, model });
-        refused(self.options.wire.settings(), sampling, &profile).map(Setting::name)
+        let named = ModelRef { provider: self.named.name.clone(), model: model.to_owned() };
+        let (has, profile) = (self.options.wire.settings(model), self.profiles.of(&named));
+        refused(has, sampling, &profile).map(Setting::name)
     }
 
     /// A probe, of whose end the circuit hears.

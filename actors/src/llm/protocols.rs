@@ -8,7 +8,7 @@ use secrecy::SecretString;
 
 use super::{
     anthropic::{Anthropic, AnthropicReader},
-    bedrock::{Bedrock, BedrockReader},
+    bedrock::{self, Bedrock, BedrockReader},
     call::{Dialect, ReplyReader},
     demo,
     embed::EmbedDialect,
@@ -42,7 +42,9 @@ static WIRES: &[WireRow] = &[
         idle: IDLE,
         takes_num_ctx: false,
         is_of_aws: false,
-        settings: &[Setting::Stop, Setting::ToolChoice, Setting::ParallelToolCalls, Setting::TopK],
+        settings: |_| {
+            &[Setting::Stop, Setting::ToolChoice, Setting::ParallelToolCalls, Setting::TopK]
+        },
         dialect: |WireParts { base, key, max_tokens, .. }| {
             Box::new(Anthropic { base, key, max_tokens })
         },
@@ -64,15 +66,17 @@ static WIRES: &[WireRow] = &[
         // Servers that are compatible take it, if any does.
         takes_num_ctx: true,
         is_of_aws: false,
-        settings: &[
-            Setting::Stop,
-            Setting::PresencePenalty,
-            Setting::FrequencyPenalty,
-            Setting::Seed,
-            Setting::LogitBias,
-            Setting::ToolChoice,
-            Setting::ParallelToolCalls,
-        ],
+        settings: |_| {
+            &[
+                Setting::Stop,
+                Setting::PresencePenalty,
+                Setting::FrequencyPenalty,
+                Setting::Seed,
+                Setting::LogitBias,
+                Setting::ToolChoice,
+                Setting::ParallelToolCalls,
+            ]
+        },
         dialect: |WireParts { base, key, .. }| Box::new(OpenAi { base, key }),
         reads: ReplyReader {
             framing: Framing::Events,
@@ -92,7 +96,7 @@ static WIRES: &[WireRow] = &[
         idle: IDLE,
         takes_num_ctx: false,
         is_of_aws: false,
-        settings: &[Setting::ToolChoice, Setting::ParallelToolCalls],
+        settings: |_| &[Setting::ToolChoice, Setting::ParallelToolCalls],
         dialect: |WireParts { base, key, .. }| Box::new(Responses { base, key }),
         reads: ReplyReader {
             framing: Framing::Events,
@@ -112,14 +116,16 @@ static WIRES: &[WireRow] = &[
         idle: IDLE,
         takes_num_ctx: false,
         is_of_aws: false,
-        settings: &[
-            Setting::Stop,
-            Setting::PresencePenalty,
-            Setting::FrequencyPenalty,
-            Setting::Seed,
-            Setting::ToolChoice,
-            Setting::TopK,
-        ],
+        settings: |_| {
+            &[
+                Setting::Stop,
+                Setting::PresencePenalty,
+                Setting::FrequencyPenalty,
+                Setting::Seed,
+                Setting::ToolChoice,
+                Setting::TopK,
+            ]
+        },
         dialect: |WireParts { base, key, .. }| Box::new(Gemini { base, key }),
         reads: ReplyReader {
             framing: Framing::Events,
@@ -139,13 +145,15 @@ static WIRES: &[WireRow] = &[
         idle: Duration::from_mins(5),
         takes_num_ctx: true,
         is_of_aws: false,
-        settings: &[
-            Setting::Stop,
-            Setting::PresencePenalty,
-            Setting::FrequencyPenalty,
-            Setting::Seed,
-            Setting::TopK,
-        ],
+        settings: |_| {
+            &[
+                Setting::Stop,
+                Setting::PresencePenalty,
+                Setting::FrequencyPenalty,
+                Setting::Seed,
+                Setting::TopK,
+            ]
+        },
         dialect: |WireParts { base, key, .. }| Box::new(Ollama { base, key }),
         reads: ReplyReader {
             framing: Framing::Lines,
@@ -166,7 +174,7 @@ static WIRES: &[WireRow] = &[
         idle: IDLE,
         takes_num_ctx: false,
         is_of_aws: true,
-        settings: &[Setting::Stop, Setting::ToolChoice, Setting::TopK],
+        settings: bedrock::settings,
         dialect: |WireParts { base, key, max_tokens, aws }| {
             Box::new(Bedrock { base, key, max_tokens, aws })
         },
@@ -201,8 +209,8 @@ pub(super) struct WireRow {
     takes_num_ctx: bool,
     /// Whether it is a service of Amazon's, with a region and signatures.
     pub(super) is_of_aws: bool,
-    /// The settings that it has, of those that not every wire has.
-    settings: &'static [Setting],
+    /// The settings that it has for a model, of those that not every wire has.
+    settings: fn(&str) -> &'static [Setting],
     /// What writes requests.
     pub(super) dialect: fn(WireParts) -> Box<dyn Dialect>,
     /// What reads replies.
@@ -267,9 +275,9 @@ impl Wire {
         self.row().is_some_and(|row| row.takes_num_ctx)
     }
 
-    /// The settings that it has, of those that not every wire has.
-    pub(super) fn settings(self) -> &'static [Setting] {
-        self.row().map_or(demo::SETTINGS, |row| row.settings)
+    /// The settings that it has for this model, of those that not every wire has.
+    pub(super) fn settings(self, model: &str) -> &'static [Setting] {
+        self.row().map_or(demo::SETTINGS, |row| (row.settings)(model))
     }
 
     /// Its row; none for the demo.

@@ -81,7 +81,7 @@ impl ModelProfiles {
     /// known shows when it is called.
     pub fn refused(&self, model: &ModelRef, sampling: &Sampling) -> Option<&'static str> {
         let wire = self.wire_of(model)?;
-        refused(wire.settings(), sampling, &self.of(model)).map(Setting::name)
+        refused(wire.settings(&model.model), sampling, &self.of(model)).map(Setting::name)
     }
 
     /// Whether any model may not take one of these settings.
@@ -182,11 +182,16 @@ mod tests {
         let profiles = ModelProfiles::default().with_providers(places.into());
         let seed = Sampling { seed: Some(1), ..Sampling::default() };
         let forced = Sampling { tool_choice: Some(ToolChoice::Required), ..Sampling::default() };
+        let top_k = Sampling { top_k: Some(40), ..Sampling::default() };
         for (model, sampling, setting) in [
             ("box/gpt-4o", &seed, Some("seed")),
             ("box/gpt-4o", &forced, None),
             ("anthropic/claude-sonnet-4-5", &seed, None),
             ("bedrock/amazon.nova-lite-v1:0", &seed, Some("seed")),
+            ("bedrock/amazon.nova-lite-v1:0", &top_k, None),
+            ("bedrock/anthropic.claude-sonnet-4-5-v1:0", &top_k, None),
+            // Nobody knows where it takes that: it is not asked instead of another model.
+            ("bedrock/cohere.command-r-v1:0", &top_k, Some("top_k")),
             ("ollama/llama3.2", &forced, Some("tool_choice")),
             ("demo/echo", &seed, None),
             ("demo/echo", &forced, Some("tool_choice")),

@@ -11,13 +11,27 @@ use serde::Serialize;
 use serde_json::{Value, json, value::RawValue};
 
 use crate::llm::{
-    Item, ReplySchema, ToolOffer, profile::ModelProfile, prompt::not_sent,
+    Item, ReplySchema, ToolOffer, profile::ModelProfile, prompt::not_sent, settings::Setting,
     thought_signatures::budget_within,
 };
 
 /// Whether the model is one of Amazon's own, which differ from Claude in what they take.
 pub(super) fn is_nova(model: &str) -> bool {
     model.contains("nova")
+}
+
+/// Where it is known how the model takes `top_k`: each vendor has it in a place of its own.
+fn takes_top_k(model: &str) -> bool {
+    is_nova(model) || model.contains("claude")
+}
+
+/// The settings that the model takes, of those that not every wire has.
+pub(in crate::llm) fn settings(model: &str) -> &'static [Setting] {
+    if takes_top_k(model) {
+        &[Setting::Stop, Setting::ToolChoice, Setting::TopK]
+    } else {
+        &[Setting::Stop, Setting::ToolChoice]
+    }
 }
 
 /// A marker that lasts as long as the provider has it.
@@ -216,23 +230,15 @@ impl ModelFields {
         takes_effort.then(|| Self { reasoning_effort, ..Self::default() })
     }
 
-    /// The same with `top_k`, which each vendor has in a place of its own. Those whose place is not known
-    /// would refuse it, or take no notice.
-    pub(super) fn with(
-        fields: Option<Self>,
-        model: &str,
-        top_k: Option<u32>,
-    ) -> Result<Option<Self>, ModelFailure> {
-        let Some(top_k) = top_k else { return Ok(fields) };
+    /// The same with `top_k`. A model whose place for it is not known is not asked with it: see [`settings`].
+    pub(super) fn with(fields: Option<Self>, model: &str, top_k: Option<u32>) -> Option<Self> {
+        let Some(top_k) = top_k.filter(|_| takes_top_k(model)) else { return fields };
         let fields = fields.unwrap_or_default();
         if is_nova(model) {
             let inference_config = Some(json!({"topK": top_k}));
-            return Ok(Some(Self { inference_config, ..fields }));
+            return Some(Self { inference_config, ..fields });
         }
-        if model.contains("claude") {
-            return Ok(Some(Self { top_k: Some(top_k), ..fields }));
-        }
-        Err(not_sent(format!("`{model}` on Bedrock does not take `top_k`")))
+        Some(Self { top_k: Some(top_k), ..fields })
     }
 }
 

@@ -10,5 +10,6 @@ mod reply;
 mod request;
 mod sign;
 
+pub(super) use body::settings;
 pub(super) use reply::BedrockReader;
 pub(super) use request::Bedrock;

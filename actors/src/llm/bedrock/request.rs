@@ -115,7 +115,7 @@ impl Dialect for Bedrock {
         let tool_choice = wire_choice(choice);
         // Claude refuses all three beside thoughts.
         let top_k = request.sampling.top_k.filter(|_| !thinking.is_on);
-        let fields = ModelFields::with(thinking.fields, &request.model, top_k)?;
+        let fields = ModelFields::with(thinking.fields, &request.model, top_k);
         let tool_config = (!tools.is_empty()).then_some(ToolConfiguration { tools, tool_choice });
         let sampling = &request.sampling;
         let samples = profile.sampling && !thinking.is_on;
