@@ -25,6 +25,9 @@ const NO_SOURCES: &str = "\
 a point was forgotten before, and the memory does not know any more where it was learned: no session was deleted for it.
 `clawnode sessions delete SESSION --yes` deletes one";
 
+/// What is said with `--now` alone: a script may have named no point by mistake.
+const NO_POINT: &str = "no point was named: nothing more was forgotten";
+
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(super) struct MemoryForgetArgs {
@@ -55,6 +58,11 @@ pub(super) async fn forget(args: MemoryForgetArgs, context: &CliContext) -> Resu
         return Err(Failure::new(Exit::Usage, "not_confirmed", what)
             .hint("add `--yes` to delete it; `clawnode memory export` writes a copy"));
     }
+    if sources && !all && points.is_empty() {
+        let what = "`--sources` needs the points whose sessions are deleted, or `--all`";
+        return Err(Failure::new(Exit::Usage, "usage", what)
+            .hint(format!("`clawnode memory show {memory}` shows the points that it has")));
+    }
     if sources && !yes {
         let what = "nothing was forgotten: `--sources` deletes the sessions that the points were learned from";
         return Err(Failure::new(Exit::Usage, "not_confirmed", what)
@@ -84,7 +92,9 @@ pub(super) async fn forget(args: MemoryForgetArgs, context: &CliContext) -> Resu
     }
     context.out.document(&views, |views| {
         let mut lines: Vec<String> = views.iter().map(forgotten).collect();
-        if sources && !points.is_empty() && views.iter().any(has_no_source_left) {
+        if points.is_empty() {
+            lines.push(NO_POINT.to_owned());
+        } else if sources && views.iter().any(has_no_source_left) {
             lines.push(NO_SOURCES.to_owned());
         }
         lines.push(SHOWN.to_owned());

@@ -277,5 +277,10 @@ async fn sessions_are_not_deleted_with_a_point_without_a_confirmation() {
     assert_eq!(refused.code, 2, "{}", refused.err);
     assert!(refused.err.contains("nothing was forgotten"), "{}", refused.err);
     assert!(refused.err.contains("add `--yes`"), "{}", refused.err);
+    // As a script may that lost the id.
+    let refused =
+        home.run(&["memory", "forget", "default/all", "--sources", "--yes", "--now"]).await;
+    assert_eq!(refused.code, 2, "{}", refused.err);
+    assert!(refused.err.contains("`--sources` needs the points"), "{}", refused.err);
     assert_eq!(node.seen("memory.forget").len(), 0);
 }

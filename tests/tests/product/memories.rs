@@ -213,6 +213,8 @@ async fn what_was_learned_from_a_session_goes_with_it() -> Outcome {
     for _ in 0..2 {
         let ended = home.run(&["memory", "forget", &peer, "--now"]).await?;
         assert!(ended.code == 0 && ended.out.contains("is purged"), "{ended:?}");
+        // As a script may that lost the id.
+        assert!(ended.out.contains("no point was named"), "{ended:?}");
         let purged: Value = client.call("memory.stats", json!({ "memory": peer })).await?;
         assert!(purged.get("purges").is_none(), "{purged}");
     }

@@ -53,11 +53,6 @@ impl MemoryState {
         self.gone.contains(&id)
     }
 
-    /// A point that is gone, if the journal still has a text that was forgotten. To forget it again at once purges all.
-    pub fn unpurged(&self) -> Option<MemoryPointId> {
-        self.gone.back().copied().filter(|_| self.is_to_be_purged())
-    }
-
     /// Only the id of a point is kept, and the time of its source, if points are known by it.
     pub(super) fn forgets(&mut self, id: MemoryPointId, learned: Option<Timestamp>) {
         self.gone.push_back(id);

@@ -1,5 +1,6 @@
 //! Points that leave together.
 
+use clawnode_kernel::EntityKind as _;
 use clawnode_proto::{
     MemoryPointId, codec,
     limits::{MEMORY_GONE, MEMORY_POINTS},
@@ -9,7 +10,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    KeptPoint,
+    KeptPoint, Memory,
     consolidate::PointsSize,
     kind::decided,
     tests::{Book, at, forget_source, point, source, told},
@@ -86,4 +87,23 @@ fn points_that_leave_by_one_event_leave_in_its_order() {
     assert_eq!(book.past(), [("thing 4", joined), ("thing 2", joined), ("thing 3", archived)]);
     let by: Vec<_> = book.state.past().map(|past| past.superseded_by).collect();
     assert_eq!(by, [Some(id(2)), Some(id(5)), None]);
+}
+
+/// A text that was refused is in the journal alone. A person who has it purged names no point, and there may be none.
+#[test]
+fn mem_4_a_journal_is_purged_at_once_without_a_point() {
+    let now = || MemoryInput::Forget { points: Vec::new(), by: "ada".to_owned(), now: true };
+    let mut book = Book::new();
+    book.accept(now());
+    book.decide();
+    assert!(!Memory::purges(&book.state), "nothing was forgotten");
+    let refused = book.put(vec![told(1, "", Agent)]).refused;
+    assert_eq!(refused.len(), 1);
+    book.accept(forget_source(source(1).entity, None, None));
+    book.decide();
+    assert!(book.state.is_to_be_purged() && !Memory::purges(&book.state));
+    book.accept(now());
+    book.decide();
+    assert!(Memory::purges(&book.state));
+    assert_eq!(book.replayed(), book.state);
 }

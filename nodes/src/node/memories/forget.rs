@@ -59,7 +59,7 @@ impl MemoryAnswers {
         let MemoryForgetParams { memory: key, point, all, now, sources: deletes } = params;
         let state = match (point, all) {
             (Some(_), false) | (None, true) => self.existing(&key).await?.state,
-            (None, false) if now => return self.purge(key).await,
+            (None, false) if now && !deletes => return self.purge(key).await,
             (None, false) | (Some(_), true) => {
                 let what = "say either which `point` to forget, or `all`";
                 return Err(ErrorBody::new(ErrorCode::InvalidParams, what));
@@ -110,16 +110,15 @@ impl MemoryAnswers {
 
     /// Purges the journal of a memory, if it still has a text that was forgotten.
     async fn purge(&self, key: MemoryKey) -> HandlerResult<MemoryForgetView> {
-        let state = self.existing(&key).await?.state;
-        if let Some(gone) = state.unpurged() {
-            return self.forget_point(key, gone, true, &state).await;
+        if self.existing(&key).await?.state.is_to_be_purged() {
+            self.masked(&key, None, true).await?;
         }
         Ok(MemoryForgetView {
             memory: key,
             forgotten: 0,
             deleted: false,
-            purged: !state.is_to_be_purged(),
-            purges: state.purge_due(),
+            purged: true,
+            purges: None,
             sources: Vec::new(),
             deleted_sources: Vec::new(),
             forgotten_with_sources: 0,
@@ -135,28 +134,13 @@ impl MemoryAnswers {
         now: bool,
         state: &MemoryState,
     ) -> HandlerResult<MemoryForgetView> {
-        let lives = |state: &MemoryState| {
-            state.live().any(|kept| kept.id == point) || state.past().any(|past| past.id == point)
-        };
-        let was_there = lives(state);
+        let was_there = has_point(state, point);
         // What was masked, or left long ago, may still be in the journal.
         let still_goes = state.is_gone(point) && (state.is_to_be_purged() || state.has_text(point));
         if !was_there && !still_goes {
             return Err(no_point(&key, point, state));
         }
-        let by = format!("operator at {}", (self.node.heartbeat)().node);
-        let body = MemoryInput::Forget { points: vec![point], by, now };
-        let name = ulid::Ulid::generate().to_string();
-        let input = self.store(&key, &name, &body).await?;
-        let is_done = |memory: &Entity<Memory>| {
-            let is_purged = !memory.state.is_purging() && memory.core.purging.is_none();
-            memory.core.has(input) && !lives(&memory.state) && (!now || is_purged)
-        };
-        let state = self.changed(&key, is_done).await?;
-        if now {
-            // It is acknowledged when all that was replaced is removed.
-            self.acknowledged(&key, input).await?;
-        }
+        let state = self.masked(&key, Some(point), now).await?;
         Ok(MemoryForgetView {
             memory: key,
             forgotten: u32::from(was_there),
@@ -168,6 +152,30 @@ impl MemoryAnswers {
             forgotten_with_sources: 0,
             sources_elsewhere: Vec::new(),
         })
+    }
+
+    /// The memory once this point is masked, if there is one, and once its journal is purged, if that is wanted.
+    async fn masked(
+        &self,
+        key: &MemoryKey,
+        point: Option<MemoryPointId>,
+        now: bool,
+    ) -> HandlerResult<MemoryState> {
+        let by = format!("operator at {}", (self.node.heartbeat)().node);
+        let body = MemoryInput::Forget { points: point.into_iter().collect(), by, now };
+        let name = ulid::Ulid::generate().to_string();
+        let input = self.store(key, &name, &body).await?;
+        let is_done = |memory: &Entity<Memory>| {
+            let is_purged = !memory.state.is_purging() && memory.core.purging.is_none();
+            let lives = point.is_some_and(|point| has_point(&memory.state, point));
+            memory.core.has(input) && !lives && (!now || is_purged)
+        };
+        let state = self.changed(key, is_done).await?;
+        if now {
+            // It is acknowledged when all that was replaced is removed.
+            self.acknowledged(key, input).await?;
+        }
+        Ok(state)
     }
 
     /// Deletes a memory.
@@ -263,6 +271,11 @@ impl MemoryAnswers {
         read.await.map_err(|failure: EntityError| ErrorChain(&failure).to_string())?;
         Ok(if is_here { SourcePlace::Here } else { SourcePlace::Elsewhere })
     }
+}
+
+/// Whether people are shown this point.
+fn has_point(state: &MemoryState, point: MemoryPointId) -> bool {
+    state.live().any(|kept| kept.id == point) || state.past().any(|past| past.id == point)
 }
 
 fn no_point(key: &MemoryKey, point: MemoryPointId, state: &MemoryState) -> ErrorBody {
