@@ -53,41 +53,44 @@ pub struct LoadedConfig {
 pub fn load(sources: &Sources) -> Result<LoadedConfig, ConfigError> {
     let file = chosen_file(sources);
     let layer = file.as_deref().map(file::read).transpose()?;
-    compose(sources, file, layer)
+    compose(sources, file, layer, environment(&sources.env))
 }
 
 /// The settings that say where a node is.
 const NODE_LOCATION: [&[&str]; 3] =
     [&["node", "data_dir"], &["gateway", "tls_cert"], &["gateway", "tls_key"]];
 
-/// Reads of the file only where its node is: the kill switch has to work while another setting is wrong. Fails like
-/// [`load`] if the file cannot be parsed, because then nothing says which node is meant.
+/// Reads of the file and the environment only where the node is: the kill switch has to work while another setting is
+/// wrong. Fails like [`load`] if the file cannot be parsed, because then nothing says which node is meant.
 pub fn load_node_location(sources: &Sources) -> Result<LoadedConfig, ConfigError> {
     let file = chosen_file(sources);
-    let written = file.as_deref().map(file::read).transpose()?;
-    let mut layer = ConfigNode::empty();
-    for path in NODE_LOCATION {
-        if let Some(ConfigNode { origin, value }) =
-            written.as_ref().and_then(|tree| tree.find(path))
-        {
-            layer.set(path, origin, value.clone());
+    let layer = file.as_deref().map(file::read).transpose()?;
+    let located = |tree: &ConfigNode| {
+        let mut layer = ConfigNode::empty();
+        for path in NODE_LOCATION {
+            if let Some(ConfigNode { origin, value }) = tree.find(path) {
+                layer.set(path, origin, value.clone());
+            }
         }
-    }
-    compose(sources, file, Some(layer))
+        layer
+    };
+    let of_file = layer.as_ref().map(located);
+    compose(sources, file, of_file, located(&environment(&sources.env)))
 }
 
-/// Puts the layers together, with what the file has.
+/// Puts the layers together, with what the file and the environment have.
 fn compose(
     sources: &Sources,
     file: Option<PathBuf>,
     layer: Option<ConfigNode>,
+    environment: ConfigNode,
 ) -> Result<LoadedConfig, ConfigError> {
     let env = &sources.env;
     let mut tree = defaults(env);
     if let Some(layer) = layer {
         tree.merge(layer);
     }
-    tree.merge(environment(env));
+    tree.merge(environment);
     for flag in &sources.flags {
         tree.set(flag.path, &ValueOrigin::Flag(flag.name), Value::Raw(flag.value.clone()));
     }
@@ -225,7 +228,8 @@ impl LoadedConfig {
     /// The same as if the configuration file were `file`, with this text.
     pub fn with_text(&self, file: &Path, text: &str) -> Result<Self, ConfigError> {
         let layer = file::parse(file, text)?;
-        compose(&self.sources, Some(file.to_owned()), Some(layer))
+        let environment = environment(&self.sources.env);
+        compose(&self.sources, Some(file.to_owned()), Some(layer), environment)
     }
 
     /// The file that settings are written to: the one that was read, else the usual one, which need not
@@ -282,6 +286,15 @@ mod tests {
         assert!(load(&sources).is_err());
         let loaded = load_node_location(&sources).unwrap();
         assert_eq!(loaded.config.node.data_dir, dir.path().join("data"));
+        // The same for a container that is configured by its environment.
+        let set =
+            [("CLAWNODE_NODE__DATA_DIR", "/data"), ("CLAWNODE_AGENTS__DEFAULT__MODLE", "a/b")];
+        let env = Env::from([HOME, set[0], set[1]]);
+        fs::write(&path, "").unwrap();
+        let by_env = Sources { env, ..sources.clone() };
+        assert!(load(&by_env).is_err());
+        let loaded = load_node_location(&by_env).unwrap();
+        assert_eq!(loaded.config.node.data_dir, Path::new("/data"));
         fs::write(&path, "[node]\ndata_dir = \n").unwrap();
         assert_eq!(load_node_location(&sources).unwrap_err(), load(&sources).unwrap_err());
     }
