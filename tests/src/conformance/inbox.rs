@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use clawnode_cluster::{Depth, Storage};
 use clawnode_proto::{Partition, Position};
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, time::Instant};
 
 use super::{
     BackendFixture, Result,
@@ -238,6 +238,7 @@ pub async fn two_consumers_share_a_partition(fixture: &dyn BackendFixture) -> Re
     const INPUTS: usize = 40;
     let storage = fixture.fresh().await?;
     let partition = partition_of(&storage, "one");
+    let begun = Instant::now();
     let (done, _) = tokio::sync::broadcast::channel::<()>(1);
     let (found, mut all) = tokio::sync::mpsc::channel(INPUTS * 2);
     let mut consumers = JoinSet::new();
@@ -262,8 +263,9 @@ pub async fn two_consumers_share_a_partition(fixture: &dyn BackendFixture) -> Re
     while names.len() < INPUTS {
         let (name, redelivered) =
             soon("all inputs", all.recv()).await?.ok_or("a consumer ended")?;
-        // What a busy machine acknowledges late comes again.
-        holds("each goes to one of the two", names.insert(name) || redelivered)?;
+        // What a busy machine acknowledges late comes again, and not before.
+        let may_be_late = redelivered && begun.elapsed() >= fixture.ack_wait();
+        holds("each goes to one of the two", names.insert(name) || may_be_late)?;
     }
     drop(done);
     while let Some(ended) = consumers.join_next().await {

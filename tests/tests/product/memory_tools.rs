@@ -65,6 +65,9 @@ impl TaughtAgent {
             if told.contains(text) {
                 return Ok(told);
             }
+            // What a search leaves out it says.
+            let says_so = ["Something may be missing", "\"is_error\":true"];
+            assert!(says_so.iter().any(|word| told.contains(word)), "{peer}: {told}");
             turns += 1;
             assert!(turns < TURNS_MOST, "{peer}: {told}");
         }
