@@ -205,7 +205,7 @@ impl Backend for NodeBackend {
         if let Some(model) = &message.model {
             self.models().permit(&session.agent, model)?;
         }
-        self.models().takes_settings(&self.sessions, &session, &message).await?;
+        self.models().takes_settings(&self.sessions, &session, &message, &key).await?;
         client_tools::check(&self.agents, &session.agent, &message.tools, &message.sampling)?;
         if let Some(schema) = &message.response_schema {
             check_response(schema).map_err(|fault| unusable(&fault))?;

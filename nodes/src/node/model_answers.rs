@@ -15,7 +15,7 @@ use clawnode_actors::{
 };
 use clawnode_guard::kill_switch::{StoppableWork, WorkStopped};
 use clawnode_proto::{
-    AgentName, ErrorBody, ErrorCode, SessionKey, ToolName,
+    AgentName, ErrorBody, ErrorCode, IdempotencyKey, InputId, SessionKey, ToolName,
     kill_switch::KillSwitch,
     llm::{FailureClass, ModelRef, Role, Sampling, Usage},
     model::{ModelList, ModelTest, ModelView},
@@ -72,14 +72,19 @@ impl ModelAnswers<'_> {
         sessions: &Sessions,
         session: &SessionKey,
         message: &UserMessage,
+        key: &IdempotencyKey,
     ) -> Result<(), ErrorBody> {
         let (UserMessage { model, sampling, keep, .. }, agent) = (message, &session.agent);
         let chooses = model.is_some() || keep.contains(&KeptChoice::Model);
         let mut kept = None;
         // The journal is read only if that may matter.
         if !chooses && ModelProfiles::may_refuse(sampling) && self.offers_choice(agent) {
-            let found = sessions.kept_model(session.entity()).await?;
-            kept = found.filter(|model| self.allows(agent, model));
+            let found = sessions.read(session.entity()).await?;
+            // A repeat: it was judged when it came first, and something else may have been chosen since.
+            if found.core.has(InputId::derive(session.entity(), key)) {
+                return Ok(());
+            }
+            kept = found.state.kept.model.filter(|model| self.allows(agent, model));
         }
         self.takes(agent, model.as_ref().or(kept.as_ref()), sampling).map_err(|refusal| match &kept
         {

@@ -148,30 +148,38 @@ async fn a_model_that_does_not_take_a_setting_is_not_asked_instead() -> Outcome 
 #[tokio::test]
 async fn a_setting_that_the_model_of_a_session_does_not_take_is_refused_by_name() -> Outcome {
     let agent = "model = \"openai/scripted\"\nmodels = [\"anthropic/*\"]";
-    let (scene, second) = scene(Under::Local, [Act::say("chosen.")], agent).await;
+    let (scene, second) = scene(Under::Local, ["chosen."; 2].map(Act::say), agent).await;
     let node = Node::up(&scene.home).await?;
     let client = node.client()?;
-    let post = async |path: &str, body: Value| {
+    let post = async |path: &str, key: &str, body: Value| {
         let request = reqwest::Client::new().post(format!("{}{path}", client.url()));
-        let answer = request.bearer_auth(client.token()).json(&body).send().await.unwrap();
+        let request = request.header("idempotency-key", key).bearer_auth(client.token());
+        let answer = request.json(&body).send().await.unwrap();
         (answer.status().as_u16(), answer.json::<Value>().await.unwrap())
     };
+    let messages = |user: &str| format!("/v1/sessions/default:openai:default:{user}/messages");
     let chosen = json!({ "content": "hi", "model": "anthropic/scripted", "keep": ["model"] });
-    let (status, answer) = post("/v1/sessions/default:openai:default:ada/messages", chosen).await;
+    let (status, answer) = post(&messages("ada"), "choice", chosen.clone()).await;
     assert_eq!((status, scene.server.count()), (200, 1), "{answer}");
     let seeded = |user: &str| {
         json!({ "model": "default", "user": user, "seed": 7,
             "messages": [{ "role": "user", "content": "go" }] })
     };
-    let (status, answer) = post("/v1/chat/completions", seeded("ada")).await;
+    let (status, answer) = post("/v1/chat/completions", "seed", seeded("ada")).await;
     assert_eq!(status, 400, "{answer}");
     let message = answer["error"]["message"].as_str().unwrap();
     let what = "parameter `seed`: model `anthropic/scripted` does not take it";
     assert!(message.contains(what) && message.contains("chosen for this session"), "{message}");
     assert_eq!((scene.server.count(), second.count()), (1, 0), "no model was asked");
     // Without that choice, the agent's own model takes it.
-    let (status, answer) = post("/v1/chat/completions", seeded("bob")).await;
-    assert_eq!((status, second.count()), (200, 1), "{answer}");
+    let (status, first) = post("/v1/chat/completions", "seed", seeded("bob")).await;
+    assert_eq!((status, second.count()), (200, 1), "{first}");
+    // What was accepted before a choice is not judged by it when it is repeated.
+    let (status, answer) = post(&messages("bob"), "choice", chosen).await;
+    assert_eq!((status, scene.server.count()), (200, 2), "{answer}");
+    let (status, again) = post("/v1/chat/completions", "seed", seeded("bob")).await;
+    assert_eq!((status, &again["choices"]), (200, &first["choices"]), "{again}");
+    assert_eq!((scene.server.count(), second.count()), (2, 1), "no model was asked again");
     node.stop().await
 }
 

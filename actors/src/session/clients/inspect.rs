@@ -5,7 +5,7 @@ use clawnode_kernel::{Entity, Service};
 use clawnode_proto::{
     AgentName, EntityId, ErrorChain, ProcessId, Seq, SessionKey, Timestamp,
     block::Blocks,
-    llm::{Message, ModelRef, Text, Usage},
+    llm::{Message, Text, Usage},
     model_route::RouteView,
     view::{HistoryView, SessionRow, TurnView},
 };
@@ -69,11 +69,6 @@ impl Sessions {
         let state = self.known(id).await?.state;
         let options = state.key.as_ref().and_then(|key| options(&key.agent));
         Ok(options.map(|options| state.route_view(&options)))
-    }
-
-    /// The model that was chosen for a session. Nothing if it does not exist yet.
-    pub async fn kept_model(&self, id: EntityId) -> Result<Option<ModelRef>, SendError> {
-        Ok(self.read(id).await?.state.kept.model)
     }
 
     /// What the next call of a session would reserve. Nothing if `options` does not know its agent.
