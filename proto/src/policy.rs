@@ -132,6 +132,9 @@ pub struct Approval {
     /// Why a person has to decide, if a rule says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// What its arguments only name, in words: the text of the point that `forget` is given the id of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub about: Option<String>,
     /// When the call began to wait.
     pub asked: Timestamp,
     /// When the request expires.

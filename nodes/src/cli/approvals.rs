@@ -179,7 +179,8 @@ fn table(out: Output, approvals: &[Approval]) -> String {
             approval.action.session.to_string(),
             time(approval.asked),
             time(approval.expires),
-            brief(&approval.action.arguments, BRIEF),
+            // An id says less to a person than what it names.
+            brief(approval.about.as_ref().unwrap_or(&approval.action.arguments), BRIEF),
         ];
         if out.wide {
             row.push(approval.digest.to_string());
@@ -198,10 +199,13 @@ fn card(approval: &Approval) -> String {
         format!("session    {}", exact(&action.session.to_string())),
         format!("turn       {}", action.turn),
         format!("arguments  {}", exact(&action.arguments)),
+    ];
+    lines.extend(approval.about.iter().map(|about| format!("about      {}", exact(about))));
+    lines.extend([
         format!("action     {}", approval.digest),
         format!("asked      {}", time(approval.asked)),
         format!("expires    {}", time(approval.expires)),
-    ];
+    ]);
     if let Some(reason) = &approval.reason {
         lines.push(format!("reason     {}", exact(reason)));
     }

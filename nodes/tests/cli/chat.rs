@@ -244,7 +244,16 @@ fn long_call() -> Approval {
     };
     let digest = action.digest().unwrap();
     let (asked, expires) = (Timestamp(1), Timestamp(2));
-    Approval { action, digest, risk: Risk::Admin, reason: None, asked, expires, decided: None }
+    Approval {
+        action,
+        digest,
+        risk: Risk::Admin,
+        reason: None,
+        about: None,
+        asked,
+        expires,
+        decided: None,
+    }
 }
 
 /// What a frame tells of it.

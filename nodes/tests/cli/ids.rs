@@ -26,7 +26,16 @@ fn call(id: u128) -> Approval {
     };
     let digest = action.digest().unwrap();
     let (asked, expires) = (Timestamp(1), Timestamp(2));
-    Approval { action, digest, risk: Risk::Admin, reason: None, asked, expires, decided: None }
+    Approval {
+        action,
+        digest,
+        risk: Risk::Admin,
+        reason: None,
+        about: None,
+        asked,
+        expires,
+        decided: None,
+    }
 }
 
 fn job(id: char, arguments: &str) -> Value {

@@ -248,6 +248,7 @@ pub(crate) fn approval() -> Approval {
         digest: Digest::of(b"action"),
         risk: Risk::Write,
         reason: Some("it writes".to_owned()),
+        about: None,
         asked: Timestamp(1_000),
         expires: Timestamp(2_000),
         decided: Some(decided(Decision::Approve, None)),

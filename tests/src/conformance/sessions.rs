@@ -242,6 +242,7 @@ fn approval(n: u64, at: u64) -> Result<Approval> {
         digest: Digest::ZERO,
         risk: Risk::Write,
         reason: None,
+        about: None,
         asked: Timestamp(at),
         expires: Timestamp(u64::MAX),
         decided: None,

@@ -83,14 +83,29 @@ impl TaughtAgent {
         self.points(memory).await.is_ok()
     }
 
-    /// A person approves of the call that waits.
-    async fn approves(&self) -> Outcome {
+    /// A person approves of the call that waits; what they are shown that its arguments only name.
+    async fn approves(&self) -> Result<Option<String>, ProcessError> {
         let some = |list: &ApprovalList| !list.approvals.is_empty();
         let list: ApprovalList = self.client.call_when("approvals.list", json!({}), some).await?;
         let waits = &list.approvals[0];
         let params = json!({ "call": waits.action.call, "action": waits.digest });
-        self.client.call::<Approval>("approvals.approve", params).await.map(drop)
+        let approved: Approval = self.client.call("approvals.approve", params).await?;
+        Ok(approved.about)
     }
+}
+
+/// A person is not asked about a point that is not there, and sees the text of one that is.
+async fn asks_about_what_it_forgets(agent: &TaughtAgent) -> Outcome {
+    let none = json!({ "point": "point_00000000000000000000000001", "scope": "team" });
+    let told = agent.calls("ada", "forget", none).await?;
+    assert!(told.contains("was not run: there is no point"), "{told}");
+    let of_team = agent.points("shared/team").await?.remove(0);
+    let arguments = json!({ "point": of_team.id, "scope": "team" });
+    let (told, approved) = tokio::join!(agent.calls("ada", "forget", arguments), agent.approves());
+    assert_eq!(approved?, Some(format!("semantic point of `shared/team`: {OF_TEAM}")));
+    assert!(told?.contains("is forgotten"));
+    assert_eq!(agent.points("shared/team").await?.len(), 0);
+    Ok(())
 }
 
 async fn writes_searches_and_forgets(backend: TestBackend) -> Outcome {
@@ -140,7 +155,7 @@ async fn writes_searches_and_forgets(backend: TestBackend) -> Outcome {
     }
     let (told, approved) =
         tokio::join!(agent.calls("ada", "remember", arguments), agent.approves());
-    approved?;
+    assert_eq!(approved?, None, "its arguments say all");
     assert!(told?.contains("remembered as `point_"));
     assert_eq!(agent.points("shared/team").await?[0].text, OF_TEAM);
 
@@ -154,6 +169,7 @@ async fn writes_searches_and_forgets(backend: TestBackend) -> Outcome {
     assert_eq!(agent.points(of_ada).await?.len(), 0);
     // MEM-4: nothing forgotten is found.
     agent.recalls("ada", OF_TEAM, Some(OF_ADA)).await?;
+    asks_about_what_it_forgets(&agent).await?;
     assert_eq!(agent.server.take_violations(), [""; 0]);
     node.stop().await?;
     // Without a node, only a local journal can be read.

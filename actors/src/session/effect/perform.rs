@@ -99,8 +99,8 @@ impl SessionRunner {
                 // Sent after it is stored: a person who sees the question may decide at once.
                 let told = told.take();
                 unless(cancelled, port, effect, async move {
-                    self.ask(entity, &job).await;
-                    if let Some(told) = told {
+                    let are_asked = self.ask(entity, &job).await;
+                    if let Some(told) = told.filter(|_| are_asked) {
                         self.tell(entity, trace.as_ref(), told).await;
                     }
                 })

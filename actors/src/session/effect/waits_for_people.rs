@@ -9,18 +9,39 @@ use bytes::Bytes;
 use clawnode_cluster::{Backoff, BucketError, StoreError, Timer};
 use clawnode_proto::{
     CallId, EntityId, IdempotencyKey, Input, Kind, Position, SessionKey, TimerId, Timestamp,
-    feed::EventBody, limits::APPROVAL_KEPT, session::SessionInput, subject::approval_key,
+    feed::EventBody,
+    limits::APPROVAL_KEPT,
+    policy::{Approval, Decided, Decision},
+    session::{ApprovalDecided, SessionInput},
+    subject::approval_key,
 };
 use tracing::{debug, warn};
 
-use super::run::{AGAIN, SessionRunner};
-use crate::session::turn::prepare::{AskClientJob, AskJob, AskStepsJob, TimeJob};
+use super::{
+    memory_tools::forgets,
+    run::{AGAIN, SessionRunner},
+};
+use crate::session::turn::{
+    prepare::{AskClientJob, AskJob, AskStepsJob, TimeJob},
+    tools::approval::BY_NODE,
+};
 
 impl SessionRunner {
     /// Shows a tool call to people, and sets the timer that ends the wait for them. Repeats until both
-    /// are stored.
-    pub(in crate::session) async fn ask(&self, entity: EntityId, ask: &AskJob) {
-        let approval = &ask.approval;
+    /// are stored. False if there is nothing to ask about, because the call could not do anything.
+    pub(in crate::session) async fn ask(&self, entity: EntityId, ask: &AskJob) -> bool {
+        let about = match forgets(self, &ask.approval.action).await {
+            Ok(about) => about,
+            Err(why) => {
+                self.refuse(entity, &ask.approval, why).await;
+                return false;
+            }
+        };
+        self.show(entity, &Approval { about, ..ask.approval.clone() }).await;
+        true
+    }
+
+    async fn show(&self, entity: EntityId, approval: &Approval) {
         let action = &approval.action;
         let id = TimerId::of_approval(action.call);
         let Some(timer) = timer(entity, &action.session, id, approval.expires) else { return };
@@ -64,6 +85,30 @@ impl SessionRunner {
                     tokio::time::sleep(wait).await;
                 }
             }
+        }
+    }
+
+    /// Ends a call in place of a person. Repeats until that is stored; the journal takes it once.
+    async fn refuse(&self, entity: EntityId, approval: &Approval, why: String) {
+        let action = &approval.action;
+        let (decision, by, reason) = (Decision::Deny, BY_NODE.to_owned(), Some(why));
+        let decided = Decided { decision, by, reason };
+        let refused = ApprovalDecided { call: action.call, action: approval.digest, decided };
+        let refused = SessionInput::ApprovalDecided(refused);
+        let Ok(key) = format!("refused:{}", action.call).parse::<IdempotencyKey>() else { return };
+        let (session, now) = (action.session.to_string(), self.parts.clock.now());
+        let input = match Input::new(Kind::SESSION, &session, key, now, &refused) {
+            Ok(input) => input,
+            Err(failure) => {
+                warn!(%entity, %failure, "a refusal cannot be written");
+                return;
+            }
+        };
+        let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
+        while let Err(failure) = self.parts.storage.inbox.put(&input).await {
+            warn!(call = %action.call, %failure, "cannot refuse a call now; trying again");
+            let wait = backoff.next(&mut rand::rng());
+            tokio::time::sleep(wait).await;
         }
     }
 

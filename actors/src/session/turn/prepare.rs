@@ -411,16 +411,7 @@ fn ask_job(state: &SessionState, call: CallId) -> Option<EffectJob> {
         turn.steps.iter().flat_map(|step| step.tools.iter().map(move |tool| (step, tool)));
     let (step, tool) = all.find(|(_, tool)| tool.call == call)?;
     let spec = state.profile.as_ref()?.tool(&tool.using.name)?;
-    let asked = tool.approval.as_ref()?;
-    let approval = Approval {
-        action: action_of(session, turn.id, tool, spec),
-        digest: asked.action,
-        risk: asked.risk,
-        reason: asked.reason.clone(),
-        asked: asked.asked,
-        expires: asked.expires,
-        decided: None,
-    };
+    let approval = tool.approval.as_ref()?.shown(action_of(session, turn.id, tool, spec));
     let (told, trace) = (Some(ToolFrames::of(turn, step)), turn.trace.clone());
     Some(EffectJob { told, trace, job: SessionJob::Ask(Box::new(AskJob { approval })) })
 }

@@ -301,6 +301,7 @@ pub(super) fn approval() -> Approval {
         action,
         risk: Risk::Write,
         reason: None,
+        about: None,
         asked: Timestamp(1),
         expires: Timestamp(2),
         decided: None,

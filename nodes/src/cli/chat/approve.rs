@@ -81,6 +81,7 @@ pub(super) fn card(approval: &Approval, old: Option<&str>, look: TerminalStyle) 
     if arguments.is_empty() {
         lines.push("  without arguments".to_owned());
     }
+    lines.extend(approval.about.iter().map(|about| format!("  about: {}", exact(about))));
     lines
 }
 
@@ -203,7 +204,16 @@ mod tests {
         };
         let digest = action.digest().unwrap();
         let (asked, expires) = (Timestamp(1), Timestamp(2));
-        Approval { action, digest, risk: Risk::Write, reason: None, asked, expires, decided: None }
+        Approval {
+            action,
+            digest,
+            risk: Risk::Write,
+            reason: None,
+            about: None,
+            asked,
+            expires,
+            decided: None,
+        }
     }
 
     #[test]
@@ -213,6 +223,12 @@ mod tests {
             r#"{"command":"ls\nrm -rf \u202e x","deep":{"a":[1]},"n":2,"quick":"y\u001b[2J"}"#,
         );
         insta::assert_snapshot!(card(&asked, None, PLAIN).join("\n"));
+        // An id alone says nothing to a person.
+        let about = Some("semantic point of `shared/team`: Tea is \u{202e}green.".to_owned());
+        let named = Approval { about, ..approval("forget", r#"{"point":"point_1"}"#) };
+        let named = card(&named, None, PLAIN).join("\n");
+        let says = "\n  about: semantic point of `shared/team`: Tea is \\u{202e}green.";
+        assert!(named.ends_with(says), "{named}");
         let broken = card(&approval("x", "[1]"), None, PLAIN).join("\n");
         assert!(broken.ends_with("  [1]"), "{broken}");
     }

@@ -153,7 +153,10 @@ pub(super) fn shown(request: &ApprovalRequest, answer: Result<Value, ErrorBody>)
     });
     match whole {
         Ok(whole) => {
-            let card = card(whole.action.tool.as_str(), &whole.action.arguments);
+            let mut card = card(whole.action.tool.as_str(), &whole.action.arguments);
+            if let Some(about) = &whole.about {
+                card = format!("{card}\n  about: {}", exact(about));
+            }
             ShownQuestion::Whole(Box::new(whole), card)
         }
         Err(why) => {
@@ -194,6 +197,7 @@ mod tests {
             action,
             risk: Risk::Admin,
             reason: None,
+            about: None,
             asked: Timestamp(1),
             expires: Timestamp(2),
             decided: None,

@@ -6,7 +6,7 @@ use clawnode_proto::{
     CallId, Digest, Timestamp,
     frame::ApprovalRequest,
     limits::FRAME_TOOL_CHARS,
-    policy::{Decided, Decision},
+    policy::{Action, Approval, Decided, Decision},
     session::{ApprovalAsked, ApprovalDecided, ApprovalGiven},
     tool::{Risk, ToolFailure, ToolOutcome},
 };
@@ -17,6 +17,9 @@ use super::{tool_calls::ToolCall, tool_frames::cut};
 #[cfg(feature = "test-util")]
 use clawnode_kernel::KernelBug;
 use clawnode_kernel::Violation;
+
+/// Who decides in place of a person about a call that could not do anything. A person has another name.
+pub(in crate::session) const BY_NODE: &str = "clawnode";
 
 /// A person was asked about a call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -60,6 +63,20 @@ impl ApprovalState {
         }
     }
 
+    /// What people are shown: this action, which was asked about.
+    pub(in crate::session::turn) fn shown(&self, action: Action) -> Approval {
+        Approval {
+            action,
+            digest: self.action,
+            risk: self.risk,
+            reason: self.reason.clone(),
+            about: None,
+            asked: self.asked,
+            expires: self.expires,
+            decided: None,
+        }
+    }
+
     /// Nothing is decided, and there is time.
     pub const fn is_open(&self) -> bool {
         !self.overdue && self.brought.is_none() && self.given.is_none()
@@ -73,6 +90,9 @@ impl ApprovalState {
     /// Why the call will never run, if that is so.
     pub(in crate::session) fn refusal(&self) -> Option<ToolOutcome> {
         let why = match &self.given {
+            Some(Decided { decision: Decision::Deny, reason: Some(why), by }) if by == BY_NODE => {
+                return Some(ToolOutcome::failed(ToolFailure::Invalid, why.as_str()));
+            }
             Some(Decided { decision: Decision::Deny, reason, .. }) => match reason {
                 Some(reason) => format!("a person denied the call: {reason}"),
                 None => "a person denied the call".to_owned(),
@@ -209,6 +229,32 @@ mod tests {
             let ask = asked(&mut run);
             assert_eq!(ask.approval.action.arguments, r#"{"at":2,"b":"x"}"#, "{written}");
             assert_eq!(runs_approved(&mut run, &ask), ask.approval.action.arguments);
+        }
+    }
+
+    /// The model reads that the call could do nothing, and not that a person denied it.
+    #[test]
+    fn what_a_node_refuses_in_place_of_a_person_reads_as_it_is() {
+        for (by, says) in [
+            (BY_NODE, "The call of `write` was not run: there is no such point"),
+            ("operator at a", "a person denied the call: there is no such point"),
+        ] {
+            let mut run = PlayedActivation::new(&[], Vec::new());
+            run.says("hello");
+            run.replies(&[("write", r#"{"at":2,"b":"x"}"#)]);
+            let approval = asked(&mut run).approval;
+            let reason = Some("there is no such point".to_owned());
+            let decided = Decided { decision: Decision::Deny, by: by.to_owned(), reason };
+            let (call, action) = (approval.action.call, approval.digest);
+            let denied = ApprovalDecided { call, action, decided };
+            run.hears("no", &SessionInput::ApprovalDecided(denied));
+            let mut calls = run.started.iter().rev().filter_map(|(_, job)| match job {
+                SessionJob::Call(call) => Some(call),
+                _ => None,
+            });
+            let call = calls.next().unwrap();
+            let told = call.request.messages.last().unwrap().tool_replies[0].clone();
+            assert_eq!((told.is_error, told.content.inline()), (true, Some(says)));
         }
     }
 

@@ -66,6 +66,14 @@ pub(super) fn always_asks(spec: &ToolSpec, arguments: &Map<String, Value>) -> Op
     is_for_others.then_some("it changes a memory that other conversations are shown")
 }
 
+/// Why a call can never run: its tool does not take these arguments, such as what is no id of a point.
+pub(super) fn refusal(spec: &ToolSpec, arguments: &Map<String, Value>) -> Option<String> {
+    if !is_of_memory(spec) {
+        return None;
+    }
+    MemoryCall::of(spec.name.as_str(), arguments.clone()).err()
+}
+
 /// The memory that a call writes into; why there is none. `shared`: those of its agent.
 pub(in crate::session) fn target(
     session: &SessionKey,
@@ -208,7 +216,7 @@ mod tests {
             (REMEMBER, r#"{"text":"a","scope":"all"}"#, true),
             (REMEMBER, r#"{"text":"a","scope":"team"}"#, true),
             (REMEMBER, r#"{"text":"a","scope":""}"#, true),
-            (FORGET, r#"{"point":"x","scope":"team"}"#, true),
+            (FORGET, r#"{"point":"point_00000000000000000000000001","scope":"team"}"#, true),
         ] {
             let mut run = run(Vec::new());
             run.says("hi");
@@ -219,6 +227,29 @@ mod tests {
         }
         let shared = object(json!({ "scope": "team" }));
         assert_eq!(always_asks(&spec(REMEMBER, Some("sim")), &shared), None, "another tool");
+    }
+
+    /// Nobody is asked about a call that could not run: its model reads why.
+    #[test]
+    fn no_person_is_asked_about_arguments_that_a_tool_does_not_take() {
+        for (tool, arguments, says) in [
+            (FORGET, r#"{"point":"x","scope":"team"}"#, "`x` is not an id of `point_`"),
+            (FORGET, r#"{"point":"point_1","scope":"all"}"#, "`point_1` is not"),
+            (REMEMBER, r#"{"text":" ","scope":"team"}"#, "`text` is empty"),
+        ] {
+            let mut run = run(Vec::new());
+            run.says("hi");
+            run.replies(&[(tool, arguments)]);
+            assert!(!run.appends.concat().contains(&"approval_asked"), "{tool} {arguments}");
+            let started = run.started.pop();
+            let Some((_, SessionJob::Call(call))) = started else { panic!("{started:?}") };
+            let told = &call.request.messages.last().unwrap().tool_replies[0];
+            let text = told.content.inline().unwrap();
+            assert!(told.is_error && text.contains(says), "{text}");
+        }
+        let nothing = Map::new();
+        assert!(refusal(&spec(FORGET, None), &nothing).is_some());
+        assert_eq!(refusal(&spec(FORGET, Some("sim")), &nothing), None, "another tool");
     }
 
     #[test]

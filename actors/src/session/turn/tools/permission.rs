@@ -7,9 +7,10 @@ use clawnode_proto::{
     policy::{Policy, Verdict},
     tool::ToolSpec,
 };
+use clawnode_tool::workspace_path;
 use serde_json::{Map, Value};
 
-use super::{memory_tools, skill_tools};
+use super::{ledger::SessionLedger, memory_tools, skill_tools};
 
 /// The decision about a call of this tool with these arguments, and why.
 pub fn permission<'a>(
@@ -29,6 +30,17 @@ pub fn permission<'a>(
             reason => Judgement { verdict: Verdict::Ask, reason },
         },
     }
+}
+
+/// Why a call can never run, whatever a person would say about it.
+pub(super) fn unfit(
+    spec: &ToolSpec,
+    arguments: &Map<String, Value>,
+    ledger: &SessionLedger,
+) -> Option<String> {
+    workspace_path::refusal(spec, arguments)
+        .or_else(|| memory_tools::refusal(spec, arguments))
+        .or_else(|| skill_tools::refusal(spec, arguments, ledger))
 }
 
 #[cfg(test)]

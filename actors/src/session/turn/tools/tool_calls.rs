@@ -19,7 +19,7 @@ use clawnode_proto::{
     timeout::TimeLimit,
     tool::{ToolFailure, ToolOutcome, ToolSpec, ToolUse},
 };
-use clawnode_tool::{schema, workspace_path};
+use clawnode_tool::schema;
 use serde::{Deserialize, Serialize};
 
 use super::super::{
@@ -29,8 +29,7 @@ use super::super::{
 use super::{
     approval::ApprovalState,
     ledger::{EntryMark, LedgerCall, SessionLedger, is_of_ledger},
-    permission::permission,
-    skill_tools,
+    permission::{permission, unfit},
 };
 
 /// One tool call of a model's reply.
@@ -391,8 +390,7 @@ fn permitted(
         return refused("its arguments are not a JSON object".to_owned());
     };
     // As hooks left it, and before a person is asked about what cannot run anyway.
-    let unfit = workspace_path::refusal(spec, &arguments);
-    if let Some(why) = unfit.or_else(|| skill_tools::refusal(spec, &arguments, ledger)) {
+    if let Some(why) = unfit(spec, &arguments, ledger) {
         return Err(ToolOutcome::failed(ToolFailure::Invalid, why));
     }
     let judgement = permission(&profile.policy, spec, &arguments);
