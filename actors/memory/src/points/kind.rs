@@ -8,10 +8,11 @@ use clawnode_proto::{
     Head, IdempotencyKey, Input, Kind, TimerId, Timestamp, TurnId, codec,
     envelope::IMPORT,
     memory::MemoryKey,
-    memory_point::{MemoryEvent, MemoryInput},
+    memory_point::{MemoryEvent, MemoryInput, PointRefusal},
     memory_view::ListedMemory,
 };
 use serde_json::Value;
+use tracing::warn;
 
 use super::{MemoryState, consolidate::PointsSize, limit};
 
@@ -120,7 +121,12 @@ impl EntityKind for Memory {
     }
 
     fn advance(state: &MemoryState) -> Vec<MemoryEvent> {
-        decided(state, limit::most())
+        let events = decided(state, limit::most());
+        if begins_to_refuse(state, &events) {
+            let memory = &state.key;
+            warn!(memory, "the memory is full of what people said: nothing more is learned");
+        }
+        events
     }
 
     fn decide(state: &MemoryState) -> Vec<MemoryEffect> {
@@ -195,6 +201,12 @@ pub(super) fn decided(state: &MemoryState, most: PointsSize) -> Vec<MemoryEvent>
         events.push(event);
     }
     events
+}
+
+/// Whether these events refuse a point for want of room, and none was refused lately: it is said once.
+pub(super) fn begins_to_refuse(state: &MemoryState, events: &[MemoryEvent]) -> bool {
+    let is_full = |event: &MemoryEvent| matches!(event, MemoryEvent::Refused(refused) if refused.reason == PointRefusal::Full);
+    events.iter().any(is_full) && !state.has_refused()
 }
 
 /// Bytes of the texts and ids in an event.

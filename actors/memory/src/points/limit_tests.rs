@@ -9,7 +9,7 @@ use clawnode_proto::{
 use super::{
     MemoryState,
     consolidate::PointsSize,
-    kind::decided,
+    kind::{begins_to_refuse, decided},
     tests::{Book, told},
 };
 
@@ -110,6 +110,23 @@ fn what_people_said_stays_however_low_the_limit_falls() {
     book.accept(MemoryInput::TimerFired { due });
     assert_eq!(left(&book.decide_by(owner(3))), [(1, true)], "the agent's point alone may leave");
     assert_eq!(book.replayed(), book.state);
+}
+
+/// The log says once that nothing more is learned, and not with each point.
+#[test]
+fn a_memory_begins_to_refuse_once() {
+    let mut book = Book::new();
+    put(&mut book, things(0..5, Person), 5);
+    for begins in [true, false] {
+        let event = if begins { 5 } else { 6 };
+        book.accept(MemoryInput::Put { points: things(event..event + 1, Person) });
+        let events = owner(5)(&book.state);
+        assert!(matches!(events.as_slice(), [MemoryEvent::Refused(_)]), "{events:?}");
+        assert_eq!(begins_to_refuse(&book.state, &events), begins);
+        book.decide_by(owner(5));
+    }
+    let added = put(&mut book, things(7..8, Person), 7);
+    assert!(!begins_to_refuse(&MemoryState::default(), &added), "it has room");
 }
 
 #[test]

@@ -388,6 +388,12 @@ impl MemoryState {
         Ok(())
     }
 
+    /// Whether points were refused lately because there was no room.
+    pub(super) fn has_refused(&self) -> bool {
+        let is_full = |refused: &PointRefused| refused.reason == PointRefusal::Full;
+        self.answers.iter().any(|answer| answer.refused.iter().any(is_full))
+    }
+
     /// The wish for a point is recorded; the input that it came with.
     fn recorded(&mut self, id: MemoryPointId) -> Result<InputId, Violation> {
         let is_it = |change: &WantedChange| change.added().is_some_and(|(_, point)| point.id == id);
