@@ -103,7 +103,7 @@ impl ProviderParts {
         };
         let ended = timeout_at(deadline, ended).await;
         let ended = ended.unwrap_or_else(|_elapsed| Err(self.no_end().failure));
-        ended.map_err(|failure| self.named.explain(failure, &request.model, false))
+        ended.map_err(|failure| self.named.explain_embedding(failure, &request.model))
     }
 
     /// One attempt, of whose end the circuit hears.

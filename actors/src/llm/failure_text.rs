@@ -23,13 +23,29 @@ impl ProviderName {
     /// The failure of a call of `model`, with all of that. `has_tools`: whether the model was offered any.
     pub(super) fn explain(
         &self,
-        mut failure: ModelFailure,
+        failure: ModelFailure,
         model: &str,
         has_tools: bool,
     ) -> ModelFailure {
+        let advice = self.advice(&failure, model, has_tools);
+        self.named(failure, &advice)
+    }
+
+    /// The failure of a request for embeddings of `model`, with all of that.
+    pub(super) fn explain_embedding(&self, failure: ModelFailure, model: &str) -> ModelFailure {
+        let advice = match (failure.class, failure.status) {
+            (FailureClass::Rejected, Some(404)) => format!(
+                ": does it have the model `{model}` for embeddings? Choose another in `[embeddings] models` or \
+                 `[memory] embeddings`"
+            ),
+            _ => self.advice(&failure, model, false),
+        };
+        self.named(failure, &advice)
+    }
+
+    fn named(&self, mut failure: ModelFailure, advice: &str) -> ModelFailure {
         let message = failure.message.trim_end().trim_end_matches('.');
         let Self { name, url, .. } = self;
-        let advice = self.advice(&failure, model, has_tools);
         failure.message = format!("{message}. Provider `{name}` at {url}{advice}");
         failure
     }
@@ -120,6 +136,29 @@ mod tests {
             ),
         ] {
             assert_eq!(explained(class, status, "It said so."), format!("It said so. {at}{says}"));
+        }
+    }
+
+    /// Neither `--model` nor an agent chooses the model of embeddings.
+    #[test]
+    fn a_wrong_model_of_embeddings_names_the_settings_that_choose_it() {
+        let named = ProviderName {
+            name: "fake".to_owned(),
+            url: "http://127.0.0.1:9/v1".to_owned(),
+            key_setting: "FAKE_KEY".to_owned(),
+        };
+        for (status, says) in [
+            (
+                404,
+                "for embeddings? Choose another in `[embeddings] models` or `[memory] embeddings`",
+            ),
+            (402, ": check the account's balance"),
+        ] {
+            let failure = ModelFailure::new(FailureClass::Rejected, "It said so.");
+            let failure = ModelFailure { status: Some(status), ..failure };
+            let told = named.explain_embedding(failure, "m-1").message;
+            assert!(told.starts_with("It said so. Provider `fake` at http"), "{told}");
+            assert!(told.ends_with(says) && !told.contains("--model"), "{told}");
         }
     }
 
