@@ -11,6 +11,7 @@ use crate::{
     kill_switch::KillSwitch,
     lane::Lane,
     llm::{ModelRef, Sampling},
+    memory::MemoryLayer,
     name::ToolName,
     policy::Policy,
     provider::ProviderStatus,
@@ -165,6 +166,12 @@ pub struct AgentDetail {
     /// How requests are assembled. Absent: the newest turns that fit into the model's window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<ContextSettings>,
+    /// What turns are reminded of. Absent: they recall nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<AgentMemoryView>,
+    /// The names of its skills.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skills: Vec<String>,
     /// How long a turn, and each step of it, may take.
     pub time: TurnTime,
     /// The limits that pause the agent.
@@ -184,6 +191,19 @@ pub struct AgentDetail {
     /// What is probably not meant, for people.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+}
+
+/// Which memories an agent reads, and how much of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct AgentMemoryView {
+    /// The kinds of points that it is shown; `episode` also means passages of conversations.
+    pub layers: Vec<MemoryLayer>,
+    /// Points of one turn at most; 0: passages only.
+    pub top_facts: u32,
+    /// The shared memories that it reads, by the NAME of `shared/NAME`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shared: Vec<String>,
 }
 
 /// Tools that an agent's configuration names and that its model is not given: those of an MCP server

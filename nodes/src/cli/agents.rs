@@ -9,6 +9,7 @@ use clawnode_proto::{
     policy::{Policy, Rule},
     response::ResponseSchema,
 };
+use serde::Serialize;
 
 use super::{
     agent_profile,
@@ -165,6 +166,7 @@ fn detail(out: Output, detail: &AgentDetail) -> String {
         ),
     ];
     facts.push(("context", context(detail)));
+    facts.extend(knows(detail));
     if view.paused {
         facts.push(("paused", reason(view)));
     }
@@ -184,8 +186,8 @@ fn detail(out: Output, detail: &AgentDetail) -> String {
     }
     facts.extend(rules(&detail.policy).into_iter().map(|rule| ("rule", rule)));
     facts.extend(detail.warnings.iter().map(|warning| ("warning", clean(warning))));
-    let mut lines: Vec<String> =
-        facts.into_iter().map(|(name, value)| format!("{name:<8} {value}")).collect();
+    let facts = facts.into_iter().filter(|(_, value)| !value.is_empty());
+    let mut lines: Vec<String> = facts.map(|(name, value)| format!("{name:<8} {value}")).collect();
     lines.push(String::new());
     if detail.tools.is_empty() && detail.missing.is_empty() {
         lines.push("no tools: name them in `tools` of the agent's configuration".to_owned());
@@ -194,6 +196,26 @@ fn detail(out: Output, detail: &AgentDetail) -> String {
     lines.push(tools::table(out, &detail.tools, &detail.missing));
     lines.extend(tools::reasons(out, detail.tools.iter(), detail.missing.iter()));
     lines.join("\n")
+}
+
+/// What it is reminded of, and which instructions it can read; empty where there are none.
+fn knows(detail: &AgentDetail) -> [(&'static str, String); 3] {
+    let memory = detail.memory.as_ref().map(|memory| {
+        let layers: Vec<String> = memory.layers.iter().map(wire_name).collect();
+        format!("{} points a turn at most, of {}", memory.top_facts, layers.join(", "))
+    });
+    let shared = detail.memory.as_ref().map(|memory| clean(&memory.shared.join(", ")));
+    [
+        ("memory", memory.unwrap_or_default()),
+        ("shared", shared.unwrap_or_default()),
+        ("skills", clean(&detail.skills.join(", "))),
+    ]
+}
+
+/// A word of the wire, as the wire spells it.
+fn wire_name(word: &impl Serialize) -> String {
+    let value = serde_json::to_value(word).unwrap_or_default();
+    value.as_str().unwrap_or("-").to_owned()
 }
 
 /// How much of a conversation its model is shown.
@@ -233,4 +255,73 @@ fn rules(policy: &Policy) -> Vec<String> {
         span(policy.approval_wait_ms)
     );
     policy.rules.iter().map(rule).chain([asks]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::{
+        agents::{AgentLimits, AgentMemoryView},
+        lane::Lane,
+        llm::Sampling,
+        memory::MemoryLayer,
+        timeout::TurnTime,
+    };
+
+    use super::*;
+    use crate::config::Env;
+
+    #[test]
+    fn an_agent_says_what_it_is_reminded_of_and_has_no_empty_rows() {
+        let view = AgentView {
+            agent: "ops".parse().unwrap(),
+            model: "demo/demo".parse().unwrap(),
+            system: String::new(),
+            step_limit: 1,
+            max_turns: 1,
+            lane: Lane::default(),
+            weight: 1,
+            running: 0,
+            waiting: 0,
+            paused: false,
+            pause: None,
+            stopped: None,
+        };
+        let mut agent = AgentDetail {
+            view,
+            models: Vec::new(),
+            response_schema: None,
+            sampling: Sampling::default(),
+            window_tokens: 1,
+            context: None,
+            memory: None,
+            skills: Vec::new(),
+            time: TurnTime::default(),
+            limits: AgentLimits::default(),
+            max_parallel_tools: 1,
+            policy: Policy::default(),
+            hooks: Vec::new(),
+            tools: Vec::new(),
+            missing: Vec::new(),
+            warnings: Vec::new(),
+        };
+        let out = Output::new(false, false, &Env::default());
+        let text = detail(out, &agent);
+        for row in ["system", "memory", "shared", "skills"] {
+            assert!(!text.lines().any(|line| line.starts_with(row)), "{row}: {text}");
+        }
+        agent.view.system = "You mend.".to_owned();
+        agent.skills = vec!["notes".to_owned(), "pdf-forms".to_owned()];
+        let layers = vec![MemoryLayer::Semantic, MemoryLayer::Episode];
+        let shared = vec!["team".to_owned()];
+        agent.memory = Some(AgentMemoryView { layers, top_facts: 5, shared });
+        let text = detail(out, &agent);
+        for row in [
+            "system   You mend.",
+            "memory   5 points a turn at most, of semantic, episode",
+            "shared   team",
+            "skills   notes, pdf-forms",
+        ] {
+            assert!(text.lines().any(|line| line == row), "{row}: {text}");
+        }
+    }
 }

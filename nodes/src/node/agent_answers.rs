@@ -1,11 +1,11 @@
 //! Agents, as clients see them and as operators pause them.
 
-use clawnode_actors::{session::turn::context::count_tokens, usage};
+use clawnode_actors::{agent::AgentMemory, session::turn::context::count_tokens, usage};
 use clawnode_gateway::HandlerResult;
 use clawnode_proto::{
     AgentName, ErrorBody, ErrorChain, ErrorCode,
     agent_profile::{AgentProfile, AgentProfileParams},
-    agents::{AgentDetail, AgentView},
+    agents::{AgentDetail, AgentMemoryView, AgentView},
     usage::Day,
 };
 
@@ -17,6 +17,14 @@ use super::{
 };
 use crate::config::nearest;
 
+fn memory(memory: &AgentMemory) -> AgentMemoryView {
+    AgentMemoryView {
+        layers: memory.layers.iter().copied().collect(),
+        top_facts: u32::try_from(memory.top_facts).unwrap_or(u32::MAX),
+        shared: memory.shared.iter().map(ToString::to_string).collect(),
+    }
+}
+
 impl NodeBackend {
     /// What is known of one agent.
     pub(super) async fn agent_detail(&self, agent: AgentName) -> HandlerResult<AgentDetail> {
@@ -25,15 +33,20 @@ impl NodeBackend {
         let alive = self.overview.alive();
         let missing = self.agents.missing_tools(&agent).into_iter();
         let warnings = count_tokens::warning(&profile).into_iter().collect();
+        let options = self.agents.options(&agent);
+        let options = options.as_ref();
+        let skills = options.map(|options| options.skills.skills.as_slice()).unwrap_or_default();
         Ok(AgentDetail {
             view,
-            models: self.agents.options(&agent).map(|options| options.models).unwrap_or_default(),
+            models: options.map(|options| options.models.clone()).unwrap_or_default(),
             response_schema: profile.response_schema,
             sampling: profile.sampling,
             window_tokens: profile.window_tokens,
             context: profile.context,
+            memory: options.and_then(|options| options.memory.as_ref()).map(memory),
+            skills: skills.iter().map(|skill| skill.head.name.clone()).collect(),
             time: profile.time,
-            limits: self.agents.options(&agent).map(|options| options.limits).unwrap_or_default(),
+            limits: options.map(|options| options.limits).unwrap_or_default(),
             max_parallel_tools: profile.max_parallel_tools,
             policy: profile.policy,
             hooks: profile.hooks,

@@ -724,6 +724,8 @@ impl Node {
             sampling: Sampling::default(),
             window_tokens: 1,
             context: None,
+            memory: None,
+            skills: Vec::new(),
             time: TurnTime::default(),
             limits: AgentLimits::default(),
             max_parallel_tools: 1,
