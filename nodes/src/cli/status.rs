@@ -32,7 +32,10 @@ fn human(out: Output, view: &StatusView, address: &str) -> String {
         ("storage", view.substrate.clone()),
         ("partitions", view.partitions.to_string()),
         ("model", view.model.clone()),
-        ("sessions", view.sessions.to_string()),
+        (
+            "entities",
+            format!("{} (sessions, also deleted ones, memories and others)", view.sessions),
+        ),
         ("turns", turns(view)),
         ("quarantined", quarantined(view)),
     ];
@@ -114,9 +117,10 @@ fn quarantined(view: &StatusView) -> String {
     match view.looked {
         Some(looked) => {
             let (count, ago) = (view.quarantined.len(), span(looked.age_ms));
-            format!("{count} (of {} sessions checked, {ago} ago)", looked.sessions)
+            let what = if looked.sessions == 1 { "entity" } else { "entities" };
+            format!("{count} (of {} {what} checked, {ago} ago)", looked.sessions)
         }
-        None => "not known yet: the sessions are being checked".to_owned(),
+        None => "not known yet: the entities are being checked".to_owned(),
     }
 }
 
@@ -165,6 +169,7 @@ fn stores(out: Output, bus: &BusView) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clawnode_proto::overview::LookedView;
     use serde_json::json;
 
     use super::*;
@@ -196,6 +201,12 @@ mod tests {
         let text = human(Output::new(false, false, &Env::default()), &status, address);
         assert!(text.contains("address      http://127.0.0.1:3100\n"), "{text}");
         assert!(text.contains("turns        0 running; the storage backend did"), "{text}");
+        // Memories and accounts are none of the conversations of `sessions list`.
+        let entities = "entities     1 (sessions, also deleted ones, memories and others)\n";
+        assert!(text.contains(entities), "{text}");
+        let looked = LookedView { sessions: 1, age_ms: 4_000 };
+        let looked = StatusView { looked: Some(looked), ..status.clone() };
+        assert_eq!(quarantined(&looked), "0 (of 1 entity checked, 4s ago)");
         let calls = StatusView { running: 3, approvals: Some(1), ..status.clone() };
         let line = "3 running; 1 call waits for a person: `clawnode approvals list`";
         assert_eq!(turns(&calls), line);

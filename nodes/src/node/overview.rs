@@ -195,7 +195,7 @@ impl Overview {
             warnings.push(WarningView {
                 name: "sessions.partly_seen".to_owned(),
                 message: format!(
-                    "only {} sessions were checked so far; others may be out of service",
+                    "only {} entities were checked so far; others may be out of service",
                     found.entities
                 ),
                 hint: "`clawnode quarantine list` checks all of them".to_owned(),
