@@ -6,25 +6,25 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use clawnode_proto::{
     ErrorCode,
     api::{ListParams, calls},
     feedback::PointFeedback,
     limits::{MEMORY_PUT_BYTES, MEMORY_PUT_POINTS},
-    memory::{MemoryKey, MemoryLayer, MemoryTrust},
-    memory_point::PointRefusal,
+    memory::MemoryKey,
     memory_view::{
         MemoryList, MemoryParams, MemoryPointView, MemoryPutParams, MemoryPutView,
         MemoryShowParams, MemoryStats, PointState, WantedPoint,
     },
 };
-use serde::{Serialize, de::DeserializeOwned};
+use serde::Serialize;
 
 use super::{
     command_context::CliContext,
     feedback::{ReflectArgs, reflect},
     memory_forget::{MemoryForgetArgs, forget},
+    memory_put::{MemoryPutArgs, params, put},
     memory_search::{self, MemorySearchArgs},
     output::{Output, brief, clean, count, size, time},
 };
@@ -115,38 +115,6 @@ pub(super) enum MemoryCommand {
     },
 }
 
-#[derive(Debug, Args)]
-pub(super) struct MemoryPutArgs {
-    /// The memory
-    memory: MemoryKey,
-    /// The sentence that a model is shown
-    text: String,
-    /// `semantic`, `procedural`, `social` or `episode` (default: semantic)
-    #[arg(long, value_name = "LAYER", value_parser = word::<MemoryLayer>)]
-    layer: Option<MemoryLayer>,
-    /// What it is about; it supersedes points with the same subject and predicate
-    #[arg(long, value_name = "TEXT", requires = "predicate")]
-    subject: Option<String>,
-    /// What it says of the subject
-    #[arg(long, value_name = "TEXT", requires = "subject")]
-    predicate: Option<String>,
-    /// The value that it gives
-    #[arg(long, value_name = "TEXT")]
-    object: Option<String>,
-    /// How much it matters, 1 to 10 (default: 5)
-    #[arg(long, value_name = "N")]
-    importance: Option<u8>,
-    /// How certain it is, in percent (default: 100)
-    #[arg(long, value_name = "PERCENT")]
-    confidence: Option<u8>,
-    /// Who said it: `operator`, `person`, `agent` or `tool` (default: operator)
-    #[arg(long, value_name = "WHO", value_parser = word::<MemoryTrust>)]
-    trust: Option<MemoryTrust>,
-    /// A name for this request: a repeat under the same name adds nothing
-    #[arg(long, value_name = "KEY")]
-    key: Option<String>,
-}
-
 /// What `memory import` did.
 #[derive(Debug, Default, Serialize)]
 struct ImportedPoints {
@@ -172,7 +140,7 @@ pub(super) async fn run(command: MemoryCommand, context: &CliContext) -> Result<
             out.document(&points, |points| shown(out, points))?;
         }
         MemoryCommand::Put(args) => {
-            let view = context.call(calls::MemoryPut, &put_params(args)).await?;
+            let view = context.call(calls::MemoryPut, &params(args)?).await?;
             out.document(&view, put)?;
         }
         MemoryCommand::Forget(args) => return forget(args, context).await,
@@ -241,33 +209,6 @@ async fn points(
 }
 
 // === Changing ===
-
-fn put_params(args: MemoryPutArgs) -> MemoryPutParams {
-    let MemoryPutArgs {
-        memory,
-        text,
-        layer,
-        subject,
-        predicate,
-        object,
-        importance,
-        confidence,
-        trust,
-        key,
-    } = args;
-    let point = WantedPoint {
-        text,
-        layer,
-        subject,
-        predicate,
-        object,
-        confidence,
-        importance,
-        trust,
-        source: None,
-    };
-    MemoryPutParams { memory, points: vec![point], key }
-}
 
 fn export(out: Output, points: &[MemoryPointView], file: Option<&Path>) -> Result<(), Failure> {
     let Some(path) = file else {
@@ -475,22 +416,6 @@ fn stats(out: Output, stats: &MemoryStats) -> String {
     lines.join("\n")
 }
 
-fn put(view: &MemoryPutView) -> String {
-    let added = view.added.iter().map(|id| format!("added {id}"));
-    let known = view.known.iter().map(|id| format!("{id} was known"));
-    let refused = view.refused.iter().map(|refused| match refused.reason {
-        PointRefusal::Full => format!("{} has no room", refused.point),
-        PointRefusal::Invalid => format!("{} breaks a limit", refused.point),
-    });
-    let lines: Vec<String> = added.chain(known).chain(refused).collect();
-    if lines.is_empty() { "this was done long ago".to_owned() } else { lines.join("\n") }
-}
-
-/// A word of the wire, as the wire spells it.
-fn word<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    serde_json::from_value(text.into()).map_err(|error| error.to_string())
-}
-
 fn name(word: &impl Serialize) -> String {
     let value = serde_json::to_value(word).unwrap_or_default();
     value.as_str().unwrap_or("-").to_owned()
@@ -498,7 +423,11 @@ fn name(word: &impl Serialize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clawnode_proto::{Timestamp, memory_view::MemoryLayers};
+    use clawnode_proto::{
+        Timestamp,
+        memory::{MemoryLayer, MemoryTrust},
+        memory_view::MemoryLayers,
+    };
 
     use super::*;
     use crate::config::Env;

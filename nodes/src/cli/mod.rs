@@ -39,6 +39,7 @@ mod man_pages;
 mod mcp;
 mod memory;
 mod memory_forget;
+mod memory_put;
 mod memory_search;
 mod model_route;
 mod models;

@@ -79,7 +79,7 @@ pub(super) enum SessionsCommand {
         #[arg(long, value_name = "FILE")]
         file: Option<PathBuf>,
     },
-    /// Delete a session and its personal data
+    /// Delete a session, its personal data and what memories learned from it
     Delete {
         /// The session: its key (`agent:channel:account:peer`) or its id
         session: String,
@@ -289,11 +289,16 @@ async fn export(
 
 async fn delete(context: &CliContext, session: &str, yes: bool) -> Result<Exit, Failure> {
     if !yes {
-        let what = format!("`{session}` was not deleted: its messages would be lost");
+        let what = format!(
+            "`{session}` was not deleted: its messages, and what memories learned from it, would be lost"
+        );
         return Err(Failure::new(Exit::Usage, "not_confirmed", what)
             .hint("add `--yes` to delete it; `clawnode sessions export` writes a copy"));
     }
     let answer = context.call(calls::SessionsDelete, &params(session)).await?;
-    context.out.document(&answer, |_| format!("deleted {session}"))?;
+    // Memories hear of it once it is deleted, so the answer has no number.
+    context.out.document(&answer, |_| {
+        format!("deleted {session}; memories forget what they learned from it, also shared ones")
+    })?;
     Ok(Exit::Ok)
 }

@@ -42,6 +42,9 @@ pub(super) struct SkillPackArgs {
     /// The file to write (NAME.skill in this directory)
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
+    /// Replace the file if it is there
+    #[arg(long)]
+    pub replace: bool,
 }
 
 /// What `skills install` is given.
@@ -98,6 +101,11 @@ pub(super) fn package(args: &SkillPackArgs, context: &CliContext) -> Result<Exit
     }
     let (head, bytes) = pack(&args.folder, &signer).map_err(|error| failure(&error))?;
     let out = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{}.skill", head.name)));
+    if !args.replace && out.symlink_metadata().is_ok() {
+        let what = format!("`{}` is there already", out.display());
+        return Err(Failure::new(Exit::Failed, "local_file", what)
+            .hint("name another file with `--out`, or add `--replace`"));
+    }
     let text = String::from_utf8_lossy(&bytes);
     files::replace(&out, &text, BUNDLE_MODE).map_err(|error| {
         let what = format!("cannot write the bundle to `{}`: {error}", out.display());

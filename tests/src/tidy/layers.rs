@@ -160,8 +160,8 @@ const LAYERS: &[LayerList] = &[
              job_tables session_list reconnection",
             "budget_changes budget_flags",
             "agent_profile backup budget cluster config doctor feedback hooks import journal ledger mcp memory_forget \
-             memory_search model_route node nodes panic parked partitions providers session_context skill_bundles \
-             skills tools usage",
+             memory_put memory_search model_route node nodes panic parked partitions providers session_context \
+             skill_bundles skills tools usage",
             "agents approvals chat events execute jobs memory models quarantine sessions status tree",
             "top up",
             // The whole command line, which help and manual show.

@@ -215,6 +215,10 @@ async fn only_a_signed_and_newer_bundle_is_installed() -> Outcome {
             let pack = ["skills", "pack", "notes", "--key", &pem, "--out", &out, "--json"];
             let packed = home.run(&pack).await?.json()?;
             assert_eq!(packed["name"], "notes");
+            let again = home.run(&pack).await?;
+            assert_eq!(again.code, 1, "a bundle is not overwritten: {again:?}");
+            let replaced = home.run(&[&pack[..], &["--replace"]].concat()).await?;
+            assert_eq!(replaced.code, 0, "{replaced:?}");
             let public = packed["public_key"].as_str().unwrap();
             if key == "team" {
                 let config = format!("[skills.trusted_keys]\nteam = \"{public}\"\n");
