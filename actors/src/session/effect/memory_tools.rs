@@ -51,6 +51,8 @@ pub(super) struct MemoryRun {
     turn: TurnId,
     call: CallId,
     source: Option<MemorySource>,
+    /// Its model reads all of the session's conversation.
+    shows_all: bool,
 }
 
 /// A memory as its journal has it; nothing if it has not begun.
@@ -62,7 +64,8 @@ impl MemoryRun {
     /// What runs this call.
     pub(super) fn of(runner: &SessionRunner, job: &ToolJob) -> Self {
         let (turn, call, source) = (job.turn, job.call, job.source.clone());
-        Self { runner: runner.clone(), session: job.would.session.clone(), turn, call, source }
+        let (runner, session) = (runner.clone(), job.would.session.clone());
+        Self { runner, session, turn, call, source, shows_all: job.shows_all }
     }
 
     async fn answered(&self, run: ToolRun) -> Result<String, ToolOutcome> {
@@ -96,7 +99,10 @@ impl MemoryRun {
         let Some(store) = &self.runner.parts.memory else {
             return Err(unavailable("this node has no store of memories"));
         };
-        let scopes = RecallScopes::shown(&self.session, &memory);
+        let mut scopes = RecallScopes::shown(&self.session, &memory);
+        if self.shows_all {
+            scopes.leave_out(&self.session);
+        }
         let memory = AgentMemory { top_facts: RECALL_POINTS, ..memory };
         let text = query.as_str().into();
         let (turn, room, untaught) = (self.turn, RECALL_BYTES, Vec::new());

@@ -25,6 +25,7 @@ use super::{
     hooks,
     memory::feedback::MemoryRating,
     memory::learning::{self, LearnJob, LessonsJob},
+    memory::recall::shows_all,
     state::{SessionState, Turn},
     tools::tool_calls::{ToolCall, action_of},
     tools::tool_frames::ToolFrames,
@@ -222,6 +223,8 @@ pub struct ToolJob {
     pub would: Action,
     /// What memories learn from it has this source. Absent: they learn nothing.
     pub source: Option<MemorySource>,
+    /// The model that made it reads all of the conversation, so that no search need find that again.
+    pub shows_all: bool,
     /// The hooks that judge its result.
     pub after: Vec<HookSpec>,
 }
@@ -329,6 +332,7 @@ fn tool_job(state: &SessionState, effect: Effect, call: CallId, again: bool) -> 
             action,
             would,
             source: asked.source(session.entity()),
+            shows_all: shows_all(state),
             after,
         });
         return Some(EffectJob { told, trace, job });

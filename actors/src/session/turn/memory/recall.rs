@@ -88,10 +88,8 @@ pub(in crate::session::turn) fn ask(
     }
     let (_, text) = turn.said.first().filter(|(_, text)| text.bytes() > 0)?;
     let mut scopes = RecallScopes::shown(state.key.as_ref()?, memory);
-    if state.earlier.left_out() == 0 && state.left_out.is_none() {
-        // Its model reads all of it anyway.
-        let own = StoreScope::of_session(state.key.as_ref()?);
-        scopes.sessions.remove(&own);
+    if shows_all(state) {
+        scopes.leave_out(state.key.as_ref()?);
     }
     #[cfg(feature = "test-util")]
     if clawnode_kernel::KernelBug::ScopesFromText.is_in_folds() {
@@ -111,9 +109,19 @@ pub(in crate::session::turn) fn ask(
     Some(RecallAsk { turn: turn.id, text, scopes, memory, room, untaught })
 }
 
+/// Whether the model reads all of the conversation anyway.
+pub(in crate::session::turn) fn shows_all(state: &SessionState) -> bool {
+    state.earlier.left_out() == 0 && state.left_out.is_none()
+}
+
 // === impl RecallScopes ===
 
 impl RecallScopes {
+    /// Leaves out what this conversation itself says.
+    pub fn leave_out(&mut self, session: &SessionKey) {
+        self.sessions.remove(&StoreScope::of_session(session));
+    }
+
     /// Where a session of this key may look, whose agent reads these shared memories.
     pub fn of(session: &SessionKey, shared: &[KeyPart]) -> Self {
         let mut reads = Self::default();

@@ -24,12 +24,13 @@ use proptest::prelude::*;
 
 use super::super::{
     context::bounded_tests::{are_tools_paired, cases},
+    context::dropping::LeftOut,
     context::model_input::{Assembled, PartOf, assemble, draft},
     context::token_estimate::tokens,
     explain_context::ContextReader,
     state::SessionState,
 };
-use super::recall::{RecallAsk, RecallFinds, RecallScopes, told};
+use super::recall::{RecallAsk, RecallFinds, RecallScopes, shows_all, told};
 use crate::{
     agent::{AgentMemory, AgentOptions, Grant},
     session::{
@@ -226,6 +227,23 @@ fn what_is_recalled_is_journaled_before_its_call_and_shown_once() {
     assert!(texts(&told)[4].contains("of=\"all\""), "{told:?}");
     run.replies(&[]);
     assert_eq!(replayed(&run), 3);
+}
+
+/// Else the tool would find what its model reads anyway.
+#[test]
+fn a_conversation_is_searched_once_its_model_does_not_read_all_of_it() {
+    let mut run = run(&[]);
+    run.says("when is tea?");
+    let mut left = state(&run);
+    assert!(shows_all(&left));
+    let (model, context) = ("demo/demo".parse().unwrap(), None);
+    left.left_out = Some(LeftOut { model, window_tokens: 1, turns: 1, context });
+    assert!(!shows_all(&left));
+    let mut scopes = asked(&[]).scopes;
+    assert_eq!(scopes.sessions().len(), 2);
+    scopes.leave_out(&"main:web:a:b~c".parse().unwrap());
+    let base = StoreScope::of_session(&"main:web:a:b".parse().unwrap());
+    assert_eq!(scopes.sessions(), [base], "other conversations of the person are searched");
 }
 
 /// C26: the journal has it, and the call was not sent.

@@ -208,6 +208,18 @@ mod tests {
         assert_eq!(sources(&again), before);
     }
 
+    #[test]
+    fn a_call_says_whether_its_model_reads_all_of_the_conversation() {
+        let mut run = run(Vec::new());
+        run.says("hi");
+        run.replies(&[(REMEMBER, r#"{"text":"a"}"#)]);
+        let mut jobs = run.started.iter().filter_map(|(_, job)| match job {
+            SessionJob::Tool(job) => Some(job.shows_all),
+            _ => None,
+        });
+        assert_eq!(jobs.next(), Some(true));
+    }
+
     /// MEM-1: the rules of this agent allow everything, and others are still not told without a person.
     #[test]
     fn what_others_are_shown_takes_an_approval_whatever_the_rules_allow() {
