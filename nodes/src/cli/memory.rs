@@ -379,7 +379,9 @@ fn shown(out: Output, points: &[MemoryPointView]) -> String {
         ]
     };
     let head = ["point", "learned", "layer", "trust", "weight", "importance", "state", "text"];
-    out.table(&head, points.iter().map(row))
+    let are_live = points.iter().all(|point| point.state == PointState::Live);
+    let main = ["point", if are_live { "layer" } else { "state" }, "trust", "text"];
+    out.table_of(&head, points.iter().map(row).collect(), &main)
 }
 
 /// How much a point matters by itself, and why.
@@ -393,7 +395,6 @@ fn importance(point: &MemoryPointView) -> String {
 fn stats(out: Output, stats: &MemoryStats) -> String {
     let layers = &stats.layers;
     let mut lines = vec![
-        table(out, std::slice::from_ref(stats)),
         String::new(),
         format!(
             "semantic {}, procedural {}, social {}, episode {}; masked so far: {}",
@@ -413,7 +414,8 @@ fn stats(out: Output, stats: &MemoryStats) -> String {
         stats.purges.map(|at| format!("what was forgotten leaves its journal at {}", time(at))),
     );
     lines.extend(stats.stored.iter().flat_map(memory_search::stored));
-    lines.join("\n")
+    // A table is as wide as it has to be.
+    format!("{}\n{}", table(out, std::slice::from_ref(stats)), out.paragraph(&lines.join("\n")))
 }
 
 fn name(word: &impl Serialize) -> String {

@@ -16,13 +16,13 @@ use crate::failure::{Exit, Failure};
 
 /// What no answer of a node says: which sessions were shown a point is in their journals alone.
 const SHOWN: &str = "\
-sessions whose turns were shown the text keep it, in `recalled` events and in replies that repeat it. This command does not
-look for them: `clawnode journal show SESSION --full` has the ids of points in `recalled`, and `clawnode sessions delete
+sessions whose turns were shown the text keep it, in `recalled` events and in replies that repeat it. This command does not \
+look for them: `clawnode journal show SESSION --full` has the ids of points in `recalled`, and `clawnode sessions delete \
 SESSION --yes` removes the text";
 
 /// What is said if `--sources` comes too late: a memory keeps no source of a point that is forgotten.
 const NO_SOURCES: &str = "\
-a point was forgotten before, and the memory does not know any more where it was learned: no session was deleted for it.
+a point was forgotten before, and the memory does not know any more where it was learned: no session was deleted for it. \
 `clawnode sessions delete SESSION --yes` deletes one";
 
 /// What is said with `--now` alone: a script may have named no point by mistake.
@@ -98,7 +98,7 @@ pub(super) async fn forget(args: MemoryForgetArgs, context: &CliContext) -> Resu
             lines.push(NO_SOURCES.to_owned());
         }
         lines.push(SHOWN.to_owned());
-        lines.join("\n")
+        context.out.paragraph(&lines.join("\n"))
     })?;
     Ok(Exit::Ok)
 }

@@ -148,7 +148,7 @@ fn shown(out: Output, view: &MemorySearchView) -> String {
         ]
     };
     let head = ["score", "words", "meaning", "neighbours", "factor", "point", "in", "text"];
-    out.table(&head, view.found.iter().map(row))
+    out.table_of(&head, view.found.iter().map(row).collect(), &["score", "point", "text"])
 }
 
 #[cfg(test)]

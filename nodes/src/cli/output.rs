@@ -8,6 +8,7 @@ use comfy_table::{Attribute, Cell, ColumnConstraint, ContentArrangement, Table, 
 use rustix::termios::tcgetwinsize;
 use serde::Serialize;
 use serde_json::json;
+use unicode_width::UnicodeWidthStr;
 
 use super::hidden_characters::seen_json;
 pub(super) use super::hidden_characters::{clean, clean_more, exact};
@@ -31,6 +32,8 @@ pub(super) struct Output {
 
 /// Characters that the last column of a table needs to be wrapped in a readable way.
 const LAST_COLUMN_MIN: u16 = 16;
+/// Spaces between two columns.
+const PADDING: u16 = 2;
 
 /// A colour with a meaning.
 #[derive(Clone, Copy, Debug)]
@@ -191,7 +194,7 @@ impl Output {
         };
         table.set_header(head.iter().map(title));
         for column in table.column_iter_mut() {
-            column.set_padding((0, 2));
+            column.set_padding((0, PADDING));
         }
         table.add_rows(rows.into_iter().map(|row| row.into_iter().map(|text| exact(&text))));
         if let Some(columns) = self.columns {
@@ -201,6 +204,35 @@ impl Output {
             table.to_string().lines().map(|line| line.trim_end().to_owned()).collect();
         lines.join("\n")
     }
+
+    /// The same. A terminal that has no room for all columns is shown the `main` ones; `-o wide` shows all.
+    pub(super) fn table_of(self, head: &[&str], rows: Vec<Vec<String>>, main: &[&str]) -> String {
+        let widest = |at: usize, title: &str| {
+            let cells = rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.width());
+            cells.fold(title.width(), usize::max) + usize::from(PADDING)
+        };
+        let others = head.iter().enumerate().take(head.len().saturating_sub(1));
+        let taken: usize = others.map(|(at, &title)| widest(at, title)).sum();
+        let wants = taken + usize::from(LAST_COLUMN_MIN + PADDING);
+        let is_narrow = self.columns.is_some_and(|columns| usize::from(columns) < wants);
+        if self.wide || !is_narrow {
+            return self.table(head, rows);
+        }
+        let is_kept = |at: usize| head.get(at).is_some_and(|title| main.contains(title));
+        let kept = |row: Vec<String>| -> Vec<String> {
+            let cells = row.into_iter().enumerate().filter(|(at, _)| is_kept(*at));
+            cells.map(|(_, cell)| cell).collect()
+        };
+        let titles: Vec<&str> = head.iter().copied().filter(|title| main.contains(title)).collect();
+        self.table(&titles, rows.into_iter().map(kept))
+    }
+
+    /// Text for people: wrapped at words where it is wider than the terminal.
+    pub(super) fn paragraph(self, text: &str) -> String {
+        let Some(columns) = self.columns else { return text.to_owned() };
+        let lines = text.lines().flat_map(|line| wrapped(line, columns.into()));
+        lines.collect::<Vec<_>>().join("\n")
+    }
 }
 
 /// Wraps the last column of a table that is wider than `columns` characters. Without room for it the
@@ -208,21 +240,36 @@ impl Output {
 fn wrap_last_column(table: &mut Table, columns: u16) {
     let widths = table.column_max_content_widths();
     let Some((last, others)) = widths.split_last() else { return };
-    let padding = 2;
     let taken =
-        others.iter().fold(0u16, |sum, width| sum.saturating_add(*width).saturating_add(padding));
-    let room = columns.saturating_sub(taken).saturating_sub(padding);
+        others.iter().fold(0u16, |sum, width| sum.saturating_add(*width).saturating_add(PADDING));
+    let room = columns.saturating_sub(taken).saturating_sub(PADDING);
     if *last <= room || room < LAST_COLUMN_MIN {
         return;
     }
     table.set_content_arrangement(ContentArrangement::Dynamic).set_width(columns);
     for (index, column) in table.column_iter_mut().enumerate() {
         column.set_constraint(if index == others.len() {
-            ColumnConstraint::Absolute(Width::Fixed(room + padding))
+            ColumnConstraint::Absolute(Width::Fixed(room + PADDING))
         } else {
             ColumnConstraint::ContentWidth
         });
     }
+}
+
+/// A line in lines of at most so many columns, broken at its spaces. A word that is too long is left
+/// to the terminal.
+pub(super) fn wrapped(line: &str, wide: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in line.split_inclusive(' ') {
+        let last = lines.last_mut().filter(|line| {
+            line.trim().is_empty() || line.width() + word.trim_end().width() <= wide
+        });
+        match last {
+            Some(last) => last.push_str(word),
+            None => lines.push(word.to_owned()),
+        }
+    }
+    lines.into_iter().map(|line| line.trim_end().to_owned()).collect()
 }
 
 /// A size in bytes as people read it.
@@ -324,6 +371,32 @@ mod tests {
         );
         // Too narrow for both: nothing is gained by columns of a few characters.
         assert_eq!(table(Some(20)), one_line);
+    }
+
+    #[test]
+    fn a_narrow_terminal_is_shown_the_main_columns_and_wrapped_text() {
+        let output = |columns, wide| Output { json: false, wide, color: false, columns };
+        let table = |columns, wide| {
+            let row = ["point_0123456789", "2026-01-01T00:00:00Z", "Tea is at four."];
+            let row = row.map(str::to_owned).to_vec();
+            output(columns, wide).table_of(
+                &["point", "learned", "text"],
+                vec![row],
+                &["point", "text"],
+            )
+        };
+        let all = "POINT             LEARNED               TEXT\n\
+                   point_0123456789  2026-01-01T00:00:00Z  Tea is at four.";
+        for (columns, wide) in [(None, false), (Some(80), false), (Some(40), true)] {
+            assert_eq!(table(columns, wide), all);
+        }
+        assert_eq!(
+            table(Some(40), false),
+            "POINT             TEXT\npoint_0123456789  Tea is at four."
+        );
+        let text = "a text for people\nof two lines";
+        assert_eq!(output(None, false).paragraph(text), text);
+        assert_eq!(output(Some(10), false).paragraph(text), "a text for\npeople\nof two\nlines");
     }
 
     #[test]

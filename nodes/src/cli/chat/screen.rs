@@ -14,7 +14,7 @@ use super::{
     tty::TerminalSize,
 };
 use crate::{
-    cli::output::{Output, clean, clean_more},
+    cli::output::{Output, clean, clean_more, wrapped},
     failure::Failure,
 };
 
@@ -233,22 +233,6 @@ impl ChatScreen {
         }
         self.status(&format!("{text}{dot}Ctrl-C cancels"), TextRole::Aside)
     }
-}
-
-/// A line in lines of at most so many columns, broken at its spaces. A word that is too long is left
-/// to the terminal.
-fn wrapped(line: &str, wide: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in line.split_inclusive(' ') {
-        let last = lines.last_mut().filter(|line| {
-            line.trim().is_empty() || line.width() + word.trim_end().width() <= wide
-        });
-        match last {
-            Some(last) => last.push_str(word),
-            None => lines.push(word.to_owned()),
-        }
-    }
-    lines.into_iter().map(|line| line.trim_end().to_owned()).collect()
 }
 
 /// So many rows up, at the beginning of a row.
