@@ -124,7 +124,10 @@ impl EntityKind for Memory {
         let events = decided(state, limit::most());
         if begins_to_refuse(state, &events) {
             let memory = &state.key;
-            warn!(memory, "the memory is full of what people said: nothing more is learned");
+            warn!(
+                memory,
+                "the memory is full, and people said all that it has: nothing more is learned"
+            );
         }
         events
     }

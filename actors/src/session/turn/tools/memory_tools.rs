@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(always_asks(&spec(REMEMBER, Some("sim")), &shared), None, "another tool");
     }
 
-    /// Nobody is asked about a call that could not run: its model reads why.
+    /// A person could not make such a call run: its model reads why.
     #[test]
     fn no_person_is_asked_about_arguments_that_a_tool_does_not_take() {
         for (tool, arguments, says) in [
