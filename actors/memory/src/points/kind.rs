@@ -208,7 +208,10 @@ pub(super) fn decided(state: &MemoryState, most: PointsSize) -> Vec<MemoryEvent>
 
 /// Whether these events refuse a point for want of room, and none was refused lately: it is said once.
 pub(super) fn begins_to_refuse(state: &MemoryState, events: &[MemoryEvent]) -> bool {
-    let is_full = |event: &MemoryEvent| matches!(event, MemoryEvent::Refused(refused) if refused.reason == PointRefusal::Full);
+    let is_full = |event: &MemoryEvent| {
+        let MemoryEvent::Refused(refused) = event else { return false };
+        refused.reason == PointRefusal::Full
+    };
     events.iter().any(is_full) && !state.has_refused()
 }
 
