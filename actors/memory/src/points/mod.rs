@@ -29,12 +29,12 @@ mod kept;
 mod kind;
 #[cfg(test)]
 mod kind_tests;
-mod leaving;
-#[cfg(test)]
-mod leaving_tests;
 mod limit;
 #[cfg(test)]
 mod limit_tests;
+mod past_points;
+#[cfg(test)]
+mod past_points_tests;
 #[cfg(test)]
 mod properties;
 mod state;
