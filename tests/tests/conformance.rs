@@ -45,6 +45,10 @@ impl BackendFixture for Local {
     fn shortest_ttl(&self) -> Duration {
         Duration::from_millis(200)
     }
+
+    fn ack_wait(&self) -> Duration {
+        Duration::from_secs(1)
+    }
 }
 
 clawnode_tests::conformance!(local, Local::new()?);

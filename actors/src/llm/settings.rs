@@ -190,7 +190,7 @@ mod tests {
             ("bedrock/amazon.nova-lite-v1:0", &seed, Some("seed")),
             ("bedrock/amazon.nova-lite-v1:0", &top_k, None),
             ("bedrock/anthropic.claude-sonnet-4-5-v1:0", &top_k, None),
-            // Nobody knows where it takes that: it is not asked instead of another model.
+            // Where it takes that is not known: it is not asked instead of another model.
             ("bedrock/cohere.command-r-v1:0", &top_k, Some("top_k")),
             ("ollama/llama3.2", &forced, Some("tool_choice")),
             ("demo/echo", &seed, None),

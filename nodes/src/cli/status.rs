@@ -117,8 +117,8 @@ fn quarantined(view: &StatusView) -> String {
     match view.looked {
         Some(looked) => {
             let (count, ago) = (view.quarantined.len(), span(looked.age_ms));
-            let what = if looked.sessions == 1 { "entity" } else { "entities" };
-            format!("{count} (of {} {what} checked, {ago} ago)", looked.sessions)
+            let kind = if looked.sessions == 1 { "entity" } else { "entities" };
+            format!("{count} (of {} {kind} checked, {ago} ago)", looked.sessions)
         }
         None => "not known yet: the entities are being checked".to_owned(),
     }

@@ -83,7 +83,7 @@ async fn without_a_node_commands_say_so() {
 #[tokio::test]
 async fn a_node_that_is_gone_is_unreachable() {
     let home = Home::new();
-    // Held, so that nobody else gets it, and listened at by nobody.
+    // Held, so that no other process gets it; nothing listens there.
     let held = tokio::net::TcpSocket::new_v4().unwrap();
     held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let url = format!("http://{}", held.local_addr().unwrap());

@@ -44,9 +44,7 @@ pub trait BackendFixture: Send + Sync {
     }
 
     /// After how long it delivers again.
-    fn ack_wait(&self) -> Duration {
-        Duration::from_secs(1)
-    }
+    fn ack_wait(&self) -> Duration;
 
     /// The shortest time to live that its bucket can keep.
     fn shortest_ttl(&self) -> Duration {

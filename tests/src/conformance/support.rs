@@ -171,7 +171,7 @@ pub(super) struct InHand {
 }
 
 impl InHand {
-    /// Of what is delivered from now on, and comes again after so long.
+    /// For messages that are delivered from now on, and again after so long.
     pub(super) fn new(wait: Duration) -> Self {
         Self { wait, said: Instant::now(), was_late: false }
     }

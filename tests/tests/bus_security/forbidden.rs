@@ -9,8 +9,8 @@ use futures_util::StreamExt;
 
 use crate::support::{Operator, PATIENCE, Result, User, now};
 
-/// What nobody may publish: the server answers in order, and its refusal of this ends a look.
-const MARK: &str = "mark.of.nobody";
+/// What no user may publish: the server answers in order, and its refusal of this ends a look.
+const MARK: &str = "mark.of.the.end";
 /// Tries between two looks at what the server said; the client keeps twice as many of its words.
 const AT_ONCE: usize = 64;
 /// The streams of the cluster.

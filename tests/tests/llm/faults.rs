@@ -200,10 +200,10 @@ async fn a_reply_that_never_ends_meets_the_deadline() {
 
 #[tokio::test]
 async fn nobody_there_is_unreachable() {
-    // It has the port, so that nobody else gets it, and does not listen.
-    let nobody = tokio::net::TcpSocket::new_v4().unwrap();
-    nobody.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let free = nobody.local_addr().unwrap();
+    // It has the port, so that no other process gets it, and does not listen.
+    let held = tokio::net::TcpSocket::new_v4().unwrap();
+    held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let free = held.local_addr().unwrap();
     for wire in WIRES {
         let client = client_at(wire, &format!("http://{free}/v1"), |options| {
             options.retries = 1;

@@ -152,8 +152,8 @@ async fn a_redirect_is_not_followed_and_headers_are_sent_to_the_configured_place
 #[tokio::test]
 async fn what_a_service_echoes_and_where_it_is_are_shown_without_secrets() {
     let (here, serving) = refusing().await;
-    let nobody = free_port().unwrap();
-    for port in [here.port(), nobody] {
+    let unused = free_port().unwrap();
+    for port in [here.port(), unused] {
         let url = format!("http://127.0.0.1:{port}/mcp?key=hunter2query");
         let mut options = options(url);
         if let McpTransport::Http(http) = &mut options.transport {

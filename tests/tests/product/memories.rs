@@ -202,20 +202,20 @@ async fn what_was_learned_from_a_session_goes_with_it() -> Outcome {
     assert!(ended.out.contains("sessions whose turns were shown the text keep it"), "{ended:?}");
     let list: Value = client.call("sessions.list", json!({ "state": "deleted" })).await?;
     assert_eq!(list["sessions"].as_array().map(Vec::len), Some(2), "{list}");
-    // Of what went with the sessions, no answer has the ids.
-    let peer = peer.to_string();
+    // No answer has the ids of points that went with the sessions.
+    let shared = "shared/handbook";
     until("a memory without both sessions", async || {
-        Ok(points(&client, &peer, true).await?.is_empty().then_some(()))
+        Ok(points(&client, shared, true).await?.is_empty().then_some(()))
     })
     .await?;
-    let waits: Value = client.call("memory.stats", json!({ "memory": peer })).await?;
+    let waits: Value = client.call("memory.stats", json!({ "memory": shared })).await?;
     assert!(waits["purges"].is_u64(), "{waits}");
     for _ in 0..2 {
-        let ended = home.run(&["memory", "forget", &peer, "--now"]).await?;
+        let ended = home.run(&["memory", "forget", shared, "--now"]).await?;
         assert!(ended.code == 0 && ended.out.contains("is purged"), "{ended:?}");
         // As a script may that lost the id.
         assert!(ended.out.contains("no point was named"), "{ended:?}");
-        let purged: Value = client.call("memory.stats", json!({ "memory": peer })).await?;
+        let purged: Value = client.call("memory.stats", json!({ "memory": shared })).await?;
         assert!(purged.get("purges").is_none(), "{purged}");
     }
     Ok(())

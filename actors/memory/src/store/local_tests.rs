@@ -268,7 +268,7 @@ fn an_index_is_of_one_model() {
     }
     let refused = open(None).put_now(&scope, &batch(0, 1, vec![with(vec![1.0, 0.0])]));
     let text = refused.unwrap_err().to_string();
-    assert!(text.contains("2 numbers") && text.contains("has 0"), "{text}");
+    assert!(text.contains("2 numbers") && text.contains("have 0"), "{text}");
     assert_eq!(open(Some(("m", 2))).upto_now(&scope).unwrap(), 1);
 }
 
