@@ -368,7 +368,7 @@ impl Answers for NodeBackend {
     }
 
     async fn approvals_show(&self, _: &Caller, call: CallId) -> HandlerResult<Approval> {
-        Ok(self.sessions.approval(call).await?)
+        self.approval(call).await
     }
 
     async fn approvals_approve(

@@ -3,6 +3,7 @@
 use std::fs;
 
 use clawnode_proto::{
+    MemoryPointId,
     memory::MemoryTrust,
     memory_view::{MemoryPointView, MemoryPoints},
     policy::Approval,
@@ -89,8 +90,23 @@ impl TaughtAgent {
         let list: ApprovalList = self.client.call_when("approvals.list", json!({}), some).await?;
         let waits = &list.approvals[0];
         let params = json!({ "call": waits.action.call, "action": waits.digest });
-        let approved: Approval = self.client.call("approvals.approve", params).await?;
-        Ok(approved.about)
+        let _: Approval = self.client.call("approvals.approve", params).await?;
+        Ok(waits.about.clone())
+    }
+
+    /// What people are shown of the call that waits before a person forgets this point of the team, and after that.
+    async fn forgets_meanwhile(
+        &self,
+        point: MemoryPointId,
+    ) -> Result<[Option<String>; 2], ProcessError> {
+        let some = |list: &ApprovalList| !list.approvals.is_empty();
+        let list: ApprovalList = self.client.call_when("approvals.list", json!({}), some).await?;
+        let forget = json!({ "memory": "shared/team", "point": point, "now": true });
+        let _: Value = self.client.call("memory.forget", forget).await?;
+        let show = json!({ "call": list.approvals[0].action.call });
+        let shown: Approval = self.client.call("approvals.show", show).await?;
+        assert_eq!(self.approves().await?, shown.about, "the list shows the same");
+        Ok([list.approvals[0].about.clone(), shown.about])
     }
 }
 
@@ -105,6 +121,19 @@ async fn asks_about_what_it_forgets(agent: &TaughtAgent) -> Outcome {
     assert_eq!(approved?, Some(format!("semantic point of `shared/team`: {OF_TEAM}")));
     assert!(told?.contains("is forgotten"));
     assert_eq!(agent.points("shared/team").await?.len(), 0);
+
+    // The question does not keep a text that the memory has forgotten.
+    let put = json!({ "memory": "shared/team", "points": [{ "text": OF_TEAM }] });
+    let _: Value = agent.client.call("memory.put", put).await?;
+    let point = agent.points("shared/team").await?.remove(0).id;
+    let arguments = json!({ "point": point, "scope": "team" });
+    let (told, shown) =
+        tokio::join!(agent.calls("ada", "forget", arguments), agent.forgets_meanwhile(point));
+    let [before, after] = shown?.map(Option::unwrap_or_default);
+    assert!(before.contains(OF_TEAM), "{before}");
+    assert_eq!(after, format!("`{point}` is forgotten already, or left its memory long ago"));
+    let told = told?;
+    assert!(told.contains("is forgotten") && !told.contains("was not run"), "{told}");
     Ok(())
 }
 

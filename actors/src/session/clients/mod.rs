@@ -22,6 +22,7 @@ mod follow_turn;
 pub(in crate::session) mod frame_listeners;
 pub(in crate::session) mod inspect;
 pub mod ledger;
+pub(in crate::session) mod named_points;
 pub(in crate::session) mod pages;
 pub(in crate::session) mod parts;
 #[cfg(test)]

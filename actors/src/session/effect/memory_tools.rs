@@ -5,14 +5,13 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use clawnode_kernel::{Entity, Service};
+use clawnode_kernel::Entity;
 use clawnode_memory::{Memory, points::MemoryState};
 use clawnode_proto::{
-    CallId, ErrorChain, IdempotencyKey, InputId, MemoryPointId, SessionKey, TurnId, json,
+    CallId, ErrorChain, IdempotencyKey, InputId, MemoryPointId, SessionKey, TurnId,
     limits::{RECALL_BYTES, RECALL_POINTS},
-    memory::{FORGET, MemoryKey, MemoryLayer, MemorySource, MemoryTrust},
+    memory::{MemoryKey, MemorySource, MemoryTrust},
     memory_point::{LearnedPoint, MemoryInput, PointContent},
-    policy::Action,
     tool::{ToolFailure, ToolOutcome, ToolSpec},
 };
 use clawnode_tool::{Executor, ToolRun};
@@ -22,7 +21,10 @@ use super::{recall::finds, run::SessionRunner};
 use crate::{
     agent::AgentMemory,
     session::{
-        clients::sessions::Sessions,
+        clients::{
+            named_points::{FoundMemory, content_of, protection},
+            sessions::Sessions,
+        },
         turn::{
             memory::recall::{RecallAsk, RecallScopes, labelled},
             prepare::ToolJob,
@@ -37,12 +39,6 @@ const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(10), Duration::f
 /// How long `recall` waits for the vector of its query.
 const MEANING_WITHIN: Duration = Duration::from_secs(5);
 
-/// How long a question to people waits for the memory that it is about.
-const LOOK_WITHIN: Duration = Duration::from_secs(5);
-
-/// Characters of a point's text in such a question.
-const ABOUT_CHARS: usize = 200;
-
 /// One call, and the session that it is of.
 #[derive(Clone, Debug)]
 pub(super) struct MemoryRun {
@@ -54,9 +50,6 @@ pub(super) struct MemoryRun {
     /// Its model reads all of the session's conversation.
     shows_all: bool,
 }
-
-/// A memory as its journal has it; nothing if it has not begun.
-type FoundMemory = Option<Box<Entity<Memory>>>;
 
 // === impl MemoryRun ===
 
@@ -159,8 +152,7 @@ impl MemoryRun {
             let why = format!("there is no point `{point}`: `recall` shows the ids there are");
             return Err(ToolOutcome::failed(ToolFailure::Invalid, why));
         };
-        if trust == MemoryTrust::Operator && !is_approved {
-            let why = format!("an operator wrote `{point}`, and only operators make it forgotten");
+        if let Some(why) = protection(point, trust, is_approved) {
             return Err(ToolOutcome::failed(ToolFailure::Refused, why));
         }
         let by = format!("agent {} in {}", self.session.agent, self.session.entity());
@@ -209,7 +201,9 @@ impl MemoryRun {
     }
 
     async fn load(&self, key: &MemoryKey) -> Result<FoundMemory, ToolOutcome> {
-        load(&self.runner, key).await
+        let parts = &self.runner.parts;
+        let sessions = Sessions::new(parts.storage.clone(), Arc::clone(&parts.clock));
+        sessions.memory(key).await.map_err(unavailable)
     }
 }
 
@@ -235,84 +229,9 @@ impl Executor for MemoryRun {
     }
 }
 
-// === asking people ===
-
-/// What a call of `forget` takes away, for the person who decides about it; nothing for other calls. `Err`: the call
-/// could not take anything away, and the model reads why.
-pub(super) async fn forgets(
-    runner: &SessionRunner,
-    action: &Action,
-) -> Result<Option<String>, String> {
-    if action.capability.is_some() || action.tool.as_str() != FORGET {
-        return Ok(None);
-    }
-    let asked = json::read_object(&action.arguments).map(|all| MemoryCall::of(FORGET, all));
-    let Some(Ok(MemoryCall::Forget { point, scope })) = asked else { return Ok(None) };
-    let options = runner.parts.agents.options(&action.session.agent);
-    let Some(memory) = options.and_then(|options| options.memory) else { return Ok(None) };
-    let key = target(&action.session, &memory.shared, scope.as_deref())?;
-    match tokio::time::timeout(LOOK_WITHIN, load(runner, &key)).await {
-        Ok(Ok(found)) => about(found.as_ref().map(|found| &found.state), &key, point).map(Some),
-        // A person may know better what is to be done now.
-        Ok(Err(_)) | Err(_) => Ok(Some(format!("a point of `{key}`, which cannot be read now"))),
-    }
-}
-
-/// A point in a line, or why it cannot be forgotten.
-fn about(
-    state: Option<&MemoryState>,
-    key: &MemoryKey,
-    point: MemoryPointId,
-) -> Result<String, String> {
-    if let Some(content) = state.and_then(|state| content_of(state, point)) {
-        let layer = match content.layer {
-            MemoryLayer::Semantic => "semantic",
-            MemoryLayer::Procedural => "procedural",
-            MemoryLayer::Social => "social",
-            MemoryLayer::Episode => "episode",
-        };
-        let line = content.text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let mut text: String = line.chars().take(ABOUT_CHARS).collect();
-        if text.len() < line.len() {
-            text.push('…');
-        }
-        return Ok(format!("{layer} point of `{key}`: {text}"));
-    }
-    if state.is_some_and(|state| state.is_gone(point)) {
-        return Err(format!("`{point}` is forgotten already"));
-    }
-    Err(format!("there is no point `{point}` in `{key}`: `recall` shows the ids there are"))
-}
-
-async fn load(runner: &SessionRunner, key: &MemoryKey) -> Result<FoundMemory, ToolOutcome> {
-    let parts = &runner.parts;
-    let sessions = Sessions::new(parts.storage.clone(), Arc::clone(&parts.clock));
-    let loaded = sessions.entities().load(key.entity()).await;
-    let loaded = loaded.map_err(|failure| unavailable(ErrorChain(&failure).to_string()))?;
-    if loaded.records.is_empty() {
-        return Ok(None);
-    }
-    let memory = Entity::<Memory>::of(key.entity(), &loaded);
-    let memory = memory.map_err(|failure| unavailable(ErrorChain(&failure).to_string()))?;
-    match &memory.core.service {
-        Service::Active => Ok(Some(Box::new(memory))),
-        Service::Deleted => Ok(None),
-        Service::Quarantined { reason } => {
-            Err(unavailable(format!("the memory is out of service: {reason}")))
-        }
-    }
-}
-
 /// Who said a point that is shown.
 fn trust_of(state: &MemoryState, id: MemoryPointId) -> Option<MemoryTrust> {
     content_of(state, id).map(|content| content.trust)
-}
-
-/// What a point says that is shown.
-fn content_of(state: &MemoryState, id: MemoryPointId) -> Option<&PointContent> {
-    let live = state.live().map(|kept| (kept.id, &kept.point));
-    let mut all = live.chain(state.past().map(|past| (past.id, &past.point)));
-    all.find(|(one, _)| *one == id).map(|(_, point)| &point.content)
 }
 
 fn unavailable(why: impl Into<String>) -> ToolOutcome {

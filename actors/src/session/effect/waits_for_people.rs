@@ -3,7 +3,7 @@
 //!
 //! No wait is endless: each begins with a timer.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use clawnode_cluster::{Backoff, BucketError, StoreError, Timer};
@@ -17,27 +17,29 @@ use clawnode_proto::{
 };
 use tracing::{debug, warn};
 
-use super::{
-    memory_tools::forgets,
-    run::{AGAIN, SessionRunner},
-};
-use crate::session::turn::{
-    prepare::{AskClientJob, AskJob, AskStepsJob, TimeJob},
-    tools::approval::BY_NODE,
+use super::run::{AGAIN, SessionRunner};
+use crate::session::{
+    clients::sessions::Sessions,
+    turn::{
+        prepare::{AskClientJob, AskJob, AskStepsJob, TimeJob},
+        tools::approval::BY_NODE,
+    },
 };
 
 impl SessionRunner {
     /// Shows a tool call to people, and sets the timer that ends the wait for them. Repeats until both
     /// are stored. False if there is nothing to ask about, because the call could not do anything.
     pub(in crate::session) async fn ask(&self, entity: EntityId, ask: &AskJob) -> bool {
-        let about = match forgets(self, &ask.approval.action).await {
-            Ok(about) => about,
-            Err(why) => {
+        let action = &ask.approval.action;
+        let options = self.parts.agents.options(&action.session.agent);
+        if let Some(memory) = options.and_then(|options| options.memory) {
+            let sessions = Sessions::new(self.parts.storage.clone(), Arc::clone(&self.parts.clock));
+            if let Some(why) = sessions.takes_nothing(action, &memory.shared).await {
                 self.refuse(entity, &ask.approval, why).await;
                 return false;
             }
-        };
-        self.show(entity, &Approval { about, ..ask.approval.clone() }).await;
+        }
+        self.show(entity, &ask.approval).await;
         true
     }
 
@@ -88,13 +90,16 @@ impl SessionRunner {
         }
     }
 
-    /// Ends a call in place of a person. Repeats until that is stored; the journal takes it once.
+    /// Ends a call in place of a person. Repeats until that is stored; the journal takes it once. The timer ends the wait
+    /// if the denial comes after the time for one.
     async fn refuse(&self, entity: EntityId, approval: &Approval, why: String) {
         let action = &approval.action;
         let (decision, by, reason) = (Decision::Deny, BY_NODE.to_owned(), Some(why));
         let decided = Decided { decision, by, reason };
         let refused = ApprovalDecided { call: action.call, action: approval.digest, decided };
         let refused = SessionInput::ApprovalDecided(refused);
+        let id = TimerId::of_approval(action.call);
+        let Some(timer) = timer(entity, &action.session, id, approval.expires) else { return };
         let Ok(key) = format!("refused:{}", action.call).parse::<IdempotencyKey>() else { return };
         let (session, now) = (action.session.to_string(), self.parts.clock.now());
         let input = match Input::new(Kind::SESSION, &session, key, now, &refused) {
@@ -105,7 +110,12 @@ impl SessionRunner {
             }
         };
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
-        while let Err(failure) = self.parts.storage.inbox.put(&input).await {
+        loop {
+            let stored = async {
+                self.parts.storage.timers.set(&timer).await?;
+                self.parts.storage.inbox.put(&input).await
+            };
+            let Err(failure) = stored.await else { return };
             warn!(call = %action.call, %failure, "cannot refuse a call now; trying again");
             let wait = backoff.next(&mut rand::rng());
             tokio::time::sleep(wait).await;
@@ -196,5 +206,76 @@ fn timer(entity: EntityId, session: &SessionKey, id: TimerId, due: Timestamp) ->
             warn!(%entity, %failure, "a timer cannot be written");
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::codec;
+    use tokio_util::sync::CancellationToken;
+
+    use super::super::call_tests::{Scripted, runner};
+    use super::*;
+    use crate::session::{
+        SessionJob,
+        played::{PlayedActivation, key},
+    };
+
+    /// What people are asked about a call, and its session.
+    fn asked() -> (PlayedActivation, AskJob) {
+        let mut run = PlayedActivation::new(&[], Vec::new());
+        run.says("hello");
+        run.replies(&[("write", r#"{"at":2}"#)]);
+        match run.started.pop() {
+            Some((_, SessionJob::Ask(ask))) => (run, *ask),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The journal takes no decision that comes too late, so without a timer its turn would wait for ever.
+    #[tokio::test]
+    async fn a_call_that_is_refused_in_place_of_a_person_has_a_timer() {
+        let model = Scripted { pieces: Vec::new(), cancelled: CancellationToken::new() };
+        let (_dir, runner, _) = runner(model).await;
+        let (mut run, ask) = asked();
+        let (entity, storage) = (key().entity(), &runner.parts.storage);
+        // The session lives in 1970, and what is due is not pending for long.
+        let expires = runner.parts.clock.now().plus(Duration::from_hours(1));
+        let approval = Approval { expires, ..ask.approval.clone() };
+        // A process that goes on after a crash does the same again.
+        for _ in 0..2 {
+            runner.refuse(entity, &approval, "there is no such point".to_owned()).await;
+        }
+        let timers = storage.timers.pending(entity.partition(storage.partitions)).await.unwrap();
+        let due: Vec<_> = timers.iter().map(|timer| (timer.id, timer.due)).collect();
+        assert_eq!(due, [(TimerId::of_approval(approval.action.call), expires)]);
+        let waiting = storage.inbox.read(entity, Position(0)).await.unwrap();
+        let inputs = waiting.iter().map(|one| Input::from_bytes(&one.bytes).unwrap());
+        let inputs: Vec<Input> = inputs.collect();
+        assert!(!inputs.is_empty() && inputs.iter().all(|one| one.id == inputs[0].id));
+
+        let calls = |run: &PlayedActivation| {
+            let is_call = |job: &SessionJob| matches!(job, SessionJob::Call(_));
+            run.started.iter().filter(|(_, job)| is_call(job)).count()
+        };
+        let before = calls(&run);
+        run.now.wall = ask.approval.expires.plus(Duration::from_millis(1));
+        run.hears("late", &codec::decode(&inputs[0].body).unwrap());
+        assert_eq!(calls(&run), before, "it still waits");
+        run.hears("over", &codec::decode(&timers[0].input.body).unwrap());
+        assert_eq!(calls(&run), before + 1, "the model goes on");
+    }
+
+    /// What it is about stays in the memory alone, which forgets it.
+    #[tokio::test]
+    async fn a_question_that_is_stored_says_nothing_of_what_its_call_is_about() {
+        let model = Scripted { pieces: Vec::new(), cancelled: CancellationToken::new() };
+        let (_dir, runner, _) = runner(model).await;
+        let (_run, ask) = asked();
+        assert!(runner.ask(key().entity(), &ask).await);
+        let at = approval_key(ask.approval.action.call);
+        let stored = runner.parts.storage.bucket.get(&at).await.unwrap().unwrap();
+        assert_eq!(Approval::from_bytes(&stored.value).unwrap(), ask.approval);
+        assert_eq!(ask.approval.about, None);
     }
 }

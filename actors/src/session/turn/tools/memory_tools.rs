@@ -146,7 +146,7 @@ mod tests {
     use super::*;
     use crate::{
         agent::{AgentOptions, Grant},
-        session::{SessionJob, played::PlayedActivation},
+        session::{SessionJob, played::PlayedActivation, turn::context::dropping::LeftOut},
     };
 
     fn spec(name: &str, capability: Option<&str>) -> ToolSpec {
@@ -213,11 +213,16 @@ mod tests {
         let mut run = run(Vec::new());
         run.says("hi");
         run.replies(&[(REMEMBER, r#"{"text":"a"}"#)]);
-        let mut jobs = run.started.iter().filter_map(|(_, job)| match job {
-            SessionJob::Tool(job) => Some(job.shows_all),
-            _ => None,
-        });
-        assert_eq!(jobs.next(), Some(true));
+        let is_tool = |job: &SessionJob| matches!(job, SessionJob::Tool(_));
+        let (effect, _) = run.started.iter().find(|(_, job)| is_tool(job)).unwrap();
+        let mut state = run.machine.settled().unwrap().state.clone();
+        for (left_out, shows_all) in [(0, true), (1, false)] {
+            let profile = state.profile.as_ref().unwrap();
+            state.left_out = (left_out > 0).then(|| LeftOut::of(profile, left_out));
+            let prepared = effect.prepare(&state, false).unwrap();
+            let SessionJob::Tool(job) = prepared.job else { panic!("{effect:?}") };
+            assert_eq!(job.shows_all, shows_all);
+        }
     }
 
     /// MEM-1: the rules of this agent allow everything, and others are still not told without a person.
