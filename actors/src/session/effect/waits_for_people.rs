@@ -265,17 +265,4 @@ mod tests {
         run.hears("over", &codec::decode(&timers[0].input.body).unwrap());
         assert_eq!(calls(&run), before + 1, "the model goes on");
     }
-
-    /// What it is about stays in the memory alone, which forgets it.
-    #[tokio::test]
-    async fn a_question_that_is_stored_says_nothing_of_what_its_call_is_about() {
-        let model = Scripted { pieces: Vec::new(), cancelled: CancellationToken::new() };
-        let (_dir, runner, _) = runner(model).await;
-        let (_run, ask) = asked();
-        assert!(runner.ask(key().entity(), &ask).await);
-        let at = approval_key(ask.approval.action.call);
-        let stored = runner.parts.storage.bucket.get(&at).await.unwrap().unwrap();
-        assert_eq!(Approval::from_bytes(&stored.value).unwrap(), ask.approval);
-        assert_eq!(ask.approval.about, None);
-    }
 }
