@@ -26,9 +26,9 @@ async fn scene() -> Result<(Operator, Storage, User)> {
     let authority = operator.authority()?;
     let worker = authority.brief(BusRole::Worker, None, now(), 3_600)?;
     let stolen = authority.brief(BusRole::Worker, None, now(), 3_600)?;
-    let doors = connect(operator.options(&worker)).await?;
+    let storage = connect(operator.options(&worker)).await?;
     let thief = operator.user(&stolen).await?;
-    Ok((operator, doors, thief))
+    Ok((operator, storage, thief))
 }
 
 /// Has the server write under a subject that `stream` keeps, and waits until it did.
@@ -53,20 +53,25 @@ fn entity() -> EntityId {
     EntityId::derive(Kind::SESSION, "a:cli:local:p")
 }
 
-async fn append(doors: &Storage, expected: Position, text: &str, rollup: bool) -> AppendAnswer {
+async fn append(storage: &Storage, expected: Position, text: &str, rollup: bool) -> AppendAnswer {
     let write = Write { bytes: Bytes::from(text.to_owned()), rollup };
-    doors.journal.append(entity(), expected, write).await
+    storage.journal.append(entity(), expected, write).await
 }
 
-async fn stored(doors: &Storage, expected: Position, text: &str, rollup: bool) -> Result<Position> {
-    match append(doors, expected, text, rollup).await {
+async fn stored(
+    storage: &Storage,
+    expected: Position,
+    text: &str,
+    rollup: bool,
+) -> Result<Position> {
+    match append(storage, expected, text, rollup).await {
         AppendAnswer::Stored(position) => Ok(position),
         other => Err(format!("{text}: {other:?}").into()),
     }
 }
 
-async fn texts(doors: &Storage) -> Result<Vec<String>> {
-    let records = doors.journal.read(entity(), Position(0)).await?;
+async fn texts(storage: &Storage) -> Result<Vec<String>> {
+    let records = storage.journal.read(entity(), Position(0)).await?;
     let text =
         |record: clawnode_cluster::Record| String::from_utf8_lossy(&record.bytes).into_owned();
     Ok(records.into_iter().map(text).collect())
@@ -74,35 +79,35 @@ async fn texts(doors: &Storage) -> Result<Vec<String>> {
 
 #[tokio::test]
 async fn foreign_1_a_journal_of_nats_skips_the_servers_words_and_its_fence_holds() -> Result {
-    let (_operator, doors, thief) = scene().await?;
-    let partition = entity().partition(doors.partitions);
+    let (_operator, storage, thief) = scene().await?;
+    let partition = entity().partition(storage.partitions);
     let subject = Prefix::default().journal(partition, entity());
     let spoil = async || have_written(&thief, "CN_JOURNAL", &subject).await;
     // Before anything, between records, and at the end.
     spoil().await?;
-    assert_eq!((texts(&doors).await?.len(), doors.journal.tail(entity()).await?), (0, None));
-    let one = stored(&doors, Position(0), "one", false).await?;
+    assert_eq!((texts(&storage).await?.len(), storage.journal.tail(entity()).await?), (0, None));
+    let one = stored(&storage, Position(0), "one", false).await?;
     spoil().await?;
     spoil().await?;
-    let tail = doors.journal.tail(entity()).await?.map(|record| record.position);
+    let tail = storage.journal.tail(entity()).await?.map(|record| record.position);
     assert_eq!(tail, Some(one));
-    let two = stored(&doors, one, "two", false).await?;
+    let two = stored(&storage, one, "two", false).await?;
     spoil().await?;
-    assert_eq!(texts(&doors).await?, ["one", "two"]);
+    assert_eq!(texts(&storage).await?, ["one", "two"]);
     // Who was overtaken is fenced, whatever else is there.
     for stale in [Position(0), one] {
-        let refused = append(&doors, stale, "stale", false).await;
+        let refused = append(&storage, stale, "stale", false).await;
         assert!(matches!(refused, AppendAnswer::Refused), "FOREIGN-1: {refused:?}");
     }
-    let snapshot = stored(&doors, two, "snapshot", true).await?;
+    let snapshot = stored(&storage, two, "snapshot", true).await?;
     spoil().await?;
-    assert_eq!(texts(&doors).await?, ["snapshot"]);
-    let refused = append(&doors, two, "stale", true).await;
+    assert_eq!(texts(&storage).await?, ["snapshot"]);
+    let refused = append(&storage, two, "stale", true).await;
     assert!(matches!(refused, AppendAnswer::Refused), "FOREIGN-1: {refused:?}");
-    stored(&doors, snapshot, "three", false).await?;
-    assert_eq!(texts(&doors).await?, ["snapshot", "three"]);
+    stored(&storage, snapshot, "three", false).await?;
+    assert_eq!(texts(&storage).await?, ["snapshot", "three"]);
     // An operator sees a warning.
-    let warnings = doors.health.warnings().await;
+    let warnings = storage.health.warnings().await;
     assert!(warnings.iter().any(|warning| warning.name == "bus.foreign"), "{warnings:?}");
     Ok(())
 }
@@ -129,21 +134,21 @@ fn job() -> Result<Job> {
 
 #[tokio::test]
 async fn foreign_1_inboxes_and_queues_of_nats_let_go_of_the_servers_words() -> Result {
-    let (_operator, doors, thief) = scene().await?;
-    let partition = entity().partition(doors.partitions);
+    let (_operator, storage, thief) = scene().await?;
+    let partition = entity().partition(storage.partitions);
     let subject = Prefix::default().input(partition, entity());
     have_written(&thief, "CN_INBOX", &subject).await?;
     let key: IdempotencyKey = "one".parse()?;
     let input = Input::new(Kind::SESSION, "a:cli:local:p", key, Timestamp(1), &1)?;
-    let position = doors.inbox.put(&input).await?;
-    let waiting = doors.inbox.read(entity(), Position(0)).await?;
+    let position = storage.inbox.put(&input).await?;
+    let waiting = storage.inbox.read(entity(), Position(0)).await?;
     assert_eq!(waiting.iter().map(|waiting| waiting.position).collect::<Vec<_>>(), [position]);
-    let mut consumer = doors.inbox.consume(partition, 0).await?;
+    let mut consumer = storage.inbox.consume(partition, 0).await?;
     let delivery = tokio::time::timeout(PATIENCE, consumer.next()).await??;
     assert_eq!(delivery.position, position, "FOREIGN-1");
     delivery.handle.ack().await?;
     tokio::time::timeout(PATIENCE, async {
-        while !doors.inbox.scan(partition).await?.is_empty() {}
+        while !storage.inbox.scan(partition).await?.is_empty() {}
         Ok::<_, StoreError>(())
     })
     .await??;
@@ -151,13 +156,13 @@ async fn foreign_1_inboxes_and_queues_of_nats_let_go_of_the_servers_words() -> R
     let job = job()?;
     let other = Prefix::default().job(&job.capability, JobId::from_u128(2));
     have_written(&thief, "CN_JOBS", &other).await?;
-    doors.jobs.put(&job).await?;
-    let mut consumer = doors.jobs.consume(&job.capability).await?;
+    storage.jobs.put(&job).await?;
+    let mut consumer = storage.jobs.consume(&job.capability).await?;
     let taken = tokio::time::timeout(PATIENCE, consumer.next()).await??;
     assert_eq!(taken.job_id, job.id, "FOREIGN-1");
     taken.handle.ack().await?;
     tokio::time::timeout(PATIENCE, async {
-        while doors.jobs.pending(&job.capability).await? > 0 {}
+        while storage.jobs.pending(&job.capability).await? > 0 {}
         Ok::<_, StoreError>(())
     })
     .await??;

@@ -61,10 +61,10 @@ async fn model() -> ModelServer {
 async fn joined_nodes_of_nats_stream_a_turn_and_survive_its_owner() -> Result {
     let operator = Operator::new(1).await?;
     let model = model().await;
-    let doors = joining(&operator, "gateway", &model).await?;
+    let storage = joining(&operator, "gateway", &model).await?;
     let (one, two) =
         (joining(&operator, "worker", &model).await?, joining(&operator, "worker", &model).await?);
-    let gateway = node(&doors, "gateway").await?;
+    let gateway = node(&storage, "gateway").await?;
     let mut workers: Vec<Node> = vec![node(&one, "worker").await?, node(&two, "worker").await?];
     let client = gateway.client()?;
     let message = Message::new("ada", "slow");
@@ -100,7 +100,7 @@ async fn joined_nodes_of_nats_stream_a_turn_and_survive_its_owner() -> Result {
 
     // A node that has joined needs no token, and no host's clock, to come back.
     gateway.stop().await?;
-    let gateway = node(&doors.var("CLAWNODE_JOIN", ""), "gateway").await?;
+    let gateway = node(&storage.var("CLAWNODE_JOIN", ""), "gateway").await?;
     gateway.client()?.chat(&Message::new("ada", "again")).await?;
     gateway.stop().await?;
     for worker in workers {
@@ -117,9 +117,9 @@ async fn joined_nodes_of_nats_stream_a_turn_and_survive_its_owner() -> Result {
 async fn a_gateway_of_nats_serves_what_operators_do_about_sessions_out_of_service() -> Result {
     let operator = Operator::new(1).await?;
     let model = model().await;
-    let doors = joining(&operator, "gateway", &model).await?;
+    let storage = joining(&operator, "gateway", &model).await?;
     let one = joining(&operator, "worker", &model).await?;
-    let gateway = node(&doors, "gateway").await?;
+    let gateway = node(&storage, "gateway").await?;
     let kill = Some("poison-panic:xyzzy".to_owned());
     let worker = Node::start(&one, Start { kill, ..Start::role("worker") }).await?;
     let client = gateway.client()?;
@@ -214,7 +214,7 @@ fn job() -> Result<Job> {
 }
 
 /// The handles, as this role has them. What it may not ask takes `request_timeout`.
-async fn doors(
+async fn storage(
     operator: &Operator,
     authority: &Authority,
     role: BusRole,
@@ -244,7 +244,7 @@ async fn a_worker_of_nats_puts_and_takes_jobs_and_a_gateway_does_not() -> Result
     // Gives birth.
     operator.token("worker").await?;
     let authority = operator.authority()?;
-    let worker = doors(&operator, &authority, BusRole::Worker, Duration::from_secs(5)).await?;
+    let worker = storage(&operator, &authority, BusRole::Worker, Duration::from_secs(5)).await?;
     let job = job()?;
     worker.jobs.put(&job).await?;
     worker.jobs.put(&job).await?;
@@ -270,7 +270,7 @@ async fn a_worker_of_nats_puts_and_takes_jobs_and_a_gateway_does_not() -> Result
     let log = operator.nats.log();
     assert!(!log.contains("Violation"), "{log}");
 
-    let gateway = doors(&operator, &authority, BusRole::Gateway, Duration::from_secs(2)).await?;
+    let gateway = storage(&operator, &authority, BusRole::Gateway, Duration::from_secs(2)).await?;
     assert_eq!(gateway.jobs.pending(&job.capability).await?, 0, "it may look");
     let refused = told_at_last(async || gateway.jobs.put(&job).await.err()).await?;
     assert!(matches!(refused, Some(StoreError::Refused { .. })), "{refused:?}");
