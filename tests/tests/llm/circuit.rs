@@ -61,7 +61,7 @@ async fn pass(time: Duration) {
 /// Whether a failure names what is left of a wait: less by what the test took.
 fn is_left(events: &[ModelEvent], wait: Duration) -> bool {
     let left = failed(events).retry_after_ms.map(Duration::from_millis);
-    left.is_some_and(|left| left <= wait && left > wait / 2)
+    left.is_some_and(|left| left <= wait && left + Duration::from_secs(1) >= wait)
 }
 
 /// The call says that it waits for so many seconds, before it does.
