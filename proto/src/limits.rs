@@ -223,9 +223,10 @@ limits! {
         /// Descriptions and schemas of all tools of one agent. The journal keeps them, and the model reads
         /// them with each call.
         TOOL_SPECS_BYTES: usize = 128 << 10, "bytes";
-        /// A system prompt in files, the one that `soul` names and the one beside it together. It is journaled whole in
-        /// every session.
+        /// A system prompt in files, the one that `soul` names and the one beside it together.
         SOUL_BYTES: u64 = 128 << 10, "bytes";
+        /// A system prompt in an event. The blob store keeps longer ones, once for each session and each text.
+        SYSTEM_PROMPT_INLINE: usize = 4 << 10, "bytes";
         /// Tools that a client offers with one request.
         CLIENT_TOOLS: usize = 128, "tools";
         /// Descriptions and schemas of all tools that a client offers with one request. The journal keeps them

@@ -14,7 +14,10 @@ use crate::{
     tool_choice::ToolChoice,
 };
 
-pub use crate::{model_ref::ModelRef, text::Text};
+pub use crate::{
+    model_ref::ModelRef,
+    text::{SystemPrompt, Text, TextBlob},
+};
 
 /// Who says a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

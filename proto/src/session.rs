@@ -10,7 +10,7 @@ use crate::{
     grammar,
     hook::{HookSpec, HookTrail},
     id::{AgentName, CallId, Digest, EventId, TimerId, TurnId},
-    llm::{ModelRef, Sampling},
+    llm::{ModelRef, Sampling, SystemPrompt},
     model_route::ModelRoute,
     name::ToolName,
     policy::{Decided, Policy},
@@ -198,9 +198,9 @@ pub struct Profile {
     pub agent: AgentName,
     /// The model that is asked, as `PROVIDER/MODEL`, unless a message or a route chooses another one.
     pub model: ModelRef,
-    /// The system prompt.
+    /// The system prompt. One of more than 4 KiB is in the blob store.
     #[serde(default)]
-    pub system: String,
+    pub system: SystemPrompt,
     /// The agent's sampling settings. Those of a turn override them.
     #[serde(default)]
     pub sampling: Sampling,

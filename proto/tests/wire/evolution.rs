@@ -10,7 +10,7 @@ use clawnode_proto::{
     codec::{decode, encode},
     envelope::{InputError, VERSIONS},
     id::{AgentName, Attempt},
-    llm::{Message, ModelRef, Role, Sampling, Text, Usage},
+    llm::{Message, ModelRef, Role, Sampling, SystemPrompt, Text, TextBlob, Usage},
     policy::Policy,
     session::{ModelBegun, Profile, SessionEvent, SessionInput, UserMessage},
     timeout::TurnTime,
@@ -127,7 +127,7 @@ fn a_new_reader_fills_in_what_an_old_writer_left_out() {
         window_tokens: 9,
         step_limit: 2,
     };
-    let (system, sampling) = (String::new(), Sampling::default());
+    let (system, sampling) = (SystemPrompt::default(), Sampling::default());
     let new = Profile {
         agent,
         model,
@@ -180,6 +180,27 @@ fn a_new_reader_fills_in_what_an_old_writer_left_out() {
     let old = old_data::Usage { input_tokens: 3, output_tokens: 4 };
     let new: Usage = decode(&encode(&old).unwrap()).unwrap();
     assert_eq!(new, Usage { input_tokens: 3, output_tokens: 4, ..Usage::default() });
+}
+
+/// A build that knows no prompt in the blob store would show its model none, so it is not to read the configuration.
+#[test]
+fn a_system_prompt_in_the_blob_store_is_read_by_builds_that_know_such_and_by_no_other() {
+    #[derive(Debug, serde::Deserialize)]
+    struct PlainProfile {
+        system: String,
+    }
+    let in_place = sample::profile();
+    let bytes = encode(&in_place).unwrap();
+    assert_eq!(decode::<PlainProfile>(&bytes).unwrap().system, in_place.system.inline());
+
+    let blob = TextBlob { digest: Digest::of(b"long"), bytes: 131_072 };
+    let stored = Profile { system: SystemPrompt::Blob(blob), ..in_place };
+    let bytes = encode(&stored).unwrap();
+    assert!(decode::<PlainProfile>(&bytes).is_err());
+    assert_eq!(decode::<Profile>(&bytes).unwrap(), stored);
+    let json = serde_json::to_value(&stored).unwrap();
+    assert_eq!(json["system"]["digest"], blob.digest.to_string());
+    assert_eq!(serde_json::from_value::<Profile>(json).unwrap(), stored);
 }
 
 #[test]

@@ -535,7 +535,7 @@ pub(crate) fn profile() -> Profile {
     Profile {
         agent: name::<AgentName>("default"),
         model: model(),
-        system: "be kind".to_owned(),
+        system: "be kind".into(),
         sampling: sampling(),
         window_tokens: 100_000,
         reply_tokens: None,
