@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clawnode_actors::session::{Effect, EffectJob, Session, SessionState, Want};
+use clawnode_kernel::MachineInput;
 use clawnode_proto::{
     Attempt, CallId, Head, Incarnation, Input, InputId, Timestamp, TurnId,
     after_deletion::AfterDeletion,
@@ -20,7 +21,7 @@ use super::{
     known::{KnownCall, KnownTurn},
     places::WantedPlace,
     plan::SeedPlan,
-    process::Actor,
+    process::{Actor, PlannedNote},
     recall::feedback,
     tools::ToolBook,
 };
@@ -72,6 +73,13 @@ impl Simulated for Session {
             }
             Want::Recall { grant, ask, .. } => {
                 sim.recalls(at, effect, (**grant).clone(), (**ask).clone());
+            }
+            Want::Prompt(wanted) => {
+                // As if the store refused it: the prompts of this world are short.
+                let grant = wanted.grant.clone().with_prompt(wanted.text.clone(), None);
+                let granted = MachineInput::Granted(effect, grant);
+                let note = PlannedNote::Feed(at.entity, at.counter, granted);
+                sim.world.mail(at.process, at.entity.as_u128(), note);
             }
             Want::Hold(wanted) => sim.session_reserves(at, effect, (**wanted).clone()),
         }

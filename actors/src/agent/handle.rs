@@ -12,7 +12,8 @@ use clawnode_proto::{
     agents::AgentView,
     kill_switch::KillSwitch,
     lane::Lane,
-    llm::{ModelRef, Sampling},
+    limits::SYSTEM_PROMPT_INLINE,
+    llm::{ModelRef, Sampling, SystemPrompt, TextBlob},
     recall::Recalled,
     session::Profile,
 };
@@ -47,6 +48,16 @@ pub struct Grant {
     pub terms: Option<Arc<CallTerms>>,
     /// What the call has reserved, if an account limits it.
     pub hold: Option<Arc<CallHold>>,
+    /// The long system prompts of which it is known where the session has them.
+    pub prompts: Vec<Arc<KnownPrompt>>,
+}
+
+/// A long system prompt, and where a session has it.
+#[derive(Debug)]
+pub struct KnownPrompt {
+    pub text: String,
+    /// Absent if the blob store refused it: the configuration has it in place.
+    pub blob: Option<TextBlob>,
 }
 
 /// Where the answer to an admission goes. If it is dropped without a grant, the caller has to ask
@@ -127,6 +138,7 @@ impl Grant {
             recalled: None,
             terms: None,
             hold: None,
+            prompts: Vec::new(),
         }
     }
 
@@ -154,6 +166,38 @@ impl Grant {
             return Arc::clone(&self.profile);
         }
         Arc::new(self.options.profile_of(&chain, &asked))
+    }
+
+    /// The same, where it is known whether the session has this system prompt in the blob store.
+    #[must_use]
+    pub fn with_prompt(mut self, text: String, blob: Option<TextBlob>) -> Self {
+        self.prompts.push(Arc::new(KnownPrompt { text, blob }));
+        self
+    }
+
+    /// Whether a configuration of the agent may have a system prompt that goes into the blob store.
+    pub fn has_long_prompt(&self) -> bool {
+        // With the empty line between the two.
+        self.options.system.len() + self.options.skills.catalogue.len() + 2 > SYSTEM_PROMPT_INLINE
+    }
+
+    /// The system prompt of this configuration, if it is long and nothing is known of where the session has it.
+    pub fn unplaced<'a>(&self, profile: &'a Profile) -> Option<&'a str> {
+        let text = profile.system.inline();
+        let is_known = || self.prompts.iter().any(|known| known.text == text);
+        (text.len() > SYSTEM_PROMPT_INLINE && !is_known()).then_some(text)
+    }
+
+    /// A configuration that names its long system prompt by the blob of the session, as far as that is known.
+    pub fn placed(&self, profile: Arc<Profile>) -> Arc<Profile> {
+        let text = profile.system.inline();
+        let known = self.prompts.iter().find(|known| known.text == text);
+        match known.and_then(|known| known.blob) {
+            Some(blob) => {
+                Arc::new(Profile { system: SystemPrompt::Blob(blob), ..(*profile).clone() })
+            }
+            None => profile,
+        }
     }
 }
 

@@ -30,7 +30,7 @@ mod state;
 mod terms;
 
 pub use fair_queue::WEIGHT_MAX;
-pub use handle::{AdmitPort, AgentHandle, Grant, Permit};
+pub use handle::{AdmitPort, AgentHandle, Grant, KnownPrompt, Permit};
 pub use memory_options::{AgentMemory, FactExtraction, ReflectionMode};
 pub use options::AgentOptions;
 pub use registry::{Agents, UnknownAgent};

@@ -174,7 +174,8 @@ impl AgentOptions {
         Profile {
             agent: self.name.clone(),
             model: model.clone(),
-            system: if known.tools { self.system_with_skills() } else { self.system.clone() },
+            system: if known.tools { self.system_with_skills() } else { self.system.clone() }
+                .into(),
             sampling: self.sampling.clone(),
             window_tokens,
             reply_tokens: known.reply_in(window_tokens),
@@ -246,9 +247,9 @@ mod tests {
         let plain = agent.profile();
         let catalogue = "Skills: a".to_owned();
         agent.skills = Arc::new(AgentSkills { catalogue, ..AgentSkills::default() });
-        assert_eq!(agent.profile().system, "Be brief.\n\nSkills: a");
+        assert_eq!(agent.profile().system.inline(), "Be brief.\n\nSkills: a");
         agent.system.clear();
-        assert_eq!(agent.profile().system, "Skills: a");
+        assert_eq!(agent.profile().system.inline(), "Skills: a");
         agent.skills = Arc::default();
         agent.system = "Be brief.".to_owned();
         assert_eq!(agent.profile(), plain, "without skills nothing is other");
@@ -256,7 +257,8 @@ mod tests {
         assert!(!without.tools, "the model of this test takes no tools");
         agent.skills =
             Arc::new(AgentSkills { catalogue: "x".to_owned(), ..AgentSkills::default() });
-        assert_eq!(agent.profile_with(&"ollama/llama2".parse().unwrap()).system, "Be brief.");
+        let plain = agent.profile_with(&"ollama/llama2".parse().unwrap());
+        assert_eq!(plain.system.inline(), "Be brief.");
     }
 
     #[test]

@@ -106,6 +106,7 @@ impl Places {
             recalled: None,
             terms: None,
             hold: None,
+            prompts: Vec::new(),
         }
     }
 

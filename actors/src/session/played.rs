@@ -27,6 +27,7 @@ use super::played_budgets::PlayedBudgets;
 use crate::agent::{AgentOptions, Grant};
 use crate::session::{
     Effect, EffectJob, Outcome, Session, SessionJob, Want,
+    texts::packed_text,
     turn::{
         memory::recall::{RecallAsk, RecallFinds},
         prepare::{JudgeJob, JudgeSubject},
@@ -64,6 +65,10 @@ pub(crate) struct PlayedActivation {
     pub(in crate::session) recalls: Vec<RecallFinds>,
     /// What stores were asked.
     pub(in crate::session) asks: Vec<RecallAsk>,
+    /// The long system prompts that were put into the blob store.
+    pub(in crate::session) prompts: Vec<Digest>,
+    /// The blob store does not refuse them.
+    pub(in crate::session) stores_prompts: bool,
     /// Calls have to wait, and these do.
     defers: Option<Vec<Effect>>,
 }
@@ -151,6 +156,8 @@ impl PlayedActivation {
             completed: Vec::new(),
             recalls: Vec::new(),
             asks: Vec::new(),
+            prompts: Vec::new(),
+            stores_prompts: true,
             defers: None,
         };
         run.feed(MachineInput::Loaded(loaded));
@@ -237,6 +244,13 @@ impl PlayedActivation {
                 let recalled = Some(Arc::new(ask.recalled(&said, "sim", finds)));
                 self.asks.push(*ask);
                 MachineInput::Granted(key, Grant { recalled, ..*grant })
+            }
+            Want::Prompt(wanted) => {
+                let (blob, _) = packed_text(self::key().entity(), &wanted.text);
+                let blob = self.stores_prompts.then_some(blob);
+                let has_it = wanted.known.is_some_and(|known| blob == Some(known));
+                self.prompts.extend(blob.filter(|_| !has_it).map(|blob| blob.digest));
+                MachineInput::Granted(key, wanted.grant.with_prompt(wanted.text, blob))
             }
             Want::Hold(wanted) => {
                 let budgets = self.budgets.as_mut().unwrap();

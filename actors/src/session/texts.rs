@@ -9,7 +9,7 @@ use clawnode_proto::{
     Digest, EntityId,
     block::{Block, Blocks},
     limits::{REPLY_BLOCKS_INLINE, TOOL_RESULT_CHARS, TOOL_RESULT_INLINE},
-    llm::{ModelRef, Text},
+    llm::{ModelRef, Text, TextBlob},
     media::Content,
     tool::ToolOutcome,
 };
@@ -57,7 +57,7 @@ pub(crate) fn shown_result(text: String) -> String {
 }
 
 /// Content in the blob store. A store that is out of reach or full is waited for.
-async fn stored_blob(storage: &Storage, content: Bytes) -> Result<Digest, StoreError> {
+pub(crate) async fn stored_blob(storage: &Storage, content: Bytes) -> Result<Digest, StoreError> {
     let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
     let mut refusals = 0;
     loop {
@@ -171,6 +171,13 @@ pub(crate) fn packed(session: EntityId, text: String) -> Bytes {
     let mut bytes = text.into_bytes();
     bytes.extend(session.as_u128().to_be_bytes());
     Bytes::from(bytes)
+}
+
+/// The blob that has, or is to have, a text of this session, and its content.
+pub(crate) fn packed_text(session: EntityId, text: &str) -> (TextBlob, Bytes) {
+    let content = packed(session, text.to_owned());
+    let (digest, bytes) = (Digest::of(&content), text.len() as u64);
+    (TextBlob { digest, bytes }, content)
 }
 
 /// The content of an attachment as its blob holds it: followed by whose it is, as a text is.

@@ -23,7 +23,7 @@ const LAYERS: &[LayerList] = &[
     ),
     ("actors/executors/src", &["workspace", "sandbox", "ssh", "builtin", "mcp", "plugin"]),
     ("actors/src", &["llm", "hook", "agent", "session", "runner", "usage"]),
-    ("actors/src/session", &["turn", "texts", "clients", "effect"]),
+    ("actors/src/session", &["texts", "turn", "clients", "effect"]),
     (
         "actors/src/session/turn",
         &[

@@ -6,7 +6,7 @@ use clawnode_kernel::{Entity, Service};
 use clawnode_proto::{
     EntityId, Seq, TurnId,
     block::Blocks,
-    context_view::{ContextPlace, ContextView, TurnPlace},
+    context_view::{ContextPart, ContextPartKind, ContextPlace, ContextView, TurnPlace},
     llm::{Message, Text},
     session::SessionEvent,
 };
@@ -15,6 +15,7 @@ use super::{send_error::SendError, sessions::Sessions};
 use crate::session::{
     texts::shown_result,
     turn::{
+        context::system_prompt::whole_prompt,
         explain_context::ContextReader,
         kind::Session,
         state::{SessionState, Turn},
@@ -58,7 +59,16 @@ impl Sessions {
         if let Some(failure) = refused {
             return Err(failure.into());
         }
+        let prompt = reader.prompt();
         let mut view = reader.found().ok_or_else(missing)?;
+        if let Some(prompt) = prompt {
+            let own = self.text(&Text::from(prompt)).await?;
+            let is_system = |part: &&mut ContextPart| part.kind == ContextPartKind::System;
+            for part in view.parts.iter_mut().filter(is_system) {
+                let more = part.text.as_deref().unwrap_or_default();
+                part.text = Some(whole_prompt(own.clone(), more));
+            }
+        }
         for message in view.parts.iter_mut().flat_map(|part| &mut part.messages) {
             self.fill(message).await?;
         }

@@ -10,7 +10,7 @@ use clawnode_proto::{
     budget::{BudgetUnit, LimitKey, WindowLength},
     codec,
     feed::{EventBatch, EventBody},
-    limits::INLINE_BYTES,
+    limits::{INLINE_BYTES, SYSTEM_PROMPT_INLINE},
     llm::{FailureClass, ModelFailure, ModelRef, Sampling, StopReason, Usage},
     model::{ModelPrice, SchemaStyle},
 };
@@ -35,6 +35,7 @@ use crate::{
         FrameHub, Outcome, SessionJob,
         played::{PlayedActivation, key},
         played_budgets::PlayedBudgets,
+        texts::packed_text,
         turn::prepare::CallJob,
     },
 };
@@ -247,6 +248,27 @@ async fn a_long_reply_to_a_silent_call_leaves_no_blob() {
         let blobs = storage.blobs.list().await.unwrap();
         assert_eq!(blobs.is_empty(), is_silent, "{blobs:?}");
     }
+}
+
+/// What the agent has now is another prompt: the request has the one that its configuration names.
+#[tokio::test]
+async fn a_request_has_the_system_prompt_that_its_session_has_in_the_blob_store() {
+    let model = Scripted { pieces: Vec::new(), cancelled: CancellationToken::new() };
+    let (_dir, runner, mut run) = runner(model).await;
+    let system = "s".repeat(SYSTEM_PROMPT_INLINE + 1);
+    let (_, content) = packed_text(key().entity(), &system);
+    run.grant =
+        Grant::free(AgentOptions { system: system.clone(), ..(*run.grant.options).clone() });
+    let job = begun(&mut run);
+    assert_eq!(job.request.system, "");
+    let request = async || {
+        let messages = job.request.messages.clone();
+        runner.request(key().entity(), &job, messages).await
+    };
+    let missing = request().await.unwrap_err();
+    assert!(missing.message.contains("send the message again"), "{missing:?}");
+    runner.parts.storage.blobs.put(content).await.unwrap();
+    assert_eq!(request().await.unwrap().system, system);
 }
 
 /// Metrics count turns by this event.

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use clawnode_proto::{
-    ToolName,
+    AgentName, EntityId, ToolName,
     hook::{HookFault, ModelPatch},
     limits::{HOOK_ARGUMENTS_BYTES, HOOK_PATCH_BYTES},
-    llm::{Message, Role},
+    llm::{Message, ModelFailure, Role},
     media::Media,
     tool::{ToolOutcome, ToolSpec},
 };
@@ -27,6 +27,8 @@ const TEXTS_WAIT: Duration = Duration::from_secs(30);
 /// A model request, and what hooks have changed of it.
 pub(super) struct ModelSubject<'a> {
     pub(super) runner: &'a SessionRunner,
+    pub(super) entity: EntityId,
+    pub(super) agent: &'a AgentName,
     pub(super) request: Assembled,
     pub(super) patches: Vec<ModelPatch>,
     pub(super) bytes: usize,
@@ -53,14 +55,16 @@ pub(super) struct ResultSubject<'a> {
 impl Subject for ModelSubject<'_> {
     async fn document(&self) -> Result<Value, HookFault> {
         let messages = self.runner.messages(self.request.messages.clone());
-        let messages = tokio::time::timeout(TEXTS_WAIT, messages).await;
-        let Ok(Ok(messages)) = messages else { return Err(HookFault::TooLarge) };
+        let system = self.runner.system_prompt(self.entity, self.agent, &self.request);
+        let texts = async { Ok::<_, ModelFailure>((messages.await?, system.await?)) };
+        let texts = tokio::time::timeout(TEXTS_WAIT, texts).await;
+        let Ok(Ok((messages, system))) = texts else { return Err(HookFault::TooLarge) };
         let messages = messages.iter().zip(&self.request.messages);
         let messages: Vec<Value> = messages.map(|(plain, stored)| message(plain, stored)).collect();
         let tools: Vec<&str> = self.request.tools.iter().map(|tool| tool.name.as_str()).collect();
         Ok(json!({
             "model": self.request.model,
-            "system": self.request.system,
+            "system": system,
             "messages": messages,
             "sampling": self.request.sampling,
             "tools": tools,

@@ -57,8 +57,14 @@ impl SessionRunner {
                 JudgeSubject::Model(request) => {
                     let digest = request.digest();
                     let about = about(HookPoint::BeforeLlmCall);
-                    let mut subject =
-                        ModelSubject { runner: self, request, patches: Vec::new(), bytes: 0 };
+                    let mut subject = ModelSubject {
+                        runner: self,
+                        entity,
+                        agent: &job.session.agent,
+                        request,
+                        patches: Vec::new(),
+                        bytes: 0,
+                    };
                     let trail = self.ask_hooks(&about, &job.hooks, &mut subject).await?;
                     let patches = subject.patches;
                     Outcome::ModelJudged { request: digest, patches, trail }

@@ -20,6 +20,7 @@ mod learned_facts;
 mod lessons;
 mod memory_tools;
 pub(in crate::session) mod perform;
+mod prompt;
 pub(in crate::session) mod provider_waits;
 pub(in crate::session) mod recall;
 pub(in crate::session) mod reported_tokens;

@@ -44,23 +44,27 @@ pub struct SearchedTurn {
     finds: RecallFinds,
 }
 
-/// Brings what was found to a session's actor. Dropped without that, it says so, and the session asks again.
-struct RecallReply {
+/// Brings a grant with what was wanted to a session's actor. Dropped without that, it says so, and the session asks again.
+pub(super) struct GrantReply {
     effect: Effect,
     port: Port<Session>,
     is_answered: bool,
 }
 
-// === impl RecallReply ===
+// === impl GrantReply ===
 
-impl RecallReply {
-    fn granted(mut self, grant: Grant) {
+impl GrantReply {
+    pub(super) fn new(effect: Effect, port: Port<Session>) -> Self {
+        Self { effect, port, is_answered: false }
+    }
+
+    pub(super) fn granted(mut self, grant: Grant) {
         self.is_answered = true;
         self.port.granted(self.effect, grant);
     }
 }
 
-impl Drop for RecallReply {
+impl Drop for GrantReply {
     fn drop(&mut self) {
         if !self.is_answered {
             self.port.forgotten(self.effect);
@@ -87,7 +91,7 @@ impl RecallStore {
         taught: impl Future<Output = ()> + Send + 'static,
         text: impl Future<Output = Result<String, String>> + Send + 'static,
     ) {
-        let reply = RecallReply { effect, port, is_answered: false };
+        let reply = GrantReply::new(effect, port);
         // Detached: it ends by its time.
         drop(tokio::spawn(async move {
             let recalled = Some(Arc::new(self.reminds(&ask, taught, text).await));

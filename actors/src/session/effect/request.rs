@@ -39,7 +39,7 @@ impl SessionRunner {
         let schema = job.request.response_schema.as_ref();
         Ok(ModelRequest {
             model: job.request.model.model.clone(),
-            system: job.request.system.clone(),
+            system: self.system_prompt(entity, &job.agent, &job.request).await?,
             messages,
             tools: job.request.tools.iter().map(offer).collect::<Result<_, _>>()?,
             sampling: job.request.sampling.clone(),

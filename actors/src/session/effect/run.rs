@@ -221,6 +221,7 @@ impl EffectRunner<Session> for SessionRunner {
             Want::Recall { grant, ask, .. } => {
                 return self.recall(entity, effect, *grant, *ask, port);
             }
+            Want::Prompt(wanted) => return self.store_prompt(entity, effect, *wanted, port),
             Want::Hold(wanted) => return self.reserve(entity, effect, *wanted, port),
         };
         let found = self.parts.agents.get(&agent);

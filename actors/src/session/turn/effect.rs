@@ -11,7 +11,7 @@ use clawnode_proto::{
     block::Blocks,
     hook::{HookPoint, HookTrail, ModelPatch},
     lane::Lane,
-    llm::{ModelFailure, StopReason, Text, Usage},
+    llm::{ModelFailure, StopReason, Text, TextBlob, Usage},
     session::{ToolEnd, TurnOutcome},
     tool::{ToolOutcome, ToolUse},
 };
@@ -106,8 +106,22 @@ pub enum Want {
         /// What is searched for, and where.
         ask: Box<RecallAsk>,
     },
+    /// A long system prompt in the blob store, beside its place.
+    Prompt(Box<WantedPrompt>),
     /// What it may cost, beside its place.
     Hold(Box<WantedHold>),
+}
+
+/// A long system prompt that the session has to have in the blob store before a configuration names it.
+#[derive(Clone, Debug)]
+pub struct WantedPrompt {
+    /// Of which turn the call is.
+    pub turn: TurnId,
+    /// What the call was granted. It keeps its place while it waits.
+    pub grant: Grant,
+    pub text: String,
+    /// The one that the journal names already, so the blob store has it.
+    pub known: Option<TextBlob>,
 }
 
 /// What a call is to reserve.
@@ -211,6 +225,7 @@ impl Want {
     pub const fn turn(&self) -> TurnId {
         match self {
             Self::Place { turn, .. } | Self::Recall { turn, .. } => *turn,
+            Self::Prompt(wanted) => wanted.turn,
             Self::Hold(wanted) => wanted.turn,
         }
     }

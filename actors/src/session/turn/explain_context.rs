@@ -8,7 +8,7 @@ use clawnode_proto::{
     context_view::{
         ContextGap, ContextPart, ContextPartKind, ContextPlace, ContextView, TurnPlace,
     },
-    llm::{Message, ModelFailure, Usage},
+    llm::{Message, ModelFailure, TextBlob, Usage},
     recall::Recalled,
     session::{ModelBegun, Profile, SessionEvent},
 };
@@ -30,6 +30,8 @@ pub struct ContextReader {
     /// The request of the call before.
     before: Option<Assembled>,
     found: Option<ContextView>,
+    /// What precedes its system prompt.
+    prompt: Option<TextBlob>,
 }
 
 /// A request as it was sent, and by what it was made.
@@ -48,7 +50,7 @@ struct Sent<'a> {
 impl ContextReader {
     /// Looks for this call.
     pub const fn new(wanted: ContextPlace) -> Self {
-        Self { wanted, numbers: BTreeMap::new(), before: None, found: None }
+        Self { wanted, numbers: BTreeMap::new(), before: None, found: None, prompt: None }
     }
 
     /// Takes the session's next own event, before it is folded. Whether nothing more is to be found.
@@ -70,6 +72,11 @@ impl ContextReader {
             _ => {}
         }
         false
+    }
+
+    /// The part of its system prompt that is in the blob store. The view has what follows it.
+    pub const fn prompt(&self) -> Option<TextBlob> {
+        self.prompt
     }
 
     /// The last attempt at the call, if there was one.
@@ -104,6 +111,7 @@ impl ContextReader {
         let parts = parts
             .into_iter()
             .map(|part| ContextPart { repeated: is_begun_alike && part.repeated, ..part });
+        self.prompt = request.prompt;
         self.found = Some(ContextView {
             turn: turn.id,
             number: self.next_number(),
@@ -159,14 +167,14 @@ impl Sent<'_> {
     /// Tokens that come before the messages.
     fn fixed(&self) -> u64 {
         let request = &self.draft.request;
-        fixed_tokens(&request.system, &request.tools, request.response_schema.as_ref())
+        fixed_tokens(request.system_bytes(), &request.tools, request.response_schema.as_ref())
     }
 
     /// Whether what comes before the messages is the same.
     fn begins_like(&self, before: &Assembled) -> bool {
         let request = &self.draft.request;
         request.model == before.model
-            && request.system == before.system
+            && (&request.system, request.prompt) == (&before.system, before.prompt)
             && request.tools == before.tools
             && request.response_schema == before.response_schema
     }
@@ -188,18 +196,18 @@ impl Sent<'_> {
         let request = &self.draft.request;
         let mut parts: Vec<ContextPart> = Vec::new();
         let always = "it is sent with every call, and never cut";
-        if !request.system.is_empty() {
-            let size = fixed_tokens(&request.system, &[], None);
+        if request.system_bytes() > 0 {
+            let size = fixed_tokens(request.system_bytes(), &[], None);
             let text = Some(request.system.clone());
             parts.push(ContextPart { text, ..part(ContextPartKind::System, size, always) });
         }
         if !request.tools.is_empty() {
-            let size = fixed_tokens("", &request.tools, None);
+            let size = fixed_tokens(0, &request.tools, None);
             let tools = request.tools.clone();
             parts.push(ContextPart { tools, ..part(ContextPartKind::Tools, size, always) });
         }
         if let Some(schema) = &request.response_schema {
-            let size = fixed_tokens("", &[], Some(schema));
+            let size = fixed_tokens(0, &[], Some(schema));
             let text = Some(schema.schema.clone());
             parts.push(ContextPart { text, ..part(ContextPartKind::ResponseSchema, size, always) });
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use clawnode_kernel::{Begun, EffectKind, EntityKind, Violation};
 use clawnode_proto::{
-    Digest, Head, Input, Kind, Seq, TurnId,
+    CallId, Digest, Head, Input, Kind, Seq, TurnId,
     after_deletion::BegunAgain,
     codec,
     limits::PENDING_INPUTS,
@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use super::{
     compaction::compaction_call,
-    effect::{Effect, Outcome, Want},
+    effect::{Effect, Outcome, Want, WantedPrompt},
     ending::{after, end},
     hooks,
     memory::recall,
@@ -255,6 +255,9 @@ impl EntityKind for Session {
                 }
                 let begun = state.turn(turn)?.begun_with(grant);
                 let turn = &*begun;
+                if let Some(want) = unplaced(state, turn, call, grant) {
+                    return Some(want);
+                }
                 if !reservation_size::may_want(state, turn, call, grant) {
                     return None;
                 }
@@ -447,6 +450,17 @@ impl EntityKind for Session {
     fn replay(state: &SessionState, event: &SessionEvent) -> Option<Result<(), Violation>> {
         recorded::replay(state, event)
     }
+}
+
+/// A long system prompt that the next attempt at a call shows, if it is not known yet where the session has it.
+fn unplaced(state: &SessionState, turn: &Turn, call: CallId, grant: &Grant) -> Option<Want> {
+    if !grant.has_long_prompt() {
+        return None;
+    }
+    let (_, profile) = reservation_size::asked(state, turn, call, grant);
+    let text = grant.unplaced(&profile)?.to_owned();
+    let known = state.profile.as_ref().and_then(|before| before.system.blob());
+    Some(Want::Prompt(Box::new(WantedPrompt { turn: turn.id, grant: grant.clone(), text, known })))
 }
 
 /// What precedes a call: a configuration that is new, the skills that its turn begins with, and what it is reminded of.

@@ -65,6 +65,9 @@ pub(super) fn blobs_of_input(input: &Input) -> Vec<Digest> {
 /// The blobs that hold an event's texts and attachments.
 pub(super) fn blobs_of_event(event: &SessionEvent) -> Vec<Digest> {
     match event {
+        SessionEvent::Configured(profile) => {
+            profile.system.blob().into_iter().map(|blob| blob.digest).collect()
+        }
         SessionEvent::ModelDone(done) => {
             let beside = done.blocks.iter().flat_map(blobs_of_blocks);
             blob_of(&done.content).into_iter().chain(beside).collect()

@@ -222,6 +222,7 @@ fn request(state: &SessionState, asked: &CompactionAsked) -> Assembled {
     Assembled {
         model: asked.model.clone(),
         system: SYSTEM.to_owned(),
+        prompt: None,
         messages,
         sampling: Sampling { max_tokens: Some(asked.max_tokens), ..Sampling::default() },
         tools: Vec::new(),
@@ -262,7 +263,7 @@ fn next(state: &SessionState, turn: &Turn, grant: &Grant) -> Result<NextSummary,
     let leaves = room_beside::left_for_turn(state, turn, grant, asked.upto, &asked.model);
     let profile = Profile {
         model: asked.model.clone(),
-        system: SYSTEM.to_owned(),
+        system: SYSTEM.into(),
         tools: Vec::new(),
         window_tokens,
         // Those of the call that follows: the configuration may have changed since the last turn.

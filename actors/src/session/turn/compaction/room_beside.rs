@@ -6,6 +6,7 @@
 use clawnode_proto::{TurnId, limits::SUMMARY_CHARS, llm::ModelRef};
 
 use super::super::{
+    context::system_prompt::with_journaled,
     memory::recall,
     model_call::next_call::next_call,
     model_call::reservation_size,
@@ -29,6 +30,10 @@ pub(super) fn left_for_turn(
     if !reservation_size::is_limited(state, grant) {
         return Vec::new();
     }
+    let grant = &match &state.key {
+        Some(session) => with_journaled(session.entity(), state.profile.as_ref(), grant),
+        None => grant.clone(),
+    };
     // Without a summary: only if limits of the turn and the session allow that call. Else a summary costs it nothing.
     let without = first_call(state, turn, grant, 0, false);
     let mut summarized = state.clone();

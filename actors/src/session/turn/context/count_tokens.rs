@@ -24,8 +24,9 @@ pub fn tokens_alone(profile: &Profile, message: UserMessage) -> u64 {
 /// is sent with every call, and never cut. Nothing of an agent without a budget for its context.
 pub fn warning(profile: &Profile) -> Option<String> {
     let budget = u64::from(profile.context?.tokens);
-    let tools = fixed_tokens("", &profile.tools, None);
-    let all = fixed_tokens(&profile.system, &profile.tools, profile.response_schema.as_ref());
+    let tools = fixed_tokens(0, &profile.tools, None);
+    let schema = profile.response_schema.as_ref();
+    let all = fixed_tokens(profile.system.bytes(), &profile.tools, schema);
     let agent = &profile.agent;
     if all >= budget {
         return Some(format!(
@@ -71,7 +72,7 @@ mod tests {
         let (name, input_schema) = ("look".parse().unwrap(), "{}".to_owned());
         let tools = vec![ClientTool { name, description, input_schema }];
         assert!(count(UserMessage { tools, ..UserMessage::text("hi") }) >= least + 100);
-        let told = Profile { system: "s".repeat(3_000), ..profile.clone() };
+        let told = Profile { system: "s".repeat(3_000).into(), ..profile.clone() };
         assert!(tokens_alone(&told, UserMessage::text("hi")) >= 1_000);
     }
 

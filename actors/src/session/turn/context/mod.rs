@@ -6,6 +6,7 @@
 //! - `attachments`: which images and files one request holds.
 //! - `ledger_blocks`: a turn's own work as entries of the ledger, once it has written them (LED-1).
 //! - `skills`: which skills a turn begins with, and how they are shown.
+//! - `system_prompt`: the agent's part, which may be in the blob store, and the turn's.
 //! - `token_estimate`, `measured_tokens`: how large a request seems, and how large it is by what providers report.
 //! - `size_bound`, `count_tokens`: how large a request is at most, and how large one would be, before it is made.
 
@@ -22,5 +23,8 @@ pub mod measured_tokens;
 pub mod model_input;
 pub(super) mod size_bound;
 mod skills;
+pub(in crate::session) mod system_prompt;
+#[cfg(test)]
+mod system_prompt_tests;
 pub(super) mod token_estimate;
 mod turn_messages;

@@ -6,7 +6,7 @@ use clawnode_proto::{
     block::Block,
     client_tool::ClientTool,
     codec,
-    llm::{FailureClass, Message, ModelRef, Role, Sampling},
+    llm::{FailureClass, Message, ModelRef, Role, Sampling, TextBlob},
     media::Media,
     reasoning::Reasoning,
     response::ResponseSchema,
@@ -20,7 +20,8 @@ use super::{
     attachments::{AttachmentRule, all_fit, newest_that_fit, within_one_request},
     bounded::{Bounds, CutTurns, whole_history},
     dropping::{BLOCK_SHARE, Cut, Recorded},
-    token_estimate::{BYTES_PER_TOKEN, fixed_tokens, tokens},
+    system_prompt::{prompt_bytes, system_of},
+    token_estimate::{fixed_tokens, tokens},
 };
 
 /// Tokens kept free for the reply when no setting says how many.
@@ -30,8 +31,11 @@ const REPLY_TOKENS: u64 = 1_024;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Assembled {
     pub model: ModelRef,
-    /// The system prompt.
+    /// The system prompt; what follows `prompt`, if that is there.
     pub system: String,
+    /// The agent's system prompt, if it is in the blob store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<TextBlob>,
     /// The conversation: begins with the user, and roles take turns once neighbours of one role
     /// are joined.
     pub messages: Vec<Message>,
@@ -89,7 +93,12 @@ impl Assembled {
     /// Its size in tokens, as far as its text tells.
     pub fn estimate(&self) -> u64 {
         let schema = self.response_schema.as_ref();
-        fixed_tokens(&self.system, &self.tools, schema) + tokens(&self.messages)
+        fixed_tokens(self.system_bytes(), &self.tools, schema) + tokens(&self.messages)
+    }
+
+    /// The bytes of its system prompt, wherever that is.
+    pub(in crate::session::turn) fn system_bytes(&self) -> u64 {
+        prompt_bytes(self.prompt, &self.system)
     }
 
     /// What `ModelBegun` records of it.
@@ -200,7 +209,7 @@ fn drafted(
     recorded: Option<Recorded>,
 ) -> Draft {
     let ReplyRoom { window, sampling, reply } = ReplyRoom::of(state, profile, turn);
-    let system = system_of(profile, turn);
+    let system = system_of(profile, turn.system.as_deref());
     let mut current = turn.messages();
     let before = state.closed.iter().rev().find(|one| one.id != turn.id);
     let before = before.filter(|_| current.len() <= 1).map(Turn::messages);
@@ -215,7 +224,9 @@ fn drafted(
     let of_client = turn.offer.beside(profile).map(ClientTool::spec);
     let tools: Vec<ToolSpec> = profile.tools.iter().cloned().chain(of_client).collect();
     let summary = state.summary.as_ref().map_or(0, |summary| tokens(&[summary.message()]));
-    let fixed = fixed_tokens(&system, &tools, turn.response_schema(profile)) + summary;
+    let prompt = profile.system.blob();
+    let system_bytes = prompt_bytes(prompt, &system);
+    let fixed = fixed_tokens(system_bytes, &tools, turn.response_schema(profile)) + summary;
     let recalled: Vec<Message> = turn.told_recalled().into_iter().collect();
     let recalled_tokens = tokens(&recalled);
     let current_tokens = tokens(&current) + recalled_tokens;
@@ -246,6 +257,7 @@ fn drafted(
     let request = Assembled {
         model: profile.model.clone(),
         system,
+        prompt,
         messages,
         sampling,
         tools,
@@ -258,15 +270,6 @@ fn drafted(
         left_out_attachments,
     };
     Draft { request, spans, is_bounded, own }
-}
-
-/// The system prompt: the agent's, then the turn's.
-fn system_of(profile: &Profile, turn: &Turn) -> String {
-    match &turn.system {
-        Some(more) if profile.system.is_empty() => more.clone(),
-        Some(more) => format!("{}\n\n{more}", profile.system),
-        None => profile.system.clone(),
-    }
 }
 
 /// Tokens as requests to a model seem to have them, by what its provider reported, if it did.
@@ -352,12 +355,6 @@ pub(in crate::session::turn) fn conversation<'a>(
         let tokens = tokens(&messages);
         (messages, tokens)
     })
-}
-
-/// The tokens of the system text, which comes before a conversation.
-pub(in crate::session::turn) fn tokens_of_system(system: &str, turn: Option<&Turn>) -> u64 {
-    let more = turn.and_then(|turn| turn.system.as_ref()).map_or(0, String::len);
-    (system.len() + more) as u64 / BYTES_PER_TOKEN
 }
 
 /// A message that joins the next request.

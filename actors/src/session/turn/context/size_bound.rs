@@ -55,7 +55,7 @@ pub(in crate::session::turn) fn most_tokens<'a>(
     // Beside what the agent says, with the line between them.
     size.bytes =
         size.bytes.saturating_add(turn.system.as_ref().map_or(0, |more| more.len() as u64 + 2));
-    let fixed = fixed_tokens(&profile.system, &profile.tools, turn.response_schema(profile));
+    let fixed = fixed_tokens(profile.system.bytes(), &profile.tools, turn.response_schema(profile));
     // Each of the two divisions may lose a part of a token.
     Some(fixed.saturating_add(size.tokens()).saturating_add(2))
 }

@@ -23,15 +23,15 @@ const DOCUMENT_BYTES_PER_TOKEN: u64 = 100;
 /// Bytes of sound that make about one token: 10 tokens a second, and 10 to 30 kB.
 const AUDIO_BYTES_PER_TOKEN: u64 = 1_000;
 
-/// The part before the messages.
+/// The part before the messages, with a system prompt of so many bytes.
 pub(in crate::session::turn) fn fixed_tokens(
-    system: &str,
+    system: u64,
     tools: &[ToolSpec],
     schema: Option<&ResponseSchema>,
 ) -> u64 {
     let offered = |tool: &ToolSpec| (tool.description.len() + tool.input_schema.len()) as u64;
-    let schema = schema.map_or(0, |schema| schema.schema.len());
-    ((system.len() + schema) as u64 + tools.iter().map(offered).sum::<u64>()) / BYTES_PER_TOKEN
+    let schema = schema.map_or(0, |schema| schema.schema.len() as u64);
+    (system + schema + tools.iter().map(offered).sum::<u64>()) / BYTES_PER_TOKEN
 }
 
 /// About as many tokens as messages have.

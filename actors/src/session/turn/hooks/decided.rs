@@ -81,6 +81,7 @@ pub(in crate::session) fn patched(mut request: Assembled, patches: &[ModelPatch]
     for patch in patches {
         if let Some(system) = &patch.system {
             request.system.clone_from(system);
+            request.prompt = None;
         }
         for change in &patch.messages {
             let message = usize::try_from(change.index).ok();

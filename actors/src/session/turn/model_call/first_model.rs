@@ -16,7 +16,8 @@ use clawnode_proto::{
 };
 
 use super::super::{
-    context::model_input::{conversation, tokens_of_system},
+    context::model_input::conversation,
+    context::system_prompt::tokens_of_system,
     state::{SessionState, Step, StepEnd, Turn},
 };
 use super::give_way::GaveWay;
@@ -104,7 +105,8 @@ impl SessionState {
 
     /// What routes look at: all that was said, and what waits to join this turn.
     fn prompt(&self, turn: Option<&Turn>, options: &AgentOptions) -> PromptFacts {
-        let tokens = tokens_of_system(&options.system_with_skills(), turn);
+        let more = turn.and_then(|turn| turn.system.as_deref());
+        let tokens = tokens_of_system(&options.system_with_skills(), more);
         let mut facts = PromptFacts { tokens, ..PromptFacts::default() };
         let mut kinds = Vec::new();
         for (messages, tokens) in conversation(self, turn) {

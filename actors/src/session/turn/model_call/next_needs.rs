@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clawnode_budget::holder::{CallNeeds, HolderHandle};
 use clawnode_proto::{AgentName, SessionKey, TurnId, llm::ModelRef, session::UserMessage};
 
-use super::super::state::SessionState;
+use super::super::{context::system_prompt::with_journaled, state::SessionState};
 use super::{next_call::next_call, reservation_size};
 use crate::{
     agent::{AgentOptions, Grant, Permit},
@@ -45,6 +45,7 @@ impl SessionState {
         let turn = &*begun;
         let permit = Permit::outside(turn.lane.unwrap_or(options.lane));
         let grant = Grant { permit: Arc::new(permit), ..Grant::free(options).within(budgets) };
+        let grant = with_journaled(session.entity(), self.profile.as_ref(), &grant);
         let call = turn.next_call();
         let (routed, profile) = reservation_size::asked(&self, turn, call, &grant);
         let next = next_call(&self, turn, call, routed, profile);

@@ -91,7 +91,7 @@ pub(in crate::session::turn) fn asked(
     let asked = |chain: &[ModelRef]| turn.model_of(call, chain, routed.row()).cloned();
     let settings = turn.settings(&grant.options.sampling);
     let profile = grant.profile_with(Some(&routed.first), &settings, asked);
-    (routed, profile)
+    (routed, grant.placed(profile))
 }
 
 pub(in crate::session::turn) fn attempt(turn: &Turn, call: CallId) -> Attempt {
@@ -359,8 +359,8 @@ pub(in crate::session::turn) fn whole(request: &Assembled) -> u64 {
         (tool.name.as_str().len() + tool.description.len() + tool.input_schema.len()) as u64
             + PART_MOST
     });
-    let schema = request.response_schema.as_ref().map_or(0, |schema| schema.schema.len());
-    let fixed = (request.system.len() + schema) as u64 + tools.sum::<u64>() + REQUEST_MOST;
+    let schema = request.response_schema.as_ref().map_or(0, |schema| schema.schema.len() as u64);
+    let fixed = request.system_bytes() + schema + tools.sum::<u64>() + REQUEST_MOST;
     fixed.saturating_add(most_tokens(&request.model, &request.messages))
 }
 

@@ -128,7 +128,7 @@ fn next(state: &SessionState, alone: &Turn, grant: &Grant) -> Result<NextCall, S
     }
     let profile = Profile {
         model: asked.model.clone(),
-        system: request.system.clone(),
+        system: request.system.clone().into(),
         tools: Vec::new(),
         window_tokens,
         limits: grant.profile.limits,

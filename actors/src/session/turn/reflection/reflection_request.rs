@@ -84,6 +84,7 @@ pub(in crate::session::turn) fn assembled(
     Assembled {
         model: asked.model.clone(),
         system: system.to_owned(),
+        prompt: None,
         messages: vec![Message::text(Role::User, shown)],
         sampling: Sampling { max_tokens: Some(asked.max_tokens), ..Sampling::default() },
         tools: Vec::new(),
