@@ -148,6 +148,57 @@ async fn a_deleted_session_leaves_nothing_on_the_disk() -> Outcome {
     Ok(())
 }
 
+/// A long soul is in a blob of each session, and neither in the journal nor in a snapshot.
+#[tokio::test]
+async fn a_long_soul_is_beside_the_journal_and_goes_with_its_session() -> Outcome {
+    let (server, home) = scene(Script::default()).await;
+    let (config, soul) = (home.path().join("config.toml"), home.path().join("SOUL.md"));
+    let write = |end: &str| fs::write(&soul, format!("{}{end}", "s".repeat(100_000))).unwrap();
+    fs::write(&config, format!("[agents.default]\nsoul = \"{}\"\n", soul.display())).unwrap();
+    let home = home.var("CLAWNODE_CONFIG", config.to_str().unwrap());
+    let home = home.var("CLAWNODE_SESSION__SNAPSHOT_EVERY", "12");
+    let body = || String::from_utf8_lossy(&server.calls().pop().unwrap().body).into_owned();
+    write(SECRET);
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    for n in 0..4 {
+        client.chat(&Message::new("ada", &format!("message {n}"))).await?;
+        assert!(body().contains(SECRET), "turn {n}");
+    }
+    assert!(blob_bytes(&home).1 > 100_000, "the soul is in a blob");
+    let session = Message::new("ada", "").session();
+    let journal: Vec<Value> = client.journal(&session).await?;
+    assert!(!json!(journal).to_string().contains(SECRET));
+    node.stop().await?;
+
+    write("calm");
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    client.chat(&Message::new("ada", "and now")).await?;
+    assert!(!body().contains(SECRET) && body().contains("calm"));
+    let shown = async |at: &str| -> Result<String, ProcessError> {
+        let params = json!({ "session": session, "at": at });
+        let context: Value = client.call("sessions.context", params).await?;
+        assert_eq!(context["verified"], true, "{at}");
+        Ok(context.to_string())
+    };
+    assert!(shown("2").await?.contains(SECRET), "an earlier turn had the earlier soul");
+    assert!(!shown("5").await?.contains(SECRET));
+    node.stop().await?;
+    for check in [["journal", "verify"], ["journal", "replay"]] {
+        let verdict = home.run(&check).await?;
+        assert_eq!(verdict.code, 0, "{check:?}: {verdict:?}");
+    }
+
+    assert!(has_secret(&home.data()));
+    let node = Node::up(&home).await?;
+    delete(&node.client()?).await?;
+    assert_eq!(blob_bytes(&home).0, 0, "blobs of a deleted session stayed");
+    until("a disk without the soul", async || Ok((!has_secret(&home.data())).then_some(())))
+        .await?;
+    node.stop().await
+}
+
 #[tokio::test]
 async fn a_deleted_session_leaves_no_message_on_the_bus() -> Outcome {
     let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
