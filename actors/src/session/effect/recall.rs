@@ -44,7 +44,7 @@ pub struct SearchedTurn {
     finds: RecallFinds,
 }
 
-/// Brings a grant with what was wanted to a session's actor. Dropped without that, it says so, and the session asks again.
+/// Brings a grant to a session's actor. Dropped without that, it says so, and the session asks again.
 pub(super) struct GrantReply {
     effect: Effect,
     port: Port<Session>,
