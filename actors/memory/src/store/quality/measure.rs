@@ -106,26 +106,35 @@ impl QuestionSet {
         Ok(())
     }
 
-    /// What a store finds for a question.
+    /// What a store finds for a question by its words.
     pub fn ask(
         &self,
         store: &LocalStore,
         question: &SetQuestion,
     ) -> Result<Vec<FoundDocument>, MemoryStoreError> {
-        let Some(conversation) = self.conversations.get(question.conversation) else {
-            return Ok(Vec::new());
-        };
-        let scopes = [conversation.scope.clone()];
-        let query = RecallQuery::new(question.text.as_str());
-        Ok(store.search_now(&scopes, &query, FOUND)?.found)
+        self.ask_by(store, question, &RecallQuery::new(question.text.as_str()))
     }
 
-    /// Asks all questions.
+    /// The questions as queries by their words, in their order.
+    pub fn queries(&self) -> Vec<RecallQuery> {
+        self.questions.iter().map(|question| RecallQuery::new(question.text.as_str())).collect()
+    }
+
+    /// Asks all questions by their words.
     pub fn measure(&self, store: &LocalStore) -> Result<SetFigures, MemoryStoreError> {
+        self.measure_by(store, &self.queries())
+    }
+
+    /// Asks all questions, each with the query in its place.
+    pub fn measure_by(
+        &self,
+        store: &LocalStore,
+        queries: &[RecallQuery],
+    ) -> Result<SetFigures, MemoryStoreError> {
         let mut figures = SetFigures::default();
         let (mut with, mut without) = (Vec::new(), Vec::new());
-        for question in &self.questions {
-            let found = self.ask(store, question)?;
+        for (question, query) in self.questions.iter().zip(queries) {
+            let found = self.ask_by(store, question, query)?;
             let best = found.iter().map(|found| found.score.bm25).fold(0.0, f64::max);
             match question.sort {
                 QuestionSort::SameWords => with.push(best),
@@ -144,6 +153,19 @@ impl QuestionSet {
         }
         figures.separation = separation(&with, &without);
         Ok(figures)
+    }
+
+    fn ask_by(
+        &self,
+        store: &LocalStore,
+        question: &SetQuestion,
+        query: &RecallQuery,
+    ) -> Result<Vec<FoundDocument>, MemoryStoreError> {
+        let Some(conversation) = self.conversations.get(question.conversation) else {
+            return Ok(Vec::new());
+        };
+        let scopes = [conversation.scope.clone()];
+        Ok(store.search_now(&scopes, query, FOUND)?.found)
     }
 }
 
