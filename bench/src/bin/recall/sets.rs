@@ -1,181 +1,20 @@
-//! `recall::quality` and `recall::search`: how well the local store finds what was said, and how long it takes.
-//!
-//! Quality is measured without a model, on the set that CI measures (40 people, 2,000 messages, 400 questions), and on
-//! public sets in the folder `CLAWNODE_BENCH_SETS`, if they are there: `locomo10.json` of snap-research/locomo, and
-//! `chats/100K` of mohammadtavakoli78/BEAM, which is BEAM-128K. They are under licences of their own, and never in this
-//! repository. Run with `cargo run --release -p clawnode-bench --bin recall`.
+//! Public sets of questions, as their files are. They are under licences of their own, and never in this repository.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    path::{Path, PathBuf},
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, fs, path::Path};
 
-use clap::Parser;
-use clawnode_bench::{Error, Row, Speech, Table, percentile};
+use clawnode_bench::Error;
 use clawnode_memory::store::{
-    Document, DocumentBatch, DocumentId, DocumentKind, LocalStore, RecallQuery, StoreScope,
+    StoreScope,
     passage::{ConversationMessage, passages},
-    quality::{QuestionSet, QuestionSort, RecallFigures, SetConversation, SetQuestion, synthetic},
+    quality::{QuestionSet, QuestionSort, SetConversation, SetQuestion},
 };
 use clawnode_proto::{EntityId, SessionKey, Timestamp, id::Kind, memory::MemoryTrust};
 use serde_json::Value;
 
-/// The longest that a search of 10^5 documents may take in 99 of 100 cases, in milliseconds.
-const SEARCH_MS: f64 = 25.0;
-/// What the prototype of the formula reached: recall@10 and nDCG@10.
-const LOCOMO: (f64, f64) = (0.64, 0.47);
-const BEAM: (f64, f64) = (0.50, 0.40);
 /// Conversations of `LoCoMo` on which the formula was chosen; they are not measured.
 const SEEN: [&str; 2] = ["conv-26", "conv-30"];
 /// `LoCoMo`'s questions without an answer.
 const ADVERSARIAL: u64 = 5;
-/// Documents of a batch while an index is filled.
-const BATCH: usize = 1_000;
-
-/// Measures how well the local store finds what was said, and how fast
-#[derive(Debug, Parser)]
-struct Args {
-    /// Folder with public sets; those that it lacks are left out
-    #[arg(long, env = "CLAWNODE_BENCH_SETS")]
-    sets: Option<PathBuf>,
-    /// Where the indexes go; a real disk
-    #[arg(long, default_value = "target")]
-    dir: PathBuf,
-    /// Documents of the larger index
-    #[arg(long, default_value_t = 100_000)]
-    documents: usize,
-    /// Searches that are timed
-    #[arg(long, default_value_t = 1_000)]
-    searches: usize,
-    /// Numbers of a vector, where there are some
-    #[arg(long, default_value_t = 384)]
-    dimensions: usize,
-}
-
-fn main() -> Result<(), Error> {
-    let args = Args::parse();
-    let mut table = Table::default();
-    synthetic(&args, &mut table)?;
-    if let Some(sets) = &args.sets {
-        let locomo = sets.join("locomo10.json");
-        if locomo.exists() {
-            public("locomo", &args, &locomo_set(&locomo)?, LOCOMO, &mut table)?;
-        }
-        let beam = sets.join("chats").join("100K");
-        if beam.exists() {
-            public("beam-128k", &args, &beam_set(&beam)?, BEAM, &mut table)?;
-        }
-    }
-    for documents in [2_000, args.documents] {
-        for dimensions in [0, args.dimensions] {
-            timed(&args, documents, dimensions, &mut table)?;
-        }
-    }
-    Ok(table.json()?)
-}
-
-fn synthetic(args: &Args, table: &mut Table) -> Result<(), Error> {
-    let folder = tempfile::tempdir_in(&args.dir)?;
-    let store = LocalStore::open(folder.path(), None)?;
-    let set = synthetic::set();
-    set.put(&store)?;
-    let found = set.measure(&store)?;
-    let row = quality("synthetic/all", found.all);
-    table.add(row.figure("no_answer_separation", found.separation));
-    for (sort, found) in found.of {
-        table.add(quality(&format!("synthetic/{sort:?}"), found));
-    }
-    Ok(())
-}
-
-fn public(
-    name: &str,
-    args: &Args,
-    set: &QuestionSet,
-    (recall, ndcg): (f64, f64),
-    table: &mut Table,
-) -> Result<(), Error> {
-    let folder = tempfile::tempdir_in(&args.dir)?;
-    let store = LocalStore::open(folder.path(), None)?;
-    set.put(&store)?;
-    let found = set.measure(&store)?.all;
-    let row = quality(name, found).at_least("recall@10", found.recall_10, recall);
-    table.add(row.at_least("nDCG@10", found.ndcg_10, ndcg));
-    Ok(())
-}
-
-fn quality(name: &str, found: RecallFigures) -> Row {
-    Row::new(format!("recall::quality/{name}"))
-        .figure("questions", f64::from(found.questions))
-        .figure("recall_5", found.recall_5)
-        .figure("recall_10", found.recall_10)
-        .figure("recall_20", found.recall_20)
-        .figure("ndcg_10", found.ndcg_10)
-        .figure("mrr", found.mrr)
-}
-
-// === speed ===
-
-/// Fills an index of so many passages, opens it again, and searches it.
-fn timed(args: &Args, documents: usize, dimensions: usize, table: &mut Table) -> Result<(), Error> {
-    let folder = tempfile::tempdir_in(&args.dir)?;
-    let open =
-        || LocalStore::open(folder.path(), (dimensions > 0).then_some(("bench", dimensions)));
-    let session: SessionKey = "bench:speed:set:person".parse()?;
-    let scope = StoreScope::of_session(&session);
-    let entity = EntityId::derive(Kind::SESSION, &session.to_string());
-    let mut speech = Speech::default();
-    let store = open()?;
-    let mut filling = Duration::ZERO;
-    let numbers: Vec<u64> = (1..).take(documents).collect();
-    for numbers in numbers.chunks(BATCH) {
-        let document = |number: &u64| Document {
-            id: DocumentId { entity, event: *number, part: 0 },
-            kind: DocumentKind::Passage,
-            text: speech.text(120),
-            speaker: None,
-            position: Some(*number),
-            at: Timestamp(*number),
-            importance: 5,
-            trust: MemoryTrust::Person,
-            embedding: speech.vector(dimensions),
-        };
-        let documents: Vec<Document> = numbers.iter().map(document).collect();
-        let (after, upto) = (numbers[0] - 1, numbers[numbers.len() - 1]);
-        let began = Instant::now();
-        store.put_now(&scope, &DocumentBatch { after, upto, documents })?;
-        filling += began.elapsed();
-    }
-    drop(store);
-    let store = open()?;
-    let began = Instant::now();
-    store.upto_now(&scope)?;
-    let loading = began.elapsed();
-    let mut times = Vec::with_capacity(args.searches);
-    for _ in 0..args.searches {
-        let query = RecallQuery {
-            embedding: speech.vector(dimensions),
-            ..RecallQuery::new(speech.text(12))
-        };
-        let began = Instant::now();
-        store.search_now(std::slice::from_ref(&scope), &query, 10)?;
-        times.push(began.elapsed());
-    }
-    times.sort_unstable();
-    let ms = |of_1000| percentile(&times, of_1000).as_secs_f64() * 1_000.0;
-    let row = Row::new(format!("recall::search/documents={documents}/dimensions={dimensions}"))
-        .figure("least_ms", ms(0))
-        .figure("p50_ms", ms(500))
-        .figure("p99_ms", ms(990))
-        .figure("rebuild_s", filling.as_secs_f64())
-        .figure("load_s", loading.as_secs_f64());
-    table.add(row.at_most("p99", ms(990), SEARCH_MS));
-    Ok(())
-}
-
-// === public sets ===
 
 /// One message of a public set: what it is called there, who said it, whether that is an agent, and what was said.
 struct Said {
@@ -226,7 +65,7 @@ fn list<'a>(value: &'a Value, field: &str) -> &'a [Value] {
 }
 
 /// `LoCoMo`: two people over months. Its evidence is a list of names of messages; some have several in one text.
-fn locomo_set(path: &Path) -> Result<QuestionSet, Error> {
+pub(crate) fn locomo_set(path: &Path) -> Result<QuestionSet, Error> {
     let all: Vec<Value> = serde_json::from_slice(&fs::read(path)?)?;
     let mut set = QuestionSet::default();
     for sample in all.iter().filter(|sample| !SEEN.contains(&text(sample, "sample_id"))) {
@@ -258,10 +97,11 @@ fn locomo_set(path: &Path) -> Result<QuestionSet, Error> {
     Ok(set)
 }
 
-/// BEAM: a person and a model, about a project. Sources of its questions are numbers of messages, in lists and tables.
-fn beam_set(path: &Path) -> Result<QuestionSet, Error> {
+/// The first chats of BEAM: a person and a model, about a project. Sources of its questions are numbers of messages, in
+/// lists and tables.
+pub(crate) fn beam_set(path: &Path, chats: usize) -> Result<QuestionSet, Error> {
     let mut set = QuestionSet::default();
-    for number in 1.. {
+    for number in 1..=chats {
         let folder = path.join(number.to_string());
         if !folder.exists() {
             break;
@@ -354,9 +194,10 @@ mod tests {
             "updates": [{"question": "b", "source_chat_ids": {"first": [0], "second": [[1]]}}]});
         let questions = chat.join("probing_questions").join("probing_questions.json");
         fs::write(questions, asked.to_string()).unwrap();
-        let set = beam_set(folder.path()).unwrap();
+        let set = beam_set(folder.path(), 20).unwrap();
         assert_eq!(set.conversations[0].documents.len(), 3);
         assert_eq!(set.questions[1].relevant, BTreeSet::from([1, 2]));
         assert!(set.questions[0].relevant.is_empty());
+        assert_eq!(beam_set(folder.path(), 0).unwrap().conversations.len(), 0);
     }
 }
