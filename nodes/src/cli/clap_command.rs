@@ -39,11 +39,7 @@ pub fn documented() -> Command {
 /// The settings of a node that the command line gives to a command that starts none, and the path of
 /// that command.
 pub(super) fn unused(matches: &ArgMatches) -> (String, Vec<String>) {
-    let (mut deepest, mut path) = (matches, Vec::new());
-    while let Some((name, below)) = deepest.subcommand() {
-        path.push(name);
-        deepest = below;
-    }
+    let (path, deepest) = chosen(matches);
     let used = used(&path);
     let is_typed = |id: &str| deepest.value_source(id) == Some(ValueSource::CommandLine);
     let flags = NODE
@@ -52,6 +48,23 @@ pub(super) fn unused(matches: &ArgMatches) -> (String, Vec<String>) {
         .map(|id| format!("--{}", id.replace('_', "-")))
         .collect();
     (path.join(" "), flags)
+}
+
+/// Whether the command asks a node that runs, and so needs of the configuration only where that node is.
+pub(super) fn asks_a_node(matches: &ArgMatches) -> bool {
+    let (path, _) = chosen(matches);
+    let is_doctor = path.first() == Some(&"doctor");
+    !is_doctor && CONNECTION.iter().all(|flag| used(&path).contains(flag))
+}
+
+/// The path of the command, and what was given to it.
+fn chosen(matches: &ArgMatches) -> (Vec<&str>, &ArgMatches) {
+    let (mut deepest, mut path) = (matches, Vec::new());
+    while let Some((name, below)) = deepest.subcommand() {
+        path.push(name);
+        deepest = below;
+    }
+    (path, deepest)
 }
 
 /// The settings that a command uses.
@@ -144,6 +157,41 @@ pub(super) mod tests {
             let words = ["clawnode"].into_iter().chain(line.split(' '));
             let matches = command().try_get_matches_from(words).unwrap();
             assert_eq!(unused(&matches).1, flags, "{line}");
+        }
+    }
+
+    #[test]
+    fn it_is_known_which_commands_need_only_a_node() {
+        let is_asked = |line: &str| {
+            let words = ["clawnode"].into_iter().chain(line.split(' '));
+            asks_a_node(&command().try_get_matches_from(words).unwrap())
+        };
+        for line in [
+            "panic",
+            "status",
+            "sessions list",
+            "memory search x",
+            "agents list",
+            "chat",
+            "journal show a:b:c:d",
+            "--data-dir d nodes",
+        ] {
+            assert!(is_asked(line), "{line}");
+        }
+        for line in [
+            "up",
+            "run --role worker",
+            "--role worker",
+            "doctor",
+            "config check",
+            "config show",
+            "hooks list",
+            "skills list",
+            "backup f",
+            "journal replay",
+            "journal repair",
+        ] {
+            assert!(!is_asked(line), "{line}");
         }
     }
 

@@ -7,7 +7,7 @@ use clawnode_proto::api::Call;
 use super::{flags::GlobalFlags, output::Output};
 use crate::{
     client::{ClientError, Gateways, NodeClient, NodeTarget},
-    config::{Env, LoadedConfig, Sources, env, load, load_node_location},
+    config::{ConfigError, Env, LoadedConfig, Sources, env, load, load_node_location},
     failure::Failure,
     node::offline::DataDirectory,
     offline_commands,
@@ -17,7 +17,10 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct CliContext {
     pub out: Output,
+    /// The settings; of a configuration that is wrong, only where the node is. See [`Self::settings`].
     pub loaded: LoadedConfig,
+    /// Why `loaded` has only that.
+    fault: Option<ConfigError>,
     /// Where the log of this process goes, if it does not go to standard error.
     pub log_file: Option<PathBuf>,
     url: Option<String>,
@@ -41,30 +44,38 @@ impl CliContext {
         Ok(Self::with(loaded, flags, env, out))
     }
 
-    /// The same for the kill switch. It has to reach the node also if the configuration is wrong: a node that runs
-    /// goes on with the one that it read before.
-    pub(super) fn for_kill_switch(
+    /// The same for a command that asks a node. It has to reach the node also if the configuration is wrong: a node
+    /// that runs goes on with the one that it read before.
+    pub(super) fn for_asking_a_node(
         flags: &GlobalFlags,
         env: &Env,
         out: Output,
     ) -> Result<Self, Failure> {
         let sources = sources(flags, env);
-        let loaded = match load(&sources) {
-            Ok(loaded) => loaded,
-            Err(fault) => {
-                let loaded = load_node_location(&sources).map_err(|_also| fault.clone())?;
-                out.aside(&format!(
-                    "warning: the configuration is wrong, and this command goes on without it: {fault}"
-                ));
-                loaded
-            }
+        let fault = match load(&sources) {
+            Ok(loaded) => return Ok(Self::with(loaded, flags, env, out)),
+            Err(fault) => fault,
         };
-        Ok(Self::with(loaded, flags, env, out))
+        let loaded = load_node_location(&sources).map_err(|_also| fault.clone())?;
+        out.aside(&format!(
+            "warning: the configuration is wrong ({}); this command ignores all of it but where the node is",
+            fault.to_string().replace('\n', " ")
+        ));
+        Ok(Self { fault: Some(fault), ..Self::with(loaded, flags, env, out) })
     }
 
     fn with(loaded: LoadedConfig, flags: &GlobalFlags, env: &Env, out: Output) -> Self {
         let url = flags.url.clone().or_else(|| env.get(env::URL).map(str::to_owned));
-        Self { out, loaded, log_file: None, url, token_file: flags.token_file.clone() }
+        let token_file = flags.token_file.clone();
+        Self { out, loaded, fault: None, log_file: None, url, token_file }
+    }
+
+    /// All settings, for what a command does without a node; fails if the configuration is wrong.
+    pub(super) fn settings(&self) -> Result<&LoadedConfig, Failure> {
+        match &self.fault {
+            Some(fault) => Err(fault.clone().into()),
+            None => Ok(&self.loaded),
+        }
     }
 
     /// The data directory.
@@ -107,7 +118,7 @@ impl CliContext {
         if let Some(client) = self.running().await? {
             return Ok(DataSource::Node(client));
         }
-        let directory = offline_commands::open_read_only(&self.loaded.config).await?;
+        let directory = offline_commands::open_read_only(&self.settings()?.config).await?;
         Ok(DataSource::Directory(Box::new(directory)))
     }
 

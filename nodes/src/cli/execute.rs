@@ -201,7 +201,7 @@ fn of_skill(name: &str, context: &CliContext) -> Result<String, Failure> {
         Failure::new(Exit::Failed, "not_found", what)
             .hint("`clawnode skills list` lists the skills of this machine")
     };
-    let found = skills::found(&context.loaded);
+    let found = skills::found(context.settings()?);
     let skill = found.skills.iter().find(|skill| skill.head.name == name);
     let skill = skill.ok_or_else(|| missing(format!("there is no skill `{name}`")))?;
     skill.file(PIPELINE_FILE).map_err(missing)

@@ -66,7 +66,8 @@ async fn configured(
     mut prompt: PromptFacts,
     context: &CliContext,
 ) -> Result<RouteView, Failure> {
-    let agents = &context.loaded.config.agents;
+    let loaded = context.settings()?;
+    let agents = &loaded.config.agents;
     let name = agent
         .map_or_else(|| DEFAULT_AGENT.parse(), Ok)
         .map_err(|error| Failure::new(Exit::Failed, "internal", format!("{error}")))?;
@@ -83,14 +84,14 @@ async fn configured(
                 .hint(format!("{meant}it has {}", names.join(", "))));
         }
     };
-    let env = context.loaded.env();
+    let env = loaded.env();
     let lookup = |name: &str| env.get(name).map(str::to_owned);
     let own = match &section.model {
         Some(model) => model.clone(),
         None => discover(&lookup, ollama_models).await.model,
     };
     let routes: Vec<ModelRoute> = section.routes.iter().cloned().map(Into::into).collect();
-    let profiles = models::profiles(&context.loaded.config, &lookup)?;
+    let profiles = models::profiles(&loaded.config, &lookup)?;
     let sampling: Sampling = section.sampling.clone().into();
     let longest = LongestReply { max_tokens: sampling.max_tokens, reasoning: section.reasoning };
     prompt.costs = profiles.route_costs(&routes, prompt.tokens, longest);

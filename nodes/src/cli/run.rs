@@ -67,9 +67,9 @@ async fn performed(args: Vec<OsString>, env: Env) -> Exit {
     let read = |matches: ArgMatches| {
         let cli = Cli::from_arg_matches(&matches)
             .map_err(|error| error.format(&mut clap_command::command()))?;
-        Ok((cli, clap_command::unused(&matches)))
+        Ok((cli, clap_command::unused(&matches), clap_command::asks_a_node(&matches)))
     };
-    let (cli, (path, unused)) = match parsed.and_then(read) {
+    let (cli, (path, unused), asks_a_node) = match parsed.and_then(read) {
         Ok(read) => read,
         Err(error) => return usage(&error),
     };
@@ -80,7 +80,7 @@ async fn performed(args: Vec<OsString>, env: Env) -> Exit {
              starts the node"
         ));
     }
-    match dispatch(cli, &env, out).await {
+    match dispatch(cli, asks_a_node, &env, out).await {
         Ok(exit) => exit,
         Err(failure) => {
             if failure.exit != Exit::Ok {
@@ -99,7 +99,7 @@ fn usage(error: &clap::Error) -> Exit {
     if error.exit_code() == 0 { Exit::Ok } else { Exit::Usage }
 }
 
-async fn dispatch(cli: Cli, env: &Env, out: Output) -> Result<Exit, Failure> {
+async fn dispatch(cli: Cli, asks_a_node: bool, env: &Env, out: Output) -> Result<Exit, Failure> {
     let Cli { role, join, flags, command } = cli;
     let command = match (command, role.is_empty()) {
         (Some(_), true) if join.join.is_some() || join.join_file.is_some() => {
@@ -125,9 +125,10 @@ async fn dispatch(cli: Cli, env: &Env, out: Output) -> Result<Exit, Failure> {
         }
         _ => {}
     }
-    let mut context = match &command {
-        Command::Panic(_) => CliContext::for_kill_switch(&flags, env, out)?,
-        _ => CliContext::new(&flags, env, out)?,
+    let mut context = if asks_a_node {
+        CliContext::for_asking_a_node(&flags, env, out)?
+    } else {
+        CliContext::new(&flags, env, out)?
     };
     let is_node = matches!(command, Command::Up(_) | Command::Run(_));
     let talks = matches!(&command, Command::Up(args) if args.chat);

@@ -60,8 +60,8 @@ pub fn load(sources: &Sources) -> Result<LoadedConfig, ConfigError> {
 const NODE_LOCATION: [&[&str]; 3] =
     [&["node", "data_dir"], &["gateway", "tls_cert"], &["gateway", "tls_key"]];
 
-/// Reads of the file and the environment only where the node is: the kill switch has to work while another setting is
-/// wrong. Fails like [`load`] if the file cannot be parsed, because then nothing says which node is meant.
+/// Reads of the file and the environment only where the node is: commands that ask a node have to work while another
+/// setting is wrong. Fails like [`load`] if the file cannot be parsed, because then nothing says which node is meant.
 pub fn load_node_location(sources: &Sources) -> Result<LoadedConfig, ConfigError> {
     let file = chosen_file(sources);
     let layer = file.as_deref().map(file::read).transpose()?;

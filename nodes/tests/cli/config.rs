@@ -233,12 +233,17 @@ async fn doctor_tells_a_broken_configuration_from_a_broken_machine() {
     assert_eq!(ended.code, 0, "{}", ended.out);
 }
 
-/// A node that runs goes on with the configuration that it read before, so people must be able to stop it.
+/// A node that runs goes on with the configuration that it read before, so people must be able to stop it and to look
+/// at it.
 #[tokio::test]
-async fn the_kill_switch_reaches_a_node_whose_configuration_has_become_wrong() {
+async fn commands_reach_a_node_whose_configuration_has_become_wrong() {
     let home = Home::new();
     let answers = |method: &str, _: &Value| {
-        Ok(if method == "ping" { json!("pong") } else { json!({ "latches": [] }) })
+        Ok(match method {
+            "ping" => json!("pong"),
+            "panic.list" => json!({ "latches": [] }),
+            _ => json!({ "models": [] }),
+        })
     };
     let node = Node::start(answers, Vec::new()).await;
     home.announce(&node);
@@ -246,8 +251,20 @@ async fn the_kill_switch_reaches_a_node_whose_configuration_has_become_wrong() {
     let stops = home.run(&["--config", &path, "panic", "--list"]).await;
     assert_eq!((stops.code, stops.out.trim_end()), (0, "nothing is stopped"), "{}", stops.err);
     assert!(stops.err.contains("gone.md"), "{}", stops.err);
-    let status = home.run(&["--config", &path, "status"]).await;
-    assert_eq!(status.code, 78, "other commands need all of it: {}", status.err);
+    let models = home.run(&["--config", &path, "models", "list"]).await;
+    assert_eq!(models.code, 0, "{}", models.err);
+    let warnings: Vec<&str> = models.err.lines().collect();
+    assert!(
+        matches!(warnings[..], [only] if only.contains("gone.md") && only.contains("ignores all of it but")),
+        "{}",
+        models.err
+    );
+    let route = home.run(&["--config", &path, "models", "route"]).await;
+    assert_eq!(route.code, 78, "this needs the settings themselves: {}", route.err);
+    // Without a node the directory is read, by the settings of its storage backend.
+    let other = Home::new();
+    let sessions = other.run(&["--config", &path, "sessions", "list"]).await;
+    assert_eq!(sessions.code, 78, "{}", sessions.err);
     // Nothing says any more which node is meant.
     let path = home.write("config.toml", "[node]\ndata_dir = \n");
     let stops = home.run(&["--config", &path, "panic", "--list"]).await;
