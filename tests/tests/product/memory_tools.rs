@@ -119,7 +119,7 @@ async fn asks_about_what_it_forgets(agent: &TaughtAgent) -> Outcome {
     let arguments = json!({ "point": of_team.id, "scope": "team" });
     let (told, approved) = tokio::join!(agent.calls("ada", "forget", arguments), agent.approves());
     assert_eq!(approved?, Some(format!("semantic point of `shared/team`: {OF_TEAM}")));
-    assert!(told?.contains("is forgotten"));
+    assert!(told?.contains("is not recalled any more"));
     assert_eq!(agent.points("shared/team").await?.len(), 0);
 
     // The question does not keep a text that the memory has forgotten.
@@ -131,7 +131,7 @@ async fn asks_about_what_it_forgets(agent: &TaughtAgent) -> Outcome {
         tokio::join!(agent.calls("ada", "forget", arguments), agent.forgets_meanwhile(point));
     let [before, after] = shown?.map(Option::unwrap_or_default);
     assert!(before.contains(OF_TEAM), "{before}");
-    assert_eq!(after, format!("`{point}` is forgotten already, or left its memory long ago"));
+    assert_eq!(after, format!("`{point}` is forgotten"));
     let told = told?;
     assert!(told.contains("is forgotten") && !told.contains("was not run"), "{told}");
     Ok(())
@@ -194,7 +194,7 @@ async fn writes_searches_and_forgets(backend: TestBackend) -> Outcome {
     assert!(told.contains(r#"said_by=\"agent\""#), "S-22: {told}");
 
     let told = agent.calls("ada", "forget", json!({ "point": points[0].id })).await?;
-    assert!(told.contains("is forgotten"), "{told}");
+    assert!(told.contains("its text leaves the journal of the memory within an hour"), "{told}");
     assert_eq!(agent.points(of_ada).await?.len(), 0);
     // MEM-4: nothing forgotten is found.
     agent.recalls("ada", OF_TEAM, Some(OF_ADA)).await?;

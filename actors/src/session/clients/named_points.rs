@@ -28,6 +28,49 @@ const ABOUT_CHARS: usize = 200;
 /// A memory as its journal has it; nothing if it has not begun.
 pub(in crate::session) type FoundMemory = Option<Box<Entity<Memory>>>;
 
+/// What is left of a point that nothing shows any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::session) enum PointRemnant {
+    /// Its id alone.
+    Id,
+    /// Its text, until the journal of the memory is purged within the hour.
+    TextUntilPurge,
+    /// Its text, in the journal alone: it left the memory long ago, and no purge is due.
+    TextInJournal,
+}
+
+// === impl PointRemnant ===
+
+impl PointRemnant {
+    /// Nothing if the memory shows the point, or does not know it.
+    pub(in crate::session) fn of(state: &MemoryState, point: MemoryPointId) -> Option<Self> {
+        state.is_gone(point).then(|| {
+            if state.is_to_be_purged() {
+                Self::TextUntilPurge
+            } else if state.has_text(point) {
+                Self::TextInJournal
+            } else {
+                Self::Id
+            }
+        })
+    }
+
+    /// For models and people. Only what no file has is called forgotten.
+    pub(in crate::session) fn words(self, point: MemoryPointId) -> String {
+        match self {
+            Self::Id => format!("`{point}` is forgotten"),
+            Self::TextUntilPurge => format!(
+                "`{point}` is not recalled any more, and its text leaves the journal of the memory within an hour"
+            ),
+            Self::TextInJournal => {
+                format!("`{point}` left the memory long ago, and the journal may have its text")
+            }
+        }
+    }
+}
+
+// === impl Sessions ===
+
 impl Sessions {
     /// Adds to these calls what their arguments only name. `shared`: the memories that an agent has in common with
     /// others; nothing if it has no memory.
@@ -143,10 +186,16 @@ fn in_a_line(
         }
         return Ok(format!("{layer} point of `{key}`: {text}"));
     }
-    if state.is_some_and(|state| state.is_gone(point)) {
-        return Err(format!("`{point}` is forgotten already, or left its memory long ago"));
+    match state.and_then(|state| PointRemnant::of(state, point)) {
+        // The call has the journal purged.
+        Some(PointRemnant::TextInJournal) => {
+            Ok(format!("a point of `{key}` that left it long ago; its journal may have the text"))
+        }
+        Some(remnant) => Err(remnant.words(point)),
+        None => {
+            Err(format!("there is no point `{point}` in `{key}`: `recall` shows the ids there are"))
+        }
     }
-    Err(format!("there is no point `{point}` in `{key}`: `recall` shows the ids there are"))
 }
 
 #[cfg(test)]
@@ -154,6 +203,7 @@ mod tests {
     use clawnode_kernel::EntityKind as _;
     use clawnode_proto::{
         EntityId, Epoch, EventId, Head, Incarnation, ProcessId, Seq, Timestamp,
+        limits::MEMORY_PAST_POINTS,
         memory::MemorySource,
         memory_point::{LearnedPoint, MemoryInput},
     };
@@ -235,7 +285,7 @@ mod tests {
         assert_eq!(line(operator, true).unwrap(), coffee);
         for (refused, says) in [
             (line(operator, false), "only operators make it forgotten"),
-            (line(gone, true), "is forgotten already"),
+            (line(gone, true), "its text leaves the journal of the memory within an hour"),
             (line(source(4).point(), true), "there is no point"),
             (in_a_line(None, &key, person, true), "there is no point"),
         ] {
@@ -243,5 +293,36 @@ mod tests {
             let has_text = ["xxx", "Coffee", "captain"].iter().any(|text| why.contains(text));
             assert!(why.contains(says) && !has_text, "{why}");
         }
+    }
+
+    #[test]
+    fn only_a_point_without_a_text_in_the_journal_is_called_forgotten() {
+        let key: MemoryKey = "shared/team".parse().unwrap();
+        let captain = |event: u64| {
+            let mut learned = said(event, &format!("{event} is the captain."), MemoryTrust::Person);
+            learned.content.subject = Some("team".to_owned());
+            learned.content.predicate = Some("captain".to_owned());
+            learned
+        };
+        // Each supersedes the one before, and more than the memory still shows are superseded.
+        let most = u64::try_from(MEMORY_PAST_POINTS).unwrap() + 2;
+        let all: Vec<LearnedPoint> = (1..=most).map(captain).collect();
+        let puts = all.chunks(60).map(|some| MemoryInput::Put { points: some.to_vec() });
+        let mut bodies: Vec<MemoryInput> = puts.collect();
+        let first = source(1).point();
+        let state = sent(&key, &bodies);
+        assert!(content_of(&state, first).is_none());
+        assert_eq!(PointRemnant::of(&state, first), Some(PointRemnant::TextInJournal));
+        let line = in_a_line(Some(&state), &key, first, true).unwrap();
+        assert!(line.contains("its journal may have the text"), "{line}");
+
+        bodies.push(MemoryInput::Forget { points: vec![first], by: "ada".to_owned(), now: false });
+        let mut state = sent(&key, &bodies);
+        assert!(state.purge_due().is_some());
+        assert_eq!(PointRemnant::of(&state, first), Some(PointRemnant::TextUntilPurge));
+        Memory::purged(&mut state);
+        assert_eq!(PointRemnant::of(&state, first), Some(PointRemnant::Id));
+        let why = in_a_line(Some(&state), &key, first, true).unwrap_err();
+        assert!(why.contains("is forgotten"), "{why}");
     }
 }

@@ -22,7 +22,7 @@ use crate::{
     agent::AgentMemory,
     session::{
         clients::{
-            named_points::{FoundMemory, content_of, protection},
+            named_points::{FoundMemory, PointRemnant, content_of, protection},
             sessions::Sessions,
         },
         turn::{
@@ -144,23 +144,30 @@ impl MemoryRun {
         let memory = self.load(&key).await?;
         let state = memory.as_ref().map(|entity| &entity.state);
         let trust = state.and_then(|state| trust_of(state, point));
-        // Also if this call has forgotten it, and is run again.
-        if trust.is_none() && state.is_some_and(|state| state.is_gone(point)) {
-            return Ok(format!("`{point}` is forgotten"));
-        }
-        let Some(trust) = trust else {
-            let why = format!("there is no point `{point}`: `recall` shows the ids there are");
-            return Err(ToolOutcome::failed(ToolFailure::Invalid, why));
-        };
-        if let Some(why) = protection(point, trust, is_approved) {
-            return Err(ToolOutcome::failed(ToolFailure::Refused, why));
+        let remnant = state.and_then(|state| PointRemnant::of(state, point));
+        match (trust, remnant) {
+            (Some(trust), _) => {
+                if let Some(why) = protection(point, trust, is_approved) {
+                    return Err(ToolOutcome::failed(ToolFailure::Refused, why));
+                }
+            }
+            // The input has the journal purged.
+            (None, Some(PointRemnant::TextInJournal)) => {}
+            // Also if this call has masked it, and is run again.
+            (None, Some(remnant)) => return Ok(remnant.words(point)),
+            (None, None) => {
+                let why = format!("there is no point `{point}`: `recall` shows the ids there are");
+                return Err(ToolOutcome::failed(ToolFailure::Invalid, why));
+            }
         }
         let by = format!("agent {} in {}", self.session.agent, self.session.entity());
         let body = MemoryInput::Forget { points: vec![point], by, now: false };
         let input = self.send(&key, "forget", &body).await?;
         let is_done = |state: &MemoryState| trust_of(state, point).is_none();
-        self.changed(&key, input, is_done).await?;
-        Ok(format!("`{point}` is forgotten"))
+        let memory = self.changed(&key, input, is_done).await?;
+        let is_to_be_purged = memory.state.is_to_be_purged();
+        let remnant = if is_to_be_purged { PointRemnant::TextUntilPurge } else { PointRemnant::Id };
+        Ok(remnant.words(point))
     }
 
     /// Stores an input for a memory: the same each time that this call is run.
