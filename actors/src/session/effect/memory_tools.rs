@@ -26,7 +26,10 @@ use crate::{
             sessions::Sessions,
         },
         turn::{
-            memory::recall::{RecallAsk, RecallScopes, labelled},
+            memory::{
+                recall::{RecallAsk, RecallScopes, labelled},
+                shown_passages::ShownPassages,
+            },
             prepare::ToolJob,
             tools::memory_tools::{MemoryCall, target},
         },
@@ -47,8 +50,8 @@ pub(super) struct MemoryRun {
     turn: TurnId,
     call: CallId,
     source: Option<MemorySource>,
-    /// Its model reads all of the session's conversation.
-    shows_all: bool,
+    /// What its model reads of the session's conversation.
+    shown: ShownPassages,
 }
 
 // === impl MemoryRun ===
@@ -58,7 +61,7 @@ impl MemoryRun {
     pub(super) fn of(runner: &SessionRunner, job: &ToolJob) -> Self {
         let (turn, call, source) = (job.turn, job.call, job.source.clone());
         let (runner, session) = (runner.clone(), job.would.session.clone());
-        Self { runner, session, turn, call, source, shows_all: job.shows_all }
+        Self { runner, session, turn, call, source, shown: job.shown.clone() }
     }
 
     async fn answered(&self, run: ToolRun) -> Result<String, ToolOutcome> {
@@ -93,13 +96,14 @@ impl MemoryRun {
             return Err(unavailable("this node has no store of memories"));
         };
         let mut scopes = RecallScopes::shown(&self.session, &memory);
-        if self.shows_all {
+        if self.shown.is_all() {
             scopes.leave_out(&self.session);
         }
         let memory = AgentMemory { top_facts: RECALL_POINTS, ..memory };
         let text = query.as_str().into();
         let (turn, room, untaught) = (self.turn, RECALL_BYTES, Vec::new());
-        let ask = RecallAsk { turn, text, scopes, memory, room, untaught };
+        let shown = self.shown.clone();
+        let ask = RecallAsk { turn, text, scopes, shown, memory, room, untaught };
         let found = finds(store, &ask, &query, MEANING_WITHIN).await;
         let found = found.map_err(|failure| unavailable(ErrorChain(&failure).to_string()))?;
         let recalled = ask.recalled(&query, store.name, found);

@@ -28,6 +28,9 @@ use crate::{
     },
 };
 
+/// Passages that are found at most. All that the request shows anyway may be among them, and is left out afterwards.
+const PASSAGES_FOUND: usize = 100;
+
 /// Where sessions look for what was learned and said.
 #[derive(Clone, Debug)]
 pub struct RecallStore {
@@ -171,10 +174,11 @@ pub(super) async fn finds(
         0 => 0,
         most => most.saturating_add(RECALL_STANDING),
     };
+    // One more: the message itself may be there.
+    let passages_most = ask.shown.count().saturating_add(RECALL_PASSAGES + 1).min(PASSAGES_FOUND);
     let (points, passages) = tokio::try_join!(
         search(at, &memories, &points, most),
-        // One more: the message itself may be there.
-        search(at, &sessions, &passages, RECALL_PASSAGES + 1),
+        search(at, &sessions, &passages, passages_most),
     )?;
     let is_damaged = !points.damaged.is_empty() || !passages.damaged.is_empty();
     let degraded = is_damaged.then_some(RecallFault::Damaged);
@@ -208,7 +212,10 @@ mod tests {
     use clawnode_proto::{TurnId, limits::RECALL_BYTES};
 
     use super::*;
-    use crate::{agent::AgentMemory, session::turn::memory::recall::RecallScopes};
+    use crate::{
+        agent::AgentMemory,
+        session::turn::memory::{recall::RecallScopes, shown_passages::ShownPassages},
+    };
 
     /// A store that answers nothing but searches, and those so.
     #[derive(Debug)]
@@ -259,6 +266,7 @@ mod tests {
             turn: TurnId::from_u128(1),
             text: "hi".into(),
             scopes: RecallScopes::of(&"main:web:a:b".parse().unwrap(), &[]),
+            shown: ShownPassages::default(),
             memory: AgentMemory::default(),
             room: RECALL_BYTES,
             untaught: Vec::new(),

@@ -25,7 +25,7 @@ use super::{
     hooks,
     memory::recall,
     model_call::give_way::{AfterFailure, ProviderWait},
-    model_call::next_call::{MadeCall, made_or_next, next_call},
+    model_call::next_call::{MadeCall, left_out, made_or_next, next_call},
     model_call::reservation_size::{self, BudgetVerdict, NextCall},
     plan,
     prepare::{CallJob, EffectJob, SessionJob, judge_model_job},
@@ -249,7 +249,9 @@ impl EntityKind for Session {
                 Some(Want::Place { agent, turn, call, is_new, lane })
             }
             Some(grant) => {
-                if let Some(ask) = recall::ask(state, state.turn(turn)?, call, grant) {
+                let open = state.turn(turn)?;
+                let left_out = || left_out(state, open, call, grant);
+                if let Some(ask) = recall::ask(state, open, call, grant, left_out) {
                     let (grant, ask) = (Box::new(grant.clone()), Box::new(ask));
                     return Some(Want::Recall { turn, grant, ask });
                 }

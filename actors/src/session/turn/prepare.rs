@@ -25,7 +25,7 @@ use super::{
     hooks,
     memory::feedback::MemoryRating,
     memory::learning::{self, LearnJob, LessonsJob},
-    memory::recall::shows_all,
+    memory::shown_passages::ShownPassages,
     state::{SessionState, Turn},
     tools::tool_calls::{ToolCall, action_of},
     tools::tool_frames::ToolFrames,
@@ -223,8 +223,8 @@ pub struct ToolJob {
     pub would: Action,
     /// What memories learn from it has this source. Absent: they learn nothing.
     pub source: Option<MemorySource>,
-    /// The model that made it reads all of the conversation, so that no search need find that again.
-    pub shows_all: bool,
+    /// What the model that made it reads of the conversation, so that no search need find that again.
+    pub shown: ShownPassages,
     /// The hooks that judge its result.
     pub after: Vec<HookSpec>,
 }
@@ -332,7 +332,7 @@ fn tool_job(state: &SessionState, effect: Effect, call: CallId, again: bool) -> 
             action,
             would,
             source: asked.source(session.entity()),
-            shows_all: shows_all(state),
+            shown: ShownPassages::of_tool(state, turn.id, &spec.name),
             after,
         });
         return Some(EffectJob { told, trace, job });

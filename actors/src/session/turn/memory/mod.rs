@@ -1,6 +1,7 @@
 //! What turns take from memories, and what memories learn from turns. Pure.
 //!
 //! - `recall`: what is searched for before a turn's first call, what of that is shown, and how (MEM-1, MEM-2).
+//! - `shown_passages`: what a request shows of its own conversation, which is not recalled.
 //! - `learning`: what memories learn from a turn that has ended, and from reflections (MEM-3).
 //! - `unlearned_messages`: which events have what persons said, until memories have learned from it.
 //! - `feedback` and `rating`: what people think of turns, and which points move by that.
@@ -17,6 +18,7 @@ mod rating;
 pub mod recall;
 #[cfg(test)]
 mod recall_tests;
+pub mod shown_passages;
 #[cfg(test)]
 mod standing_tests;
 pub mod unlearned_messages;

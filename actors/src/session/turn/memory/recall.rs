@@ -25,7 +25,10 @@ use clawnode_proto::{
 };
 
 use super::super::state::{SessionState, Turn};
-use super::learning::{self, LearnJob};
+use super::{
+    learning::{self, LearnJob},
+    shown_passages::ShownPassages,
+};
 use crate::agent::{AgentMemory, Grant};
 
 /// What precedes what was found.
@@ -52,6 +55,8 @@ pub struct RecallAsk {
     /// The message that begins it.
     pub text: Text,
     pub scopes: RecallScopes,
+    /// What its request shows of its own conversation.
+    pub shown: ShownPassages,
     /// How many of the points and passages that are found.
     pub memory: AgentMemory,
     /// Bytes that have room, with labels.
@@ -75,12 +80,14 @@ pub struct RecallFinds {
     pub degraded: Option<RecallFault>,
 }
 
-/// What the turn of this call is to be searched for, unless it was, or cannot be.
+/// What the turn of this call is to be searched for, unless it was, or cannot be. `left_out`: how many of the oldest turns
+/// its request leaves out, without what is recalled.
 pub(in crate::session::turn) fn ask(
     state: &SessionState,
     turn: &Turn,
     call: CallId,
     grant: &Grant,
+    left_out: impl FnOnce() -> u32,
 ) -> Option<RecallAsk> {
     let memory = grant.options.memory.as_ref()?;
     if grant.recalled.is_some() || !turn.may_recall() || call != turn.call_at(0) {
@@ -88,7 +95,13 @@ pub(in crate::session::turn) fn ask(
     }
     let (_, text) = turn.said.first().filter(|(_, text)| text.bytes() > 0)?;
     let mut scopes = RecallScopes::shown(state.key.as_ref()?, memory);
-    if shows_all(state) {
+    // Agents that are shown no episodes search no conversations.
+    let shown = if scopes.sessions.is_empty() {
+        ShownPassages::default()
+    } else {
+        ShownPassages::of_request(state, turn.id, left_out())
+    };
+    if shown.is_all() {
         scopes.leave_out(state.key.as_ref()?);
     }
     #[cfg(feature = "test-util")]
@@ -106,12 +119,7 @@ pub(in crate::session::turn) fn ask(
     let ended = state.unemitted.iter().filter_map(|ended| state.turn(*ended));
     let untaught = ended.filter_map(|ended| learning::job(state, ended)).collect();
     let (text, memory) = (text.clone(), memory.clone());
-    Some(RecallAsk { turn: turn.id, text, scopes, memory, room, untaught })
-}
-
-/// Whether the model reads all of the conversation anyway.
-pub(in crate::session::turn) fn shows_all(state: &SessionState) -> bool {
-    state.earlier.left_out() == 0 && state.left_out.is_none()
+    Some(RecallAsk { turn: turn.id, text, scopes, shown, memory, room, untaught })
 }
 
 // === impl RecallScopes ===
@@ -273,7 +281,9 @@ impl RecallAsk {
         found.points = points.take(self.memory.top_facts).collect();
         let passages = passages.iter().filter_map(|found| self.scopes.passage(found));
         // The message itself may be in the store already.
-        let may = |one: &RecalledPassage| one.trust >= least && !text.contains(one.text.trim());
+        let may = |one: &RecalledPassage| {
+            one.trust >= least && !text.contains(one.text.trim()) && !self.shown.has(one)
+        };
         let passages = passages.filter(may).filter(|one| fits(&passage_line(one)));
         found.passages = passages.take(RECALL_PASSAGES).collect();
         found

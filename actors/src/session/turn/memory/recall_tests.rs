@@ -30,7 +30,10 @@ use super::super::{
     explain_context::ContextReader,
     state::SessionState,
 };
-use super::recall::{RecallAsk, RecallFinds, RecallScopes, shows_all, told};
+use super::{
+    recall::{RecallAsk, RecallFinds, RecallScopes, told},
+    shown_passages::ShownPassages,
+};
 use crate::{
     agent::{AgentMemory, AgentOptions, Grant},
     session::{
@@ -130,6 +133,7 @@ pub(in crate::session::turn) fn asked(shared: &[&str]) -> RecallAsk {
         turn: TurnId::from_u128(1),
         text: "x".into(),
         scopes: RecallScopes::of(&key, &shared),
+        shown: ShownPassages::default(),
         memory: AgentMemory::default(),
         room: RECALL_BYTES,
         untaught: Vec::new(),
@@ -229,12 +233,67 @@ fn what_is_recalled_is_journaled_before_its_call_and_shown_once() {
     assert_eq!(replayed(&run), 3);
 }
 
+/// Which of the turns 1 to `last` a search in the conversation gives, where a store finds all of them.
+fn given(ask: &RecallAsk, last: usize) -> Vec<usize> {
+    let (session, ask) = (key().to_string(), RecallAsk { room: RECALL_BYTES, ..ask.clone() });
+    let is_given = |turn: &usize| {
+        let passages = vec![passage(&session, &said_in(*turn))];
+        let finds = RecallFinds { passages, ..RecallFinds::default() };
+        !ask.recalled("", "s", finds).passages.is_empty()
+    };
+    (1..=last).filter(is_given).collect()
+}
+
+fn said_in(turn: usize) -> String {
+    format!("m{turn} {}", "x".repeat(300))
+}
+
+/// A request whose model reads all is searched for nothing of its own conversation, and another one for what it leaves
+/// out, from the first request on that leaves something out.
+#[test]
+fn exactly_what_a_request_leaves_out_of_its_conversation_is_recalled() {
+    let (rules, mode) = (ContextRules::V3, ContextMode::Bounded);
+    let context = Some(ContextSettings { rules, mode, tokens: 700, recent_turns: 2 });
+    let mut run = run(&[]);
+    let (options, window_tokens) = ((*run.grant.options).clone(), Some(2_000));
+    run.grant = Grant::free(AgentOptions { context, window_tokens, ..options });
+    let own = StoreScope::of_session(&key());
+    let mut left_out = BTreeSet::new();
+    for turn in 1..=12 {
+        let message = clawnode_proto::session::UserMessage::text(said_in(turn));
+        let message = clawnode_proto::session::SessionInput::UserMessage(message);
+        run.hears(&format!("m{turn}"), &message);
+        let dropped = request(&run).dropped_turns as usize;
+        let ask = run.asks.last().unwrap();
+        assert_eq!(ask.scopes.sessions().contains(&own), dropped > 0, "{turn}");
+        if dropped > 0 {
+            assert_eq!(given(ask, turn - 1), (1..=dropped).collect::<Vec<_>>(), "{turn}");
+            let shown = turn - 1 - dropped;
+            assert_eq!(ask.shown.count(), shown + shown.min(1), "{turn}: all replies are the same");
+        }
+        run.replies(&[]);
+        left_out.insert(dropped);
+    }
+    assert!(left_out.len() > 2, "{left_out:?}");
+
+    // A call of the tool `recall` in the last turn.
+    let (state, running) = (state(&run), TurnId::from_u128(1));
+    let shown = ShownPassages::of_tool(&state, running, &"recall".parse().unwrap());
+    let dropped = state.left_out.as_ref().unwrap().turns as usize;
+    let ask = RecallAsk { shown, ..run.asks.last().unwrap().clone() };
+    assert_eq!(given(&ask, 12), (1..=dropped).collect::<Vec<_>>());
+}
+
 /// Else the tool would find what its model reads anyway.
 #[test]
 fn a_conversation_is_searched_once_its_model_does_not_read_all_of_it() {
     let mut run = run(&[]);
     run.says("when is tea?");
     let mut left = state(&run);
+    let shows_all = |state: &SessionState| {
+        let tool = "recall".parse().unwrap();
+        ShownPassages::of_tool(state, TurnId::from_u128(1), &tool).is_all()
+    };
     assert!(shows_all(&left));
     let (model, context) = ("demo/demo".parse().unwrap(), None);
     left.left_out = Some(LeftOut { model, window_tokens: 1, turns: 1, context });

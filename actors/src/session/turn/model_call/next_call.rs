@@ -48,7 +48,19 @@ pub(in crate::session::turn) fn next_call(
     NextCall { call, attempt, routed, profile, request, waits_for_hooks, leaves }
 }
 
-/// The same. It is not made again if it was made of this state, and would be asked alike.
+/// How many of the oldest turns the next attempt at a call leaves out. What is recalled for it may push out more.
+pub(in crate::session::turn) fn left_out(
+    state: &SessionState,
+    turn: &Turn,
+    call: CallId,
+    grant: &Grant,
+) -> u32 {
+    let begun = turn.begun_with(grant);
+    let (_, profile) = reservation_size::asked(state, &begun, call, grant);
+    assemble(state, &profile, &begun).dropped_turns
+}
+
+/// The next attempt at a call. It is not made again if it was made of this state, and would be asked alike.
 pub(in crate::session::turn) fn made_or_next(
     state: &SessionState,
     turn: &Turn,

@@ -221,7 +221,7 @@ mod tests {
             state.left_out = (left_out > 0).then(|| LeftOut::of(profile, left_out));
             let prepared = effect.prepare(&state, false).unwrap();
             let SessionJob::Tool(job) = prepared.job else { panic!("{effect:?}") };
-            assert_eq!(job.shows_all, shows_all);
+            assert_eq!(job.shown.is_all(), shows_all);
         }
     }
 
