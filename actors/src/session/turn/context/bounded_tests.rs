@@ -16,7 +16,7 @@ use super::super::{
     state_parts::settled_cost::Spent,
     tools::tool_calls::ToolCall,
 };
-use super::model_input::{Assembled, PartOf, assemble, draft};
+use super::model_input::{Assembled, FullContext, PartOf, assemble, draft};
 use crate::{
     agent::{AgentOptions, Grant},
     session::{SessionJob, played::PlayedActivation},
@@ -359,6 +359,27 @@ fn a_session_takes_other_rules_with_its_next_turn() {
     let window = turn(&mut run, 11);
     assert!(window.dropped_turns <= auto.dropped_turns);
     assert_eq!(replayed(&run), 12);
+}
+
+/// Each turn has one earlier turn more that has no room.
+#[test]
+fn a_tight_context_is_noticed_once_for_each_configuration() {
+    let notices = |run: &mut PlayedActivation, turns: std::ops::Range<usize>| {
+        let is_noticed = |turn: &usize| {
+            says(run, *turn, 600);
+            let full = request(run).full;
+            run.replies(&[]);
+            full == Some(FullContext::Budget)
+        };
+        turns.filter(is_noticed).count()
+    };
+    let mut run = unborn();
+    configure(&mut run, Some(settings(ContextMode::Bounded, 300)));
+    assert_eq!(notices(&mut run, 0..6), 1);
+    configure(&mut run, Some(settings(ContextMode::Bounded, 301)));
+    assert_eq!(notices(&mut run, 6..10), 1, "the configuration has changed");
+    configure(&mut run, Some(settings(ContextMode::Bounded, 301)));
+    assert_eq!(notices(&mut run, 10..12), 0, "it is the same");
 }
 
 /// CTX-3: people notice what is missing. Once it is long, the same session is bounded, and stays so.

@@ -250,9 +250,11 @@ fn drafted(
     let full = if profile.context.is_none() {
         (dropped_turns > state.summarized()).then_some(FullContext::Window)
     } else {
-        // A bounded context leaves out something all the time.
+        // A bounded context leaves out something all the time, and a tight one more with each turn. People are
+        // notified once for each configuration.
         let before = state.left_out.as_ref().map_or(0, |left_out| left_out.under(profile));
-        (dropped_turns > before.max(state.summarized())).then_some(FullContext::Budget)
+        let is_first = before == 0 && dropped_turns > state.summarized();
+        is_first.then_some(FullContext::Budget)
     };
     let request = Assembled {
         model: profile.model.clone(),
