@@ -204,6 +204,15 @@ pub struct AgentMemoryView {
     /// The shared memories that it reads, by the NAME of `shared/NAME`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shared: Vec<String>,
+    /// Whether it is also shown what tools brought.
+    #[serde(default)]
+    pub recall_untrusted: bool,
+    /// How facts are found in what persons say: `patterns`, `model` or `off`. Absent: an older node does not say.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub extract: String,
+    /// Whether a model looks back at turns with many tool calls: `model` or `off`. Absent: an older node does not say.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reflect: String,
 }
 
 /// Tools that an agent's configuration names and that its model is not given: those of an MCP server

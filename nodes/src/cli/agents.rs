@@ -3,7 +3,7 @@
 use clap::Subcommand;
 use clawnode_proto::{
     AgentName,
-    agents::{AgentDetail, AgentLimit, AgentView},
+    agents::{AgentDetail, AgentLimit, AgentMemoryView, AgentView},
     api::{AgentParams, Nothing, calls},
     context::{ContextMode, ContextSettings},
     policy::{Policy, Rule},
@@ -199,15 +199,22 @@ fn detail(out: Output, detail: &AgentDetail) -> String {
 }
 
 /// What it is reminded of, and which instructions it can read; empty where there are none.
-fn knows(detail: &AgentDetail) -> [(&'static str, String); 3] {
+fn knows(detail: &AgentDetail) -> [(&'static str, String); 5] {
     let memory = detail.memory.as_ref().map(|memory| {
         let layers: Vec<String> = memory.layers.iter().map(wire_name).collect();
-        format!("{} points a turn at most, of {}", memory.top_facts, layers.join(", "))
+        let tools = if memory.recall_untrusted { "with" } else { "without" };
+        let (most, layers) = (memory.top_facts, layers.join(", "));
+        format!("{most} points a turn at most, of {layers}; {tools} what tools brought")
     });
+    let setting = |field: fn(&AgentMemoryView) -> &String| {
+        detail.memory.as_ref().map(|memory| clean(field(memory))).unwrap_or_default()
+    };
     let shared = detail.memory.as_ref().map(|memory| clean(&memory.shared.join(", ")));
     [
         ("memory", memory.unwrap_or_default()),
         ("shared", shared.unwrap_or_default()),
+        ("extract", setting(|memory| &memory.extract)),
+        ("reflect", setting(|memory| &memory.reflect)),
         ("skills", clean(&detail.skills.join(", "))),
     ]
 }
@@ -260,11 +267,7 @@ fn rules(policy: &Policy) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use clawnode_proto::{
-        agents::{AgentLimits, AgentMemoryView},
-        lane::Lane,
-        llm::Sampling,
-        memory::MemoryLayer,
-        timeout::TurnTime,
+        agents::AgentLimits, lane::Lane, llm::Sampling, memory::MemoryLayer, timeout::TurnTime,
     };
 
     use super::*;
@@ -306,19 +309,29 @@ mod tests {
         };
         let out = Output::new(false, false, &Env::default());
         let text = detail(out, &agent);
-        for row in ["system", "memory", "shared", "skills"] {
+        for row in ["system", "memory", "shared", "extract", "reflect", "skills"] {
             assert!(!text.lines().any(|line| line.starts_with(row)), "{row}: {text}");
         }
         agent.view.system = "You mend.".to_owned();
         agent.skills = vec!["notes".to_owned(), "pdf-forms".to_owned()];
         let layers = vec![MemoryLayer::Semantic, MemoryLayer::Episode];
         let shared = vec!["team".to_owned()];
-        agent.memory = Some(AgentMemoryView { layers, top_facts: 5, shared });
+        let (extract, reflect) = ("patterns".to_owned(), "off".to_owned());
+        agent.memory = Some(AgentMemoryView {
+            layers,
+            top_facts: 5,
+            shared,
+            recall_untrusted: false,
+            extract,
+            reflect,
+        });
         let text = detail(out, &agent);
         for row in [
             "system   You mend.",
-            "memory   5 points a turn at most, of semantic, episode",
+            "memory   5 points a turn at most, of semantic, episode; without what tools brought",
             "shared   team",
+            "extract  patterns",
+            "reflect  off",
             "skills   notes, pdf-forms",
         ] {
             assert!(text.lines().any(|line| line == row), "{row}: {text}");

@@ -8,6 +8,7 @@ use clawnode_proto::{
     agents::{AgentDetail, AgentMemoryView, AgentView},
     usage::Day,
 };
+use serde::Serialize;
 
 use super::{
     backend::{NodeBackend, store},
@@ -18,11 +19,22 @@ use super::{
 use crate::config::nearest;
 
 fn memory(memory: &AgentMemory) -> AgentMemoryView {
+    // Each setting is named, so that none is left out.
+    let AgentMemory { layers, top_facts, shared, recall_untrusted, extract, reflect } = memory;
     AgentMemoryView {
-        layers: memory.layers.iter().copied().collect(),
-        top_facts: u32::try_from(memory.top_facts).unwrap_or(u32::MAX),
-        shared: memory.shared.iter().map(ToString::to_string).collect(),
+        layers: layers.iter().copied().collect(),
+        top_facts: u32::try_from(*top_facts).unwrap_or(u32::MAX),
+        shared: shared.iter().map(ToString::to_string).collect(),
+        recall_untrusted: *recall_untrusted,
+        extract: word(extract),
+        reflect: word(reflect),
     }
+}
+
+/// A setting, as the configuration spells it.
+fn word(setting: &impl Serialize) -> String {
+    let value = serde_json::to_value(setting).unwrap_or_default();
+    value.as_str().unwrap_or_default().to_owned()
 }
 
 impl NodeBackend {
@@ -100,5 +112,25 @@ impl NodeBackend {
         let meant = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
         ErrorBody::new(ErrorCode::NotFound, format!("no agent is named `{agent}`"))
             .hint(format!("{meant}`clawnode agents list` shows the agents there are"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_actors::agent::{FactExtraction, ReflectionMode};
+
+    use super::*;
+
+    #[test]
+    fn people_see_each_setting_of_a_memory_as_it_is_configured() {
+        let usual = memory(&AgentMemory::default());
+        assert_eq!((usual.extract.as_str(), usual.reflect.as_str()), ("patterns", "off"));
+        assert!(!usual.recall_untrusted);
+        let (extract, reflect) = (FactExtraction::Off, ReflectionMode::Model);
+        let other =
+            AgentMemory { recall_untrusted: true, extract, reflect, ..AgentMemory::default() };
+        let view = memory(&other);
+        assert_eq!((view.extract.as_str(), view.reflect.as_str()), ("off", "model"));
+        assert!(view.recall_untrusted);
     }
 }
