@@ -206,13 +206,15 @@ pub(super) fn decided(state: &MemoryState, most: PointsSize) -> Vec<MemoryEvent>
     events
 }
 
-/// Whether these events refuse a point for want of room, and none was refused lately: it is said once.
+/// Whether these events refuse a point for want of room, and none was refused since a point found room: it is said once.
 pub(super) fn begins_to_refuse(state: &MemoryState, events: &[MemoryEvent]) -> bool {
     let is_full = |event: &MemoryEvent| {
         let MemoryEvent::Refused(refused) = event else { return false };
         refused.reason == PointRefusal::Full
     };
-    events.iter().any(is_full) && !state.has_refused()
+    let Some(first) = events.iter().position(is_full) else { return false };
+    let had_room = |event: &MemoryEvent| matches!(event, MemoryEvent::Added(added) if added.supersedes.is_empty());
+    events.iter().take(first).any(had_room) || !state.has_refused()
 }
 
 /// Bytes of the texts and ids in an event.

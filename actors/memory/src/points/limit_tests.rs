@@ -10,7 +10,7 @@ use super::{
     MemoryState,
     consolidate::PointsSize,
     kind::{begins_to_refuse, decided},
-    tests::{Book, told},
+    tests::{Book, fact, source, told},
 };
 
 /// An owner whose memories have at most so many points.
@@ -127,6 +127,32 @@ fn a_memory_begins_to_refuse_once() {
     }
     let added = put(&mut book, things(7..8, Person), 7);
     assert!(!begins_to_refuse(&MemoryState::default(), &added), "it has room");
+}
+
+/// It would else be said once in the life of a memory that few points are sent.
+#[test]
+fn a_memory_that_had_room_again_begins_to_refuse_again() {
+    let mut book = Book::new();
+    let begins = |book: &mut Book, points: Vec<LearnedPoint>| {
+        book.accept(MemoryInput::Put { points });
+        let begins = begins_to_refuse(&book.state, &owner(5)(&book.state));
+        book.decide_by(owner(5));
+        begins
+    };
+    let fact = |event: u64, text: &str| fact(event, ("Ada", "lives in"), text, Person);
+    put(&mut book, things(0..4, Person), 5);
+    put(&mut book, vec![fact(4, "Paris")], 5);
+    assert!(begins(&mut book, things(5..6, Person)));
+    assert!(!begins(&mut book, vec![fact(6, "Rome")]), "it takes the place of another one");
+    assert!(!begins(&mut book, things(7..8, Person)), "there was no room since");
+
+    book.forget(source(0).point());
+    assert!(!begins(&mut book, things(8..9, Person)), "it has room");
+    assert!(begins(&mut book, things(9..10, Person)));
+    // In one look at the state.
+    book.forget(source(1).point());
+    assert!(begins(&mut book, things(10..12, Person)));
+    assert!(!begins(&mut book, things(12..13, Person)));
 }
 
 #[test]

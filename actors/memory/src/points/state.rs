@@ -388,10 +388,18 @@ impl MemoryState {
         Ok(())
     }
 
-    /// Whether points were refused lately because there was no room.
+    /// Whether points were refused lately because there was no room, and none found room since. One that took the place
+    /// of another needed none.
     pub(super) fn has_refused(&self) -> bool {
         let is_full = |refused: &PointRefused| refused.reason == PointRefusal::Full;
-        self.answers.iter().any(|answer| answer.refused.iter().any(is_full))
+        let had_room = |added: &MemoryPointId| {
+            self.past.iter().all(|past| past.superseded_by.as_ref() != Some(added))
+        };
+        let last = self.answers.iter().rev().find_map(|answer| {
+            let refuses = answer.refused.iter().any(is_full);
+            (refuses || answer.added.iter().any(had_room)).then_some(refuses)
+        });
+        last.unwrap_or(false)
     }
 
     /// The wish for a point is recorded; the input that it came with.
