@@ -209,7 +209,7 @@ pub struct StatsView {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LookedView {
-    /// How many sessions were checked.
+    /// How many entities were checked.
     pub sessions: u64,
     /// How long ago, in milliseconds.
     pub age_ms: u64,

@@ -132,7 +132,7 @@ pub struct StatusView {
     pub bus: Option<BusView>,
     /// Sessions out of service, among those that were checked.
     pub quarantined: Vec<EntityId>,
-    /// Which sessions were checked. Absent if none were yet.
+    /// Which entities were checked. Absent if none were yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub looked: Option<LookedView>,
     /// Conditions that a person should know about.

@@ -52,7 +52,7 @@ pub(super) fn table(out: Output, nodes: &[NodeView], old: Option<(ProcessId, u64
         "node",
         "roles",
         "state",
-        "sessions",
+        "entities",
         "turns",
         "cpu",
         "memory",

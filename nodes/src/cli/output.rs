@@ -287,9 +287,13 @@ pub(super) fn size(bytes: u64) -> String {
     shown
 }
 
-/// `1 session`, `2 sessions`.
+/// `1 session`, `2 sessions`, `2 entities`.
 pub(super) fn count(number: u64, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+    match what.strip_suffix("ity") {
+        _ if number == 1 => format!("{number} {what}"),
+        Some(stem) => format!("{number} {stem}ities"),
+        None => format!("{number} {what}s"),
+    }
 }
 
 /// How long something took or has lasted, in at most two units.

@@ -116,9 +116,8 @@ fn usage(behind_ms: Option<u64>) -> String {
 fn quarantined(view: &StatusView) -> String {
     match view.looked {
         Some(looked) => {
-            let (count, ago) = (view.quarantined.len(), span(looked.age_ms));
-            let kind = if looked.sessions == 1 { "entity" } else { "entities" };
-            format!("{count} (of {} {kind} checked, {ago} ago)", looked.sessions)
+            let (found, ago) = (view.quarantined.len(), span(looked.age_ms));
+            format!("{found} (of {} checked, {ago} ago)", count(looked.sessions, "entity"))
         }
         None => "not known yet: the entities are being checked".to_owned(),
     }

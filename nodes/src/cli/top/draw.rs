@@ -117,7 +117,7 @@ fn title_line(status: &StatusView) -> Line<'static> {
         "clawnode {}  {}  {}  {} out of service  {}",
         status.version,
         count(status.nodes.len() as u64, "node"),
-        count(status.sessions, "session"),
+        count(status.sessions, "entity"),
         status.quarantined.len(),
         clean(&status.substrate)
     );
@@ -218,7 +218,7 @@ fn dead_name(dead: &DeadView) -> String {
 /// The columns of a terminal of this width, the first as wide as `name`.
 fn node_columns(roomy: bool, name: u16) -> Columns {
     let mut head: Vec<Cell<'static>> = vec!["NODE".into(), "STATE".into()];
-    head.extend(["SESSIONS", "TURNS", "CPU"].map(right));
+    head.extend(["ENTITIES", "TURNS", "CPU"].map(right));
     let mut widths = [name, 9, 8, 5, 6].map(Constraint::Length).to_vec();
     if roomy {
         head.extend(["MEMORY", "CLIENTS", "FIRST"].map(right));

@@ -113,7 +113,7 @@ fn what_matters_is_on_a_terminal_of_80_by_24() {
     let lines = drawn(&screen(), 80, 24);
     let text = lines.join("\n");
     for expected in [
-        "clawnode 0.1.0  3 nodes  1234 sessions  1 out of service",
+        "clawnode 0.1.0  3 nodes  1234 entities  1 out of service",
         // 25 turns in two seconds.
         "12.5 turns/s  6 running  9 clients  at front: turn p50 120ms p99 2.3s  first p50",
         " nodes  sessions  events ",
@@ -236,7 +236,7 @@ fn a_tall_terminal_shows_what_happens_below_the_nodes() {
     let living = lines.iter().filter(|line| line.starts_with("worker-1 ")).count();
     assert_eq!(living, 1, "whose name lives is not dead");
     let at = |what: &str| lines.iter().find_map(|line| line.find(what).map(|at| at + what.len()));
-    assert_eq!(at("SESSIONS"), at("  7 ").map(|at| at - 1), "numbers end where their head does");
+    assert_eq!(at("ENTITIES"), at("  7 ").map(|at| at - 1), "numbers end where their head does");
 }
 
 #[test]
@@ -246,5 +246,5 @@ fn what_is_one_is_not_called_many() {
     status.sessions = 1;
     status.nodes.truncate(1);
     let text = drawn(&screen, 80, 24).join("\n");
-    assert!(text.contains("1 node  1 session  1 out"), "{text}");
+    assert!(text.contains("1 node  1 entity  1 out"), "{text}");
 }
