@@ -159,7 +159,12 @@ fn reply(messages: &[PlainMessage], asked: &str, calls: &[ToolUse], offers: bool
     {
         return results(asking, last);
     }
-    let by_user = messages.iter().filter(|message| message.role == Role::User).count();
+    // Results of tools have the user's role, too.
+    let is_said = |message: &&PlainMessage| {
+        let is_result = !message.tool_replies.is_empty() && message.text.trim().is_empty();
+        message.role == Role::User && !is_result
+    };
+    let by_user = messages.iter().filter(is_said).count();
     let said = first(asked, ECHO_CHARS);
     let nth = match by_user {
         0 | 1 => "your first message that I remember".to_owned(),
@@ -368,6 +373,10 @@ mod tests {
         request.messages.push(PlainMessage::text(Role::User, "thanks"));
         let (text, _) = collect(request.clone()).await;
         assert!(text.contains("Type `/tool NAME {…}`"), "{text}");
+        assert!(
+            text.contains("message 2 of yours"),
+            "results of tools are not of the user: {text}"
+        );
         request.messages.push(PlainMessage::text(Role::User, "/tool get {}"));
         let (_, events) = collect(request).await;
         let calls = calls_in(events);
