@@ -29,13 +29,13 @@ pub mod dead_letters;
 pub mod driver;
 pub mod entities;
 mod entity;
+#[cfg(feature = "test-util")]
+pub mod fewer_kept_turns;
 mod fold_error;
 mod idempotency;
 mod job_io;
 pub mod job_machine;
 pub mod journal_reader;
-#[cfg(feature = "test-util")]
-pub mod kept;
 pub mod kind;
 pub mod machine;
 mod missing_capability;

@@ -92,7 +92,7 @@ mod violation;
 use std::collections::{BTreeMap, BTreeSet};
 
 use clawnode_budget::holder::Reservation;
-use clawnode_kernel::{KernelBug, kept};
+use clawnode_kernel::{KernelBug, fewer_kept_turns};
 use clawnode_proto::{Attempt, CallId, EntityId, Kind, ProcessId, llm::ModelRef};
 use clawnode_sim::{Bugs, Happening, RequestTicket, StoreChange, World};
 
@@ -237,7 +237,7 @@ struct Sim {
 pub fn run(options: &SimOptions) -> Result<RunReport, Box<RunFailure>> {
     let mut sim = Sim::new(options);
     let _planted = options.planted.in_folds();
-    let _few = sim.plan.kept_turns.map(kept::keep_few);
+    let _few = sim.plan.kept_turns.map(fewer_kept_turns::keep_few);
     match sim.run() {
         Ok(()) => {
             let (turns, calls, attempts) = sim.ledger.tally();

@@ -12,7 +12,7 @@ use clawnode_proto::{
     hook::{HookFault, HookSpec},
     limits::HOOK_TIMEOUT_MAX,
 };
-use clawnode_tool::keeper::keeper_arguments;
+use clawnode_tool::orphaned_processes::keeper_arguments;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},

@@ -87,7 +87,7 @@ pub(super) mod tests {
     use clawnode_proto::{Digest, llm::Role};
 
     use super::*;
-    use crate::llm::{PlainReply, parts::HeardPart};
+    use crate::llm::{PlainReply, ordered_parts::HeardPart};
 
     pub(in crate::llm) fn media(media_type: MediaType, name: Option<&str>) -> PlainMedia {
         let content = Bytes::from_static(b"ab");

@@ -31,7 +31,6 @@ mod cache_tests;
 mod call;
 mod call_stream;
 pub mod circuit;
-pub(crate) mod counts;
 mod demo;
 mod discover;
 mod embed;
@@ -49,7 +48,7 @@ mod models;
 mod ollama;
 mod openai;
 mod options;
-mod parts;
+mod ordered_parts;
 pub mod profile;
 mod prompt;
 mod protocols;
@@ -61,7 +60,8 @@ mod sse;
 mod structured;
 #[cfg(test)]
 mod structured_tests;
-mod thought_signatures;
+mod thinking_budget;
+pub(crate) mod token_counts;
 mod too_long;
 mod tool_uses;
 #[cfg(all(test, feature = "test-util"))]

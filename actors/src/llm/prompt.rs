@@ -169,7 +169,7 @@ fn fit_name(tool_use: &mut ToolUse) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::llm::{PlainReply, media::tests::picture_at, parts::HeardPart};
+    use crate::llm::{PlainReply, media::tests::picture_at, ordered_parts::HeardPart};
 
     fn said(role: Role, text: &str) -> PlainMessage {
         PlainMessage::text(role, text)

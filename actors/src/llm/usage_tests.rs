@@ -2,7 +2,7 @@
 
 use clawnode_proto::llm::Usage;
 
-use super::{ModelEvent, Wire, counts::IMPOSSIBLE, fuzz::replay, fuzz::replay_whole};
+use super::{ModelEvent, Wire, fuzz::replay, fuzz::replay_whole, token_counts::IMPOSSIBLE};
 
 /// A whole reply on each wire with `USAGE` in the place of its report, and how a report is written with these
 /// two counts.

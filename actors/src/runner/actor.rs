@@ -18,9 +18,9 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::{debug, error, warn};
 
 use super::{
+    job_run,
     state::{RunnerContext, RunnerMessage, RunnerPeers, RunningJob},
     take::{self, CapabilitySlots},
-    work,
 };
 
 /// How often a runner sends progress for the jobs that it holds: four times before the queue on NATS
@@ -164,7 +164,7 @@ impl RunnerTask {
     }
 
     fn perform(&mut self, out: JobOut) {
-        let work = work::RunnerWork::new(&self.context, &self.notes);
+        let work = job_run::RunnerWork::new(&self.context, &self.notes);
         match out {
             JobOut::Read { job, wait } => drop(self.tasks.spawn(work.read(job, wait))),
             JobOut::Set { job, expected, state } => {

@@ -15,9 +15,9 @@
 
 mod actor;
 mod handle;
+mod job_run;
 mod state;
 mod take;
-mod work;
 
 pub use handle::JobRunner;
 pub use state::{JobRank, RunnerContext, RunnerOptions};

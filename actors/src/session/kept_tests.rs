@@ -2,7 +2,8 @@
 
 use clawnode_cluster::Record;
 use clawnode_kernel::{
-    Entity, EntityKind as _, LoadedJournal, MachineInput, MachineOptions, archive, kept::keep_few,
+    Entity, EntityKind as _, LoadedJournal, MachineInput, MachineOptions, archive,
+    fewer_kept_turns::keep_few,
 };
 use clawnode_proto::{
     Digest, codec,

@@ -31,8 +31,8 @@ pub use clients::{
 pub(crate) use effect::awaited_jobs::Awaited;
 pub use effect::{
     kept_frames::FrameHub,
-    recall::{RecallStore, SearchedTurn},
-    run::{ResolveModel, RunnerParts, SessionRunner, TraceLink},
+    recall_search::{RecallStore, SearchedTurn},
+    session_runner::{ResolveModel, RunnerParts, SessionRunner, TraceLink},
 };
 pub(crate) use texts::{stored_outcome, stored_with_media};
 pub use turn::{

@@ -29,7 +29,7 @@ use crate::session::{
     Effect, EffectJob, Outcome, Session, SessionJob, Want,
     texts::packed_text,
     turn::{
-        memory::recall::{RecallAsk, RecallFinds},
+        memory::recall_for_turn::{RecallAsk, RecallFinds},
         prepare::{JudgeJob, JudgeSubject},
     },
 };

@@ -15,7 +15,7 @@ use clawnode_proto::{
     session::TurnOutcome,
 };
 
-use super::effect::reserve::outcome;
+use super::effect::budget_reservation::outcome;
 use crate::agent::Grant;
 
 /// An account, and the holder that asks it.

@@ -14,11 +14,11 @@ use clawnode_proto::{
 use futures_util::future::BoxFuture;
 
 use super::{
-    days::key,
+    counted_days::key,
     history::{self, JournalRead},
-    show::{of_store, wait_until_counted},
     stopped::{CountingStopped, HEAD},
     stored::{counted_to, stored},
+    usage_view::{of_store, wait_until_counted},
 };
 
 /// Ids of journals that are asked for at once.

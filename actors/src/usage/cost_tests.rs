@@ -19,7 +19,7 @@ use clawnode_proto::{
 
 use super::{
     CallPlace, audit, calls,
-    meter::{CountedEvent, Meter},
+    session_usage::{CountedEvent, Meter},
     tests::World,
 };
 use crate::session::{Sessions, played::PlayedActivation};

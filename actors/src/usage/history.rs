@@ -16,7 +16,7 @@ use clawnode_proto::{
 use tracing::warn;
 
 use super::{
-    meter::{CountedCall, CountedEvent, Meter, gone_on},
+    session_usage::{CountedCall, CountedEvent, Meter, gone_on},
     stopped::CountingStopped,
 };
 

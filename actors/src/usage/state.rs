@@ -14,9 +14,9 @@ use clawnode_kernel::recent::RecentEntities;
 
 use super::{
     ahead::SnapshotsAhead,
-    days::Days,
+    counted_days::Days,
     history,
-    meter::{CountedEvent, CountedWork, Meter, gone_on},
+    session_usage::{CountedEvent, CountedWork, Meter, gone_on},
     stopped::{CountingStopped, HEAD},
     stored::{counted_to, encoded, stored},
 };

@@ -15,7 +15,7 @@ use clawnode_proto::{
 use super::{
     audit, calls,
     cost_tests::{COST, USED, with_holds},
-    meter::{CountedEvent, Meter},
+    session_usage::{CountedEvent, Meter},
     tests::World,
 };
 use crate::{

@@ -19,10 +19,10 @@ use clawnode_proto::{
 };
 
 use super::{
-    meter::{CountedEvent, Meter, gone_on},
+    agent_work::WorkMeter,
     profile,
+    session_usage::{CountedEvent, Meter, gone_on},
     tests::World,
-    work::WorkMeter,
 };
 use crate::session::{
     Outcome, SessionJob,

@@ -24,7 +24,7 @@ use tracing::{debug, info, warn};
 
 use crate::{
     Executor, Toolbox, ToolboxError,
-    providers::{LOCAL, Providers},
+    provider_health::{LOCAL, Providers},
 };
 
 /// How often executors are probed: how long jobs may go to an engine that is gone, unseen.

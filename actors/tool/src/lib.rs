@@ -5,8 +5,8 @@
 //! [`schema`] judges the arguments that a model wrote before anything is run, and says what is
 //! wrong in words that help the model to do better. A tool that runs code may call other tools as far
 //! as [`CallBack`] lets it. Whatever leaves for another machine on an agent's behalf leaves through
-//! [`egress`]. The [`archive`] keeps for people what runs print and make. [`keeper`] and [`seccomp`]
-//! confine programs, and [`workspace_path`] the paths of an agent's files. [`skill`] reads the skills of agents.
+//! [`egress`]. The [`archive`] keeps for people what runs print and make. [`orphaned_processes`] and
+//! [`seccomp`] confine programs, and [`workspace_path`] the paths of an agent's files. [`skill`] reads the skills of agents.
 //! [`template`] puts outputs of earlier steps into the arguments of a plan's step.
 //!
 //! The executors themselves are in `clawnode_executors`. Not here: who may call what
@@ -21,14 +21,15 @@ mod callbacks;
 pub mod egress;
 mod executor;
 mod executors;
-mod hide;
-pub mod keeper;
-mod providers;
+mod hidden_data_directory;
+pub mod orphaned_processes;
+mod provider_health;
 pub mod schema;
 pub mod seccomp;
 mod shown_media;
 pub mod skill;
 pub mod spec;
+mod stopped_run;
 pub mod template;
 mod toolbox;
 pub mod workspace_path;
@@ -38,6 +39,6 @@ pub use callbacks::{CallBack, Caller, Nested};
 pub use egress::{Egress, EgressOptions};
 pub use executor::{Executor, ToolRun};
 pub use executors::{Available, Executors};
-pub use providers::{LOCAL, ProviderWork, Providers};
+pub use provider_health::{LOCAL, ProviderWork, Providers};
 pub use shown_media::ShownMedia;
 pub use toolbox::{OUTPUT_BYTES, Tool, Toolbox, ToolboxError};

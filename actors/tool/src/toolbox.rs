@@ -1,9 +1,9 @@
 //! Tools by name, and what holds for each run of any of them.
 //!
 //! However an executor behaves, a run ends: on its timeout or when it is cancelled the executor is
-//! asked to stop and given a moment to clean up; then its future is dropped. A panic is an outcome
-//! like another, and no output is longer than [`OUTPUT_BYTES`]. Nothing runs without a pass of the
-//! kill switch, and what an operator stops has a shorter moment.
+//! asked to stop and given a moment to clean up; then its future is dropped (`stopped_run` says how
+//! that ends). A panic is an outcome like another, and no output is longer than [`OUTPUT_BYTES`].
+//! Nothing runs without a pass of the kill switch, and what an operator stops has a shorter moment.
 
 use std::{
     any::Any,
@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use clawnode_guard::kill_switch::{StoppableWork, SwitchGate, WorkPermit, WorkStopped};
+use clawnode_guard::kill_switch::{StoppableWork, SwitchGate, WorkPermit};
 use clawnode_kernel::job_machine::Probe;
 use clawnode_proto::{
     Capability, Digest, ToolName,
@@ -24,8 +24,7 @@ use clawnode_proto::{
     policy::Action,
     provider::ProviderKind,
     session::ToolEnd,
-    timeout::TimeLimit,
-    tool::{EffectClass, ToolFailure, ToolOutcome, ToolSpec},
+    tool::{ToolFailure, ToolOutcome, ToolSpec},
 };
 use futures_util::FutureExt;
 use tokio::time::{sleep, timeout};
@@ -35,16 +34,13 @@ use tracing::{debug, error};
 use crate::{
     CallBack, Executor, ToolRun,
     append::append,
-    providers::{Providers, name_of},
+    provider_health::{Providers, name_of},
+    stopped_run::RunStop,
 };
 
 /// Bytes of output that an executor may hand on (1 MiB): more is cut, with a note. The caller moves
 /// what does not fit into a journal to the blob store.
 pub const OUTPUT_BYTES: usize = 1 << 20;
-/// How long an executor that was asked to stop may take to clean up.
-const GRACE: Duration = Duration::from_secs(5);
-/// The same where an operator stopped it, who waits to hear that it is dead.
-const STOP_GRACE: Duration = Duration::from_secs(1);
 
 /// A tool that can be run.
 #[derive(Clone, Debug)]
@@ -69,14 +65,6 @@ pub enum ToolboxError {
     /// It is unclear which of the two would run.
     #[error("two tools are called `{0}`")]
     Duplicate(ToolName),
-}
-
-/// Why a run is stopped.
-#[derive(Clone, Debug)]
-enum RunStop {
-    TimedOut(Duration, Option<TimeLimit>),
-    Cancelled,
-    Stopped(WorkStopped),
 }
 
 // === impl Toolbox ===
@@ -361,62 +349,6 @@ impl Tool {
     }
 }
 
-// === impl RunStop ===
-
-impl RunStop {
-    const fn grace(&self) -> Duration {
-        match self {
-            Self::Stopped(_) => STOP_GRACE,
-            Self::TimedOut(..) | Self::Cancelled => GRACE,
-        }
-    }
-
-    const fn failure(&self) -> ToolFailure {
-        match self {
-            Self::TimedOut(..) => ToolFailure::TimedOut,
-            Self::Cancelled | Self::Stopped(_) => ToolFailure::Cancelled,
-        }
-    }
-
-    /// What is known of a run that was stopped and ended so. An operator stops any run, so it is
-    /// unknown whether this tool may be stopped half-way.
-    fn end(&self, class: EffectClass, outcome: ToolOutcome) -> ToolEnd {
-        let outcome = self.settle(outcome);
-        let unknown =
-            matches!(outcome.failure, Some(ToolFailure::Cancelled | ToolFailure::Crashed));
-        match (self, class) {
-            (Self::Stopped(why), EffectClass::Once | EffectClass::Check) if unknown => {
-                ToolEnd::Uncertain { detail: format!("it was stopped while it ran: {why}") }
-            }
-            _ => ToolEnd::Known { outcome },
-        }
-    }
-
-    fn outcome(&self) -> ToolOutcome {
-        let why = match self {
-            Self::TimedOut(longest, limit) => {
-                let said = format!("stopped: it ran longer than {} s", longest.as_secs_f64());
-                limit.as_ref().map_or_else(|| said.clone(), |limit| format!("{said}: {limit}"))
-            }
-            Self::Cancelled => "stopped: the call was cancelled".to_owned(),
-            Self::Stopped(why) => format!("stopped while it ran: {why}"),
-        };
-        ToolOutcome::failed(self.failure(), why)
-    }
-
-    /// What an outcome means that came after the executor was asked to stop. An outcome that says
-    /// how the call ended counts; "cancelled" only repeats the request.
-    fn settle(&self, outcome: ToolOutcome) -> ToolOutcome {
-        match outcome.failure {
-            Some(ToolFailure::Cancelled) if outcome.content.bytes() == 0 => self.outcome(),
-            Some(ToolFailure::Cancelled) => {
-                ToolOutcome { failure: Some(self.failure()), ..outcome }
-            }
-            _ => outcome,
-        }
-    }
-}
-
 /// The outcome for a caller that does not take uncertain ends.
 fn outcome_of(end: ToolEnd) -> ToolOutcome {
     match end {
@@ -459,7 +391,7 @@ mod tests {
     use clawnode_proto::{
         CallId, Position, SwitchId, Timestamp,
         kill_switch::{KillSwitch, SwitchRecord},
-        tool::Risk,
+        tool::{EffectClass, Risk},
     };
 
     use super::*;

@@ -19,7 +19,7 @@ use clawnode_actors::{
         Assembled, SessionState, Step, StepEnd, Turn,
         turn::{
             clock::TurnClock, context::dropping::LeftOut, context::model_input::assemble,
-            memory::feedback::TurnFeedback, state_parts::settled_cost::Spent,
+            memory::turn_feedback::TurnFeedback, state_parts::settled_cost::Spent,
             tools::client_tools::ClientOffer, tools::tool_calls::ToolCall,
         },
     },

@@ -12,9 +12,9 @@ use tokio::sync::oneshot;
 use super::{
     index::{Index, IndexError, Loc, decode_timed, keys},
     queue::EngineOp,
+    read_threads::{blocking, is_small},
     record::split_bucket,
     shared::{DirectoryClient, OpenDirectory},
-    work::{blocking, is_small},
 };
 
 const STORE: &str = "local bucket";

@@ -19,9 +19,9 @@ use super::{
     in_flight::Popped,
     index::Loc,
     queue::EngineOp,
+    read_threads::{blocking, is_small},
     record::{Header, RecordKind, split_timer},
     shared::{DirectoryClient, OpenDirectory},
-    work::{blocking, is_small},
 };
 
 /// The name of this store in errors.

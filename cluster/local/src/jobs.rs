@@ -24,9 +24,9 @@ use super::{
     index::{Loc, keys},
     log::ReadError,
     queue::EngineOp,
+    read_threads::{blocking, is_small},
     record::split_job,
     shared::{DirectoryClient, OpenDirectory},
-    work::{blocking, is_small},
 };
 
 /// The name of this store in errors.

@@ -12,8 +12,8 @@ use super::{
     index::{Index, IndexError, Loc, keys},
     log::ReadError,
     queue::EngineOp,
+    read_threads::{INLINE_RECORDS, blocking, is_small},
     shared::{DirectoryClient, OpenDirectory},
-    work::{INLINE_RECORDS, blocking, is_small},
 };
 
 const STORE: &str = "local journal";

@@ -45,12 +45,13 @@ mod journal;
 mod lifetime;
 mod lock;
 mod log;
-mod moved;
+mod moved_data_mark;
 mod open;
 mod options;
 #[cfg(feature = "test-util")]
 mod power_cut;
 mod queue;
+mod read_threads;
 mod reader;
 mod record;
 mod recovery;
@@ -60,11 +61,10 @@ mod shared;
 mod staged;
 mod timers;
 mod watch;
-mod work;
 
 pub use bus::LocalBus;
 pub use directory::keep_private;
-pub use moved::{Moved, identity, moved, set_moved, take_back};
+pub use moved_data_mark::{Moved, identity, moved, set_moved, take_back};
 pub use open::{open, open_read_only};
 #[cfg(feature = "test-util")]
 pub use options::LocalBug;

@@ -29,7 +29,7 @@ use super::{
     lifetime::Lifetime,
     lock::DirLock,
     log::SegmentLog,
-    moved::refuse_moved,
+    moved_data_mark::refuse_moved,
     queue::OpQueue,
     reader::ReplayError,
     recovery::{Recovered, recover, recover_with_index},

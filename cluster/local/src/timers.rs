@@ -14,9 +14,9 @@ use super::{
     inbox::encode,
     index::{Loc, decode_timed, keys},
     queue::EngineOp,
+    read_threads::blocking,
     record::{split_due, split_timer},
     shared::{DirectoryClient, OpenDirectory},
-    work::blocking,
 };
 
 /// The name of this store in errors.

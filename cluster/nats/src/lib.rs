@@ -17,7 +17,7 @@
 //! | `cluster_creation` | how a cluster is created, and found again |
 //! | `topology` | every stream and consumer, in one table |
 //! | `spec` | one of them: made, checked, brought up to date |
-//! | `mirror` | a mirror that keeps every record, and the way back from it |
+//! | `mirror`, `restore_from_mirror` | a mirror that keeps every record; the way back from it |
 //! | `auth` | keys, credentials and permissions |
 //! | `api` | one request, one publish, and what their failures mean |
 //! | `stream` | reads from a stream's leader |
@@ -47,6 +47,7 @@ mod journal;
 mod mirror;
 mod options;
 mod pull;
+mod restore_from_mirror;
 mod rfc3339;
 mod signals;
 mod spec;
@@ -57,5 +58,6 @@ mod watch;
 
 pub use connect::connect;
 pub use connect_error::ConnectError;
-pub use mirror::{RestoredStream, mirror, restore};
+pub use mirror::mirror;
 pub use options::{Birth, KnownCluster, NatsOptions, Replicas};
+pub use restore_from_mirror::{RestoredStream, restore};

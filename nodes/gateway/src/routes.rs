@@ -10,12 +10,12 @@ use axum::{
 use clawnode_proto::api::Method;
 
 use super::{
-    anthropic, docs, execute, file_api, files,
+    anthropic, connect_page, docs, execute,
     gateway::Gateway,
     guard::guard,
-    jobs, openai, openapi, page, rest,
+    jobs, openai, openai_files, openapi, rest,
     route::{QueryKind, Route, RouteBody, Serves, Verb, a, own},
-    session_events, session_messages, ws,
+    session_events, session_files, session_messages, ws,
 };
 
 use QueryKind::{Flag, Number, Text};
@@ -71,7 +71,7 @@ const LIMITS: &str = r#"{"limits":[{"unit":"usd","window":"day","amount":"5.00"}
 
 /// Those with handlers of their own.
 static OWN: &[Route] = &[
-    own(Get, "/", || get(page::page)),
+    own(Get, "/", || get(connect_page::page)),
     own(Get, "/healthz", || get(rest::health)),
     own(Get, "/readyz", || get(rest::ready)),
     own(Get, "/metrics", || get(rest::metrics)),
@@ -101,13 +101,14 @@ static OWN: &[Route] = &[
         .with(Object(session_messages::EXAMPLE)),
     own(Get, "/v1/sessions/{session}/events", || get(session_events::events))
         .asked(&[("turn", Text), ("cursor", Text)]),
-    own(Post, "/v1/sessions/{session}/files", || post(files::upload)).asked(&[("name", Text)]),
-    own(Get, "/v1/sessions/{session}/files/{file}", || get(files::show)),
-    own(Post, "/v1/files", || post(file_api::create)),
-    own(Get, "/v1/files", || get(file_api::list)),
-    own(Get, "/v1/files/{file}", || get(file_api::show)),
-    own(Get, "/v1/files/{file}/content", || get(file_api::content)),
-    own(Delete, "/v1/files/{file}", || delete(file_api::delete)),
+    own(Post, "/v1/sessions/{session}/files", || post(session_files::upload))
+        .asked(&[("name", Text)]),
+    own(Get, "/v1/sessions/{session}/files/{file}", || get(session_files::show)),
+    own(Post, "/v1/files", || post(openai_files::create)),
+    own(Get, "/v1/files", || get(openai_files::list)),
+    own(Get, "/v1/files/{file}", || get(openai_files::show)),
+    own(Get, "/v1/files/{file}/content", || get(openai_files::content)),
+    own(Delete, "/v1/files/{file}", || delete(openai_files::delete)),
     own(Post, "/v1/approvals/{call}", || post(rest::decide))
         .with(Object(r#"{"decision":"approve","digest":"DIGEST"}"#)),
     own(Get, "/v1/jobs/{job}/artifacts/{*name}", || get(jobs::artifact)).asked(&[("run", Number)]),

@@ -25,7 +25,6 @@ use super::{
     backend::Backend,
     connection::{Connection, http},
     connections::{ConnectionSlot, Connections},
-    files::UPLOADS,
     gateway::Gateway,
     local_socket,
     metrics::Metrics,
@@ -33,6 +32,7 @@ use super::{
     options::{GatewayOptions, ServeError},
     origin::AllowedNames,
     routes,
+    session_files::UPLOADS,
 };
 
 /// How long to wait when the system has no more file descriptors.

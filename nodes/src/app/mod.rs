@@ -14,7 +14,7 @@ mod open;
 mod run;
 mod serve_and_drain;
 mod wire;
-mod work;
+mod worker_role;
 
 pub use args::{NodeArgs, Ready};
 pub use run::run;

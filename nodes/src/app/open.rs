@@ -19,10 +19,9 @@ use crate::{
     config::LoadedConfig,
     failure::Failure,
     node::{
+        agents_and_models::{Answering, AnsweringParts, answering},
         base::NodeBase,
-        budgets, hooks, memories,
-        models::{Answering, AnsweringParts, answering},
-        panic,
+        budget_holder, hooks, memories, panic,
         plugins::NodePlugins,
         process_state::NodeStatus,
         skills,
@@ -71,7 +70,7 @@ pub(super) async fn open(
     #[cfg(feature = "test-util")]
     let storage = crate::node::failpoint::arm(storage, loaded.env())?;
     let switch_gate = panic::open(&storage).await?;
-    let budgets = budgets::open(&storage, process, &loaded.config.budgets).await?;
+    let budgets = budget_holder::open(&storage, process, &loaded.config.budgets).await?;
     let supervisor = Supervisor::spawn().await?;
     #[cfg(feature = "nats")]
     let mut loaded = loaded;
@@ -84,7 +83,7 @@ pub(super) async fn open(
     let bucket = Arc::clone(&storage.bucket);
     let (gate, holder) = (switch_gate.clone(), budgets.clone());
     let node_status = NodeStatus::new(stop, &loaded.config.node, gate, holder, bucket);
-    node_status.spends_by(budgets::digest(&loaded.config));
+    node_status.spends_by(budget_holder::digest(&loaded.config));
     let (view, members) = watch::channel(Members::default());
     let memory = memories::store(&loaded, &storage, &clock).await?;
     let base = NodeBase {

@@ -16,9 +16,9 @@ use crate::{
         base::NodeBase,
         embedder::Embedder,
         feed_and_tree::Operations,
-        mcp::McpServers,
+        mcp_servers::McpServers,
         process_state::NodeStatus,
-        tools::NodeTools,
+        tool_executors::NodeTools,
         version_check::{self, HeartbeatSource},
     },
 };

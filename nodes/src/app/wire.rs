@@ -26,18 +26,17 @@ use crate::{
     config::LoadedConfig,
     failure::Failure,
     node::{
+        agents_and_models::ConfiguredAgents,
         base::NodeBase,
         current_models::CurrentModels,
         feed_and_tree::Operations,
         kinds,
-        load::Gauges,
-        mcp::McpServers,
-        memories,
-        models::ConfiguredAgents,
-        panic,
+        mcp_servers::McpServers,
+        memories, panic,
+        process_load::Gauges,
         process_state::NodeStatus,
         reload::Reloaded,
-        tools::{self, NodeTools, ToolParts},
+        tool_executors::{self, NodeTools, ToolParts},
         version_check::{self, HeartbeatParts, HeartbeatSource},
     },
     telemetry,
@@ -94,7 +93,7 @@ impl Opened {
         let models = CurrentModels::new(answering.models, answering.embeddings);
         let (plugins, hooks, hub) = (answering.plugins, answering.hooks, FrameHub::default());
         let parts = ToolParts { plugins: &plugins, hooks: &hooks, mcp: &mcp, skills: &skills };
-        let tools = Box::pin(tools::open(&loaded, &base, parts)).await?;
+        let tools = Box::pin(tool_executors::open(&loaded, &base, parts)).await?;
         let runner_parts = RunnerParts {
             storage: base.storage.clone(),
             agents: agents.clone(),

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     config::{Env, load, needs_restart, show},
     failure::{Exit, Failure},
-    node::{memories, models},
+    node::{agents_and_models, memories},
 };
 
 /// What `config --help` ends with.
@@ -68,7 +68,7 @@ pub(super) fn check(
         sources.file.clone_from(&args.file);
     }
     let loaded = load(&sources)?;
-    let warnings = models::check(&loaded)?.warnings;
+    let warnings = agents_and_models::check(&loaded)?.warnings;
     memories::check_folder_model(&loaded)?;
     let sections = needs_restart::of_file(&loaded);
     let document =

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     config::{AgentSection, agents::DEFAULT_AGENT, nearest},
     failure::{Exit, Failure},
-    node::models,
+    node::agents_and_models,
 };
 
 /// `models route`.
@@ -91,7 +91,7 @@ async fn configured(
         None => discover(&lookup, ollama_models).await.model,
     };
     let routes: Vec<ModelRoute> = section.routes.iter().cloned().map(Into::into).collect();
-    let profiles = models::profiles(&loaded.config, &lookup)?;
+    let profiles = agents_and_models::profiles(&loaded.config, &lookup)?;
     let sampling: Sampling = section.sampling.clone().into();
     let longest = LongestReply { max_tokens: sampling.max_tokens, reasoning: section.reasoning };
     prompt.costs = profiles.route_costs(&routes, prompt.tokens, longest);

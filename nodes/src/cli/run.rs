@@ -5,7 +5,7 @@ use std::{ffi::OsString, io::IsTerminal as _, pin::Pin};
 use clap::{ArgMatches, FromArgMatches as _};
 use clawnode_executors::sandbox;
 use clawnode_proto::node::NodeRole;
-use clawnode_tool::keeper::keep;
+use clawnode_tool::orphaned_processes::keep;
 use futures_util::future::LocalBoxFuture;
 
 #[cfg(feature = "tui")]
@@ -24,7 +24,7 @@ use super::{
 use crate::{
     config::{Env, ValueOrigin},
     failure::{Exit, Failure},
-    node::{mcp::KEEPER, tools::SANDBOXED_EXEC},
+    node::{mcp_servers::KEEPER, tool_executors::SANDBOXED_EXEC},
     telemetry::{self, LogTo, Telemetry},
 };
 

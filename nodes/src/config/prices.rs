@@ -106,7 +106,7 @@ mod tests {
         .unwrap();
         let shown = format!("{:?}", show::settings(&loaded).unwrap());
         assert!(shown.contains("\"3.75\"") && shown.contains("\"0.50\""), "{shown}");
-        let profiles = crate::node::models::profiles(&loaded.config, &|_| None).unwrap();
+        let profiles = crate::node::agents_and_models::profiles(&loaded.config, &|_| None).unwrap();
         let price = |model: &str| {
             let model: ModelRef = model.parse().unwrap();
             profiles.call_price(&model).known().unwrap()
@@ -139,7 +139,8 @@ mod tests {
         let at = |url: &'static str| {
             move |name: &str| (name == "OPENAI_BASE_URL").then(|| url.to_owned())
         };
-        let profiles_at = |url| crate::node::models::profiles(&loaded.config, &at(url)).unwrap();
+        let profiles_at =
+            |url| crate::node::agents_and_models::profiles(&loaded.config, &at(url)).unwrap();
         let profiles = profiles_at("http://127.0.0.1:8000/v1");
         let price = |model: &str| profiles.call_price(&model.parse().unwrap()).known();
         assert_eq!(price("box/gpt-4o"), Some(ModelPrice::FREE));

@@ -1,9 +1,9 @@
-//! Agents, as clients see them and as operators pause them.
+//! Agents, as clients see them.
 
 use clawnode_actors::{agent::AgentMemory, session::turn::context::count_tokens, usage};
 use clawnode_gateway::HandlerResult;
 use clawnode_proto::{
-    AgentName, ErrorBody, ErrorChain, ErrorCode,
+    AgentName, ErrorBody, ErrorCode,
     agent_profile::{AgentProfile, AgentProfileParams},
     agents::{AgentDetail, AgentMemoryView, AgentView},
     usage::Day,
@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::{
     backend::{NodeBackend, store},
     health,
-    mcp::missing_view,
+    mcp_servers::missing_view,
     session_filter,
 };
 use crate::config::nearest;
@@ -84,26 +84,9 @@ impl NodeBackend {
         Ok(profile)
     }
 
-    async fn agent_view(&self, agent: &AgentName) -> HandlerResult<AgentView> {
+    pub(super) async fn agent_view(&self, agent: &AgentName) -> HandlerResult<AgentView> {
         let views = self.agents.views().await;
         views.into_iter().find(|view| view.agent == *agent).ok_or_else(|| self.unknown_agent(agent))
-    }
-
-    /// Pauses or resumes an agent on every node; returns it as it is then.
-    pub(super) async fn pause(&self, agent: &AgentName, paused: bool) -> HandlerResult<AgentView> {
-        self.agent_view(agent).await?;
-        if let (false, Some(refusal)) = (paused, self.switch.refusal_of(agent)) {
-            return Err(refusal);
-        }
-        let pause = self.switch.pause_by(format!("operator at {}", self.overview.node()));
-        let wanted = paused.then(|| pause.clone());
-        let changed = self.agents.pause(agent, wanted).await.map_err(|error| {
-            ErrorBody::new(ErrorCode::Unavailable, ErrorChain(&error).to_string()).hint("try again")
-        })?;
-        if changed {
-            self.switch.tell_pause(agent.clone(), pause, paused);
-        }
-        self.agent_view(agent).await
     }
 
     fn unknown_agent(&self, agent: &AgentName) -> ErrorBody {

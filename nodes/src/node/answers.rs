@@ -20,9 +20,9 @@ use clawnode_proto::{
 
 use super::{
     backend::{NodeBackend, named, store},
-    delete::{self, idempotency_key},
     drain_orders::NodeOrder,
-    health, policy, scheduler,
+    health, policy_check, scheduler,
+    session_deletion::{self, idempotency_key},
 };
 
 /// The answer of methods that return nothing else.
@@ -241,7 +241,7 @@ impl Answers for NodeBackend {
     }
 
     async fn sessions_delete(&self, _: &Caller, session: SessionRef) -> HandlerResult<DoneView> {
-        delete::delete(&self.sessions, &session).await.map(|()| DONE)
+        session_deletion::delete(&self.sessions, &session).await.map(|()| DONE)
     }
 
     async fn journal_show(&self, _: &Caller, page: SessionPage) -> HandlerResult<EventList> {
@@ -404,7 +404,7 @@ impl Answers for NodeBackend {
     }
 
     async fn policy_check(&self, _: &Caller, check: PolicyCheck) -> HandlerResult<PolicyView> {
-        policy::check(&self.agents, check)
+        policy_check::check(&self.agents, check)
     }
 
     async fn providers_health(&self, _: &Caller, _: Nothing) -> HandlerResult<ProvidersView> {

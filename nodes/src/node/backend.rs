@@ -8,7 +8,9 @@ use clawnode_actors::{
     agent::Agents,
     session::{
         SendError, SentMessage, Sessions,
-        clients::{attach::PendingContent, bindings::Routes, record::RecordedTurn},
+        clients::{
+            attached_content::PendingContent, bindings::Routes, recorded_turn::RecordedTurn,
+        },
     },
 };
 use clawnode_cluster::StoreError;
@@ -48,7 +50,7 @@ use super::{
     embeddings::Embeddings,
     executions::Executions,
     job_archive::ArchiveRequests,
-    mcp::McpRequests,
+    mcp_servers::McpRequests,
     memories::MemoryAnswers,
     model_answers::ModelAnswers,
     overview::{NodeInfo, Overview},

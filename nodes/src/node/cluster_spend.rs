@@ -6,7 +6,7 @@ use std::time::Duration;
 use clawnode_actors::{
     agent::Agents,
     llm::profile::{self, CallPrice},
-    session::effect::reserve::outcome,
+    session::effect::budget_reservation::outcome,
 };
 use clawnode_budget::holder::{CallCost, CallHold, CallNeeds, CallUsage, Need};
 use clawnode_kernel::EntityError;

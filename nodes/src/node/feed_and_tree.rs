@@ -10,7 +10,7 @@ use ractor::SpawnErr;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{events::EventLog, node_events, tree::Roots};
+use super::{event_feed::EventLog, node_change_events, tree::Roots};
 
 /// The feed, what was heard of it, and the tree.
 #[derive(Clone, Debug)]
@@ -56,7 +56,8 @@ impl Operations {
         let tell = move || feed.clone().run(told.clone());
         supervisor.adopt_task("events.tell", tell).await?;
         let (feed, heartbeat) = (self.feed.clone(), Arc::clone(&self.roots.heartbeat));
-        let see = move || node_events::run(feed.clone(), Arc::clone(&heartbeat), members.clone());
+        let see =
+            move || node_change_events::run(feed.clone(), Arc::clone(&heartbeat), members.clone());
         supervisor.adopt_task("events.observe", see).await?;
         if storage.shared {
             let (roots, storage) = (self.roots.clone(), storage.clone());

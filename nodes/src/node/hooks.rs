@@ -6,7 +6,7 @@ use clawnode_actors::hook::{self, HookFile, HookKeeper, Hooks, Program};
 use clawnode_proto::{ErrorChain, hook::HookPoint};
 use tracing::{info, warn};
 
-use super::mcp::{KEEPER, OWN};
+use super::mcp_servers::{KEEPER, OWN};
 use crate::{
     config::{Config, LoadedConfig, agents::DEFAULT_AGENT, load::absolute, paths},
     files,

@@ -13,7 +13,7 @@ use clawnode_kernel::{
 use clawnode_memory::Memory;
 use ractor::SpawnErr;
 
-use super::{base::NodeBase, budgets, memories};
+use super::{base::NodeBase, budget_holder, memories};
 
 macro_rules! kinds {
     ($base:ident, $parts:ident: $( $kind:ty => $runner:expr; )*) => {
@@ -50,7 +50,7 @@ macro_rules! kinds {
 kinds! { base, parts:
     // A kind, and what performs the effects of its entities.
     Session => sessions(base, parts).await?;
-    Budget => budgets::runner(base, parts);
+    Budget => budget_holder::runner(base, parts);
     Memory => memories::runner(base, parts);
 }
 

@@ -27,14 +27,13 @@ use tokio::sync::watch;
 use tracing::debug;
 
 use super::{
-    events::EventLog,
+    event_feed::EventLog,
     feed_and_tree::Operations,
-    node_events,
+    node_and_partition_views, node_change_events,
     out_of_service::OutOfServiceScan,
     tree::Roots,
-    usage,
+    usage_counting,
     version_check::{self, HeartbeatSource},
-    views,
 };
 
 /// How long the store may take to say how many sessions there are.
@@ -106,7 +105,7 @@ impl Overview {
     /// The nodes that are held alive, this one among them.
     pub fn alive(&self) -> Vec<Heartbeat> {
         let own = (self.node.heartbeat)();
-        self.node.members.peek(|members| views::alive(own, members))
+        self.node.members.peek(|members| node_and_partition_views::alive(own, members))
     }
 
     /// Processes that are held alive.
@@ -167,7 +166,7 @@ impl Overview {
             storage.health.bus(),
             self.looked.get(self.sessions.entities()),
             storage.health.warnings(),
-            usage::behind_ms(&self.sessions)
+            usage_counting::behind_ms(&self.sessions)
         );
         let nodes = self.alive();
         let mut warnings: Vec<WarningView> = of_storage
@@ -182,15 +181,15 @@ impl Overview {
             });
         }
         if self.is_headless() {
-            warnings.push(node_events::no_worker(self.waiting().await));
+            warnings.push(node_change_events::no_worker(self.waiting().await));
         }
         warnings.extend(bus.iter().flat_map(bus_warnings));
         let own = (self.node.heartbeat)();
         warnings.extend(self.node.members.peek(|members| version_check::warnings(&own, members)));
-        warnings.extend(node_events::config_differs(&nodes));
-        warnings.extend(node_events::spending_differs(&nodes));
-        warnings.extend(usage::warning(usage_behind_ms));
-        warnings.extend(self.node.members.peek(node_events::clocks_apart));
+        warnings.extend(node_change_events::config_differs(&nodes));
+        warnings.extend(node_change_events::spending_differs(&nodes));
+        warnings.extend(usage_counting::warning(usage_behind_ms));
+        warnings.extend(self.node.members.peek(node_change_events::clocks_apart));
         if found.is_partial() {
             warnings.push(WarningView {
                 name: "sessions.partly_seen".to_owned(),
@@ -219,7 +218,7 @@ impl Overview {
             outages,
             usage_behind_ms,
             sessions: sessions.unwrap_or_else(|_| self.counted.load(Ordering::Relaxed)),
-            nodes: nodes.into_iter().map(views::node).collect(),
+            nodes: nodes.into_iter().map(node_and_partition_views::node).collect(),
             dead: self.dead(),
             bus,
             quarantined: found.quarantined.into_iter().collect(),
@@ -230,7 +229,8 @@ impl Overview {
 
     /// Whether no process serves stored messages, as far as this one has listened long enough.
     fn is_headless(&self) -> bool {
-        self.node.members.peek(|members| members.settled) && node_events::is_headless(&self.alive())
+        self.node.members.peek(|members| members.settled)
+            && node_change_events::is_headless(&self.alive())
     }
 
     /// How many inputs are unfinished, if the store answers in time.
@@ -263,7 +263,7 @@ impl Overview {
 
     /// Answers `nodes.list`.
     pub fn nodes(&self) -> NodeList {
-        let nodes = self.alive().into_iter().map(views::node).collect();
+        let nodes = self.alive().into_iter().map(node_and_partition_views::node).collect();
         NodeList { nodes, dead: self.dead() }
     }
 
@@ -273,7 +273,11 @@ impl Overview {
             debug!(%failure, "cannot count the waiting messages now");
             None
         });
-        views::partitions(self.storage().partitions, &self.alive(), depths.as_deref())
+        node_and_partition_views::partitions(
+            self.storage().partitions,
+            &self.alive(),
+            depths.as_deref(),
+        )
     }
 
     /// Answers `cluster.tree`.

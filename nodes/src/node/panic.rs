@@ -13,7 +13,6 @@ use clawnode_cluster::{Feed, RequestError, Storage};
 use clawnode_guard::kill_switch::{self, SwitchError, SwitchGate};
 use clawnode_proto::{
     AgentName, EntityId, ErrorBody, ErrorChain, ErrorCode, Position, ProcessId, SwitchId,
-    agents::AgentPause,
     api::{PanicClear, PanicParams},
     codec,
     feed::EventBody,
@@ -47,7 +46,7 @@ const LIST_WITHIN: Duration = Duration::from_secs(1);
 pub struct PanicControl {
     storage: Storage,
     switch_gate: SwitchGate,
-    feed: Feed,
+    pub(super) feed: Feed,
 }
 
 /// The gate of a process that is about to start: no work begins before the process has read what is stopped.
@@ -209,20 +208,6 @@ impl PanicControl {
             SwitchRequest { switch: self, scope: &switch.scope, position, on: false, began };
         let nodes = asking.all(nodes, wait_of(params.wait_ms)).await;
         Ok(PanicView { switch, on: false, already: false, nodes })
-    }
-
-    /// A pause of an agent by an operator, now.
-    pub fn pause_by(&self, by: String) -> AgentPause {
-        AgentPause { by, why: String::new(), at: self.feed.now(), limit: None }
-    }
-
-    /// Tells operators that one of them paused an agent, or resumed it.
-    pub fn tell_pause(&self, agent: AgentName, pause: AgentPause, paused: bool) {
-        self.feed.tell(if paused {
-            EventBody::AgentPaused { agent, pause }
-        } else {
-            EventBody::AgentResumed { agent, by: pause.by }
-        });
     }
 
     /// Tells operators that one of them deleted an entity that was out of service.

@@ -15,7 +15,7 @@ use futures_util::{StreamExt, stream};
 use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tracing::{debug, info};
 
-use super::load::Gauges;
+use super::process_load::Gauges;
 
 /// How often the partitions that this process serves first are scanned after a death.
 const EVERY: Duration = Duration::from_secs(1);

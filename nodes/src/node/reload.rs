@@ -26,10 +26,10 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::{
-    budgets,
+    agents_and_models::{AnsweringParts, ConfiguredAgents, answering},
+    budget_holder,
     current_models::CurrentModels,
     hooks,
-    models::{AnsweringParts, ConfiguredAgents, answering},
     plugins::{self, NodePlugins},
     process_state::NodeStatus,
     skills,
@@ -132,7 +132,7 @@ async fn follow(reloaded: Reloaded, loaded: LoadedConfig, node_status: &NodeStat
                 shelf.keep_in(skills::places(&again));
                 models.replace(answering.models, answering.embeddings);
                 if again.config.budgets != current.config.budgets {
-                    budgets::configure(&budgets, &again.config.budgets);
+                    budget_holder::configure(&budgets, &again.config.budgets);
                 }
                 take(&agents, agents_now).await;
                 *routes.write().unwrap_or_else(std::sync::PoisonError::into_inner) =
@@ -140,7 +140,7 @@ async fn follow(reloaded: Reloaded, loaded: LoadedConfig, node_status: &NodeStat
                 if !waits.is_empty() && waits != node_status.file().waits {
                     info!(sections = waits.join(", "), "changes wait for a restart of this node");
                 }
-                node_status.spends_by(budgets::digest(&again.config));
+                node_status.spends_by(budget_holder::digest(&again.config));
                 node_status.read_again(FileState { waits, problem: None });
                 (current, known) = (again, answering.agents);
                 info!("agents, providers and bindings were read again");

@@ -33,7 +33,7 @@ use tokio::{
 };
 use tracing::{debug, info, warn};
 
-use super::{current_models::CurrentModels, load::Gauges, process_state::NodeStatus};
+use super::{current_models::CurrentModels, process_load::Gauges, process_state::NodeStatus};
 use crate::start_error::StartError;
 
 /// How long the others may take to answer a newcomer, once it has heard itself: they answer at

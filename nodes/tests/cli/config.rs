@@ -46,7 +46,7 @@ async fn errors_name_the_variable_or_the_flag() {
         ("CLAWNODE_CONFIG", "/nowhere/config.toml"),
         ("RUST_LOG", "=="),
     ] {
-        let ended = home.run_with(&["status"], &[(name, value)], "").await;
+        let ended = home.run_with(&["config", "show"], &[(name, value)], "").await;
         assert_eq!(ended.code, 78, "{name}: {}", ended.err);
         writeln!(shown, "{name}={value}\n{}", ended.err).unwrap();
     }

@@ -18,8 +18,8 @@ const ALLOWED: &[(&[&str], usize, &str)] = &[
     (&["actors/kernel/src/supervise/"], 3, SIBLINGS),
     (
         &["actors/src/session/turn/"],
-        10,
-        "a turn's state is in parts (how it begins, its context, calls, approvals, clock, tools of clients, \
+        9,
+        "a turn's state is in parts (its context, calls, approvals, clock, tools of clients, \
          models that give way, what clients see of tools, older turns), each of which is judged by the whole",
     ),
     (

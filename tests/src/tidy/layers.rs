@@ -29,7 +29,7 @@ const LAYERS: &[LayerList] = &[
         &[
             "state_parts",
             // The state has parts of each of these, and each decides by the whole state.
-            "begin clock context effect hooks kept memory model_call state tools",
+            "begin clock context effect hooks kept_turns memory model_call state tools",
             "fold plan steer",
             "ending",
             "prepare",
@@ -43,9 +43,9 @@ const LAYERS: &[LayerList] = &[
         "actors/tool/src",
         &[
             // What a tool is, and what is known of it.
-            "append archive arguments egress executor hide providers seccomp shown_media skill spec \
-             template workspace_path",
-            "schema keeper",
+            "append archive arguments egress executor hidden_data_directory provider_health seccomp shown_media skill \
+             spec stopped_run template workspace_path",
+            "schema orphaned_processes",
             "executors toolbox",
             "callbacks",
         ],
@@ -84,7 +84,7 @@ const LAYERS: &[LayerList] = &[
             "log deliveries staged reader recovery",
             // The engine that writes.
             "lifetime lock deletion_cleaning shared",
-            "checkpoint engine work repair moved",
+            "checkpoint engine read_threads repair moved_data_mark",
             // The traits of storage.
             "blobs bucket inbox jobs journal timers",
             "commit open",
@@ -97,7 +97,7 @@ const LAYERS: &[LayerList] = &[
             "api ack bus health spec stream topology",
             "bucket watch blobs journal pull inbox jobs timers",
             // The way to the servers.
-            "auth cluster_creation connect connect_error mirror options",
+            "auth cluster_creation connect connect_error mirror options restore_from_mirror",
         ],
     ),
     (
@@ -108,7 +108,8 @@ const LAYERS: &[LayerList] = &[
             "frame given_params metrics origin tls params backend lane attachments",
             // The gateway, and what its routes share.
             "connection gateway guard jobs openai rest route rpc slow_client_stream",
-            "anthropic session_events execute files local_socket openapi page ws file_api session_messages",
+            "anthropic session_events execute session_files local_socket openapi connect_page ws openai_files \
+             session_messages",
             "routes",
             "serve",
         ],
@@ -139,15 +140,17 @@ const LAYERS: &[LayerList] = &[
         "nodes/src/node",
         &[
             // What a node is made of: each is one part, or decides without the others.
-            "backup_and_restore client_tools copy_entity current_models events expiry gateway_options load node_events \
-             node_requests out_of_service plugins remote_files runaways session_filter skills storage tree unknown_action usage views",
-            "base cluster_spend count_tokens_answer drain_orders feed_and_tree partition_follower policy probes scheduler",
+            "backup_and_restore client_tools copy_entity current_models event_feed expired_sessions_and_files \
+             gateway_options node_and_partition_views node_change_events node_requests out_of_service plugins \
+             process_load remote_files runaways session_filter skills storage tree unknown_action usage_counting",
+            "base cluster_spend count_tokens_answer drain_orders feed_and_tree partition_follower policy_check probes \
+             scheduler",
             "embedder model_answers",
-            "budgets embeddings health panic process_state",
-            "job_archive executions hooks mcp overview tools version_check",
+            "budget_holder embeddings health panic process_state",
+            "job_archive agent_tools executions hooks mcp_servers overview tool_executors version_check",
             // Answers of methods, and what they share.
-            "accounts models backend delete memories reload",
-            "agent_answers answers approval_answers cluster_answers kinds session_answers usage_answers",
+            "accounts agents_and_models backend session_deletion memories reload",
+            "agent_answers agent_pause answers approval_answers cluster_answers kinds session_answers usage_answers",
             "offline",
             "import",
         ],

@@ -17,9 +17,9 @@ use clawnode_proto::{
 use super::{
     CallNeeds, CallUsage, GrantedHolds, HolderInput, HolderOptions, HolderOutput, Refusal,
     Reservation,
-    pool::{HeldSlice, OpenAsk, PoolWants, SlicePool},
-    report::AccountAtHand,
-    waits::{self, PoolKey, Waiter, gives_back, touch},
+    account_report::AccountAtHand,
+    slice_pool::{HeldSlice, OpenAsk, PoolWants, SlicePool},
+    waiting_calls::{self, PoolKey, Waiter, gives_back, touch},
 };
 
 /// The holder of a process.
@@ -275,12 +275,12 @@ impl Holder {
                 }
             }
         }
-        waits::waits_behind(&mut self.waiters, &key, least, behind);
+        waiting_calls::waits_behind(&mut self.waiters, &key, least, behind);
     }
 
     /// Says to calls why they wait.
     fn says_why(&mut self) {
-        self.out.extend(waits::says_why(&self.accounts, &mut self.waiters, self.now));
+        self.out.extend(waiting_calls::says_why(&self.accounts, &mut self.waiters, self.now));
     }
 
     fn ends_bankrupt(&mut self, key: &PoolKey, used: u64, most: u64) {
@@ -319,10 +319,10 @@ impl Holder {
                 }
             }
         }
-        waits::look_for_dead(&mut self.accounts, &mut self.waiters, &self.dead);
+        waiting_calls::look_for_dead(&mut self.accounts, &mut self.waiters, &self.dead);
         self.says_why();
         let accounts = mem::take(&mut self.accounts);
-        self.refuse(|waiter| waits::too_long(&accounts, waiter, now, options));
+        self.refuse(|waiter| waiting_calls::too_long(&accounts, waiter, now, options));
         self.accounts = accounts;
         self.accounts.retain(|_, account| !account.is_forgotten(now));
     }
@@ -334,7 +334,7 @@ impl Holder {
 
     /// The processes for which calls wait: their accounts name them.
     pub fn waits_for(&self) -> BTreeSet<ProcessId> {
-        waits::behind(&self.accounts, &self.waiters)
+        waiting_calls::behind(&self.accounts, &self.waiters)
     }
 
     /// Those of them that are dead.

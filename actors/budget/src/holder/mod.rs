@@ -22,38 +22,38 @@
 //! they were.
 //! Not here: what a call costs, and which accounts it needs.
 
+mod account_report;
 mod accounts;
 mod actor;
 #[cfg(test)]
 mod beside_tests;
-mod configured;
-mod cost;
+mod call_cost;
+mod call_hold;
+mod configured_limits;
 mod handle;
 #[cfg(test)]
 mod handle_tests;
-mod hold;
 mod io;
-mod known;
+mod known_accounts;
 mod machine;
-mod pool;
 #[cfg(test)]
 mod properties;
-mod report;
+mod slice_pool;
 #[cfg(test)]
 mod stranded_tests;
 #[cfg(test)]
 mod tests;
 mod unjournaled;
-mod waits;
+mod waiting_calls;
 
 pub use accounts::{AccountLimits, AccountsView};
 pub use actor::{HolderTasks, read};
-pub use configured::ConfiguredBudgets;
-pub use cost::{CallCost, CallNeeds, CallUsage, Need};
+pub use call_cost::{CallCost, CallNeeds, CallUsage, Need};
+pub use call_hold::{CallHold, EndHold};
+pub use configured_limits::ConfiguredBudgets;
 pub use handle::{HolderHandle, ReservePort};
-pub use hold::{CallHold, EndHold};
 pub use io::{GrantedHolds, HolderInput, HolderOptions, HolderOutput, Refusal, Reservation};
-use known::KnownAccounts;
+use known_accounts::KnownAccounts;
 pub use machine::Holder;
 pub use unjournaled::{unjournaled, unmark};
-pub use waits::WaitReason;
+pub use waiting_calls::WaitReason;

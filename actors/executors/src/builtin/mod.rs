@@ -1,16 +1,16 @@
 //! Built-in tools without a home of their own.
 
-mod basics;
 mod calculate;
+mod discover_and_activate_skills;
 mod http_fetch;
-mod ledger;
-mod memory;
-mod skills;
+mod ledger_tool_specs;
+mod memory_tool_specs;
+mod pure_tools;
 mod time;
 mod transform;
 
-pub use basics::Basics;
+pub use discover_and_activate_skills::{ACTIVATE_SKILL, DISCOVER_SKILLS, SkillTools};
 pub use http_fetch::HttpFetch;
-pub use ledger::Ledger;
-pub use memory::{MemoryTools, memory_tools};
-pub use skills::{ACTIVATE_SKILL, DISCOVER_SKILLS, SkillTools};
+pub use ledger_tool_specs::Ledger;
+pub use memory_tool_specs::{MemoryTools, memory_tools};
+pub use pure_tools::Basics;

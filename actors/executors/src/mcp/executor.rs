@@ -24,8 +24,8 @@ use super::{
     handle::McpServer,
     options::McpTransport,
     phase::{ServerPhase, Up},
-    reply,
     session::McpCallEnd,
+    tool_result,
 };
 
 /// How long a call waits for a server that is just starting (10 s).
@@ -98,7 +98,7 @@ impl McpTools {
         let _under_way = self.0.0.begin();
         let never = CancellationToken::new();
         Ok(match self.call(&up, &probe, &mut run, &never).await? {
-            McpCallEnd::Answered(result) => reply::probe(&result),
+            McpCallEnd::Answered(result) => tool_result::probe(&result),
             McpCallEnd::Refused(why) | McpCallEnd::Gone(why) => {
                 Probe::Unclear(format!("its probe `{probe}` did not answer: {why}"))
             }
@@ -149,7 +149,7 @@ impl McpTools {
         let _under_way = self.0.0.begin();
         let server = self.0.name();
         Ok(match self.call(&up, &tool, &mut run, cancelled).await? {
-            McpCallEnd::Answered(result) => reply::outcome(&result, &run.shown),
+            McpCallEnd::Answered(result) => tool_result::outcome(&result, &run.shown),
             McpCallEnd::Refused(why) => {
                 let why = format!("the MCP server `{server}` refused the call: {why}");
                 ToolOutcome::failed(ToolFailure::Failed, why)

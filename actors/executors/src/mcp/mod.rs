@@ -11,15 +11,15 @@
 //! again, for a bounded time that doubles; it never gives up.
 //!
 //! - [`options`](McpOptions): what is configured.
-//! - `keeper`: the process between a node and a server that is a program. It ends all that the
-//!   server has started, whatever happens to the node (**MCP-1**: no orphan).
+//! - `clawnode_tool::orphaned_processes`: the keeper, a process between a node and a server that is a
+//!   program. It ends all that the server has started, whatever happens to the node (**MCP-1**: no orphan).
 //! - `stdio` starts and stops it; `wire` reads what it writes, bounded; `http` is the same for a
 //!   service.
 //! - `session`: one connection, from its greeting to its end, and a call on it.
 //! - `pins`: the approved descriptions of a server's tools, in the bucket. **MCP-2**: a model sees
 //!   the approved description of a tool, and a tool that the server describes otherwise is not run.
 //! - `phase`: what a server is doing here; `state`: what it has beside that; `actor`: its loop.
-//! - `reply`: what a server answers, as an outcome.
+//! - `tool_result`: what a server answers, as an outcome.
 //!
 //! If an operator stops a call of a program, the node kills the program: a cancellation alone
 //! proves nothing (**KILL-2**). The program's other calls are lost with it, and it is started
@@ -39,12 +39,12 @@ mod pins;
 mod placement;
 #[cfg(feature = "test-util")]
 mod planted;
-mod reply;
 mod restarts;
 mod secrets;
 mod session;
 mod state;
 mod stdio;
+mod tool_result;
 mod wire;
 
 pub use executor::McpTools;

@@ -7,7 +7,7 @@ use std::{
 };
 
 use clawnode_proto::McpServerName;
-use clawnode_tool::keeper::{keeper_arguments, piped};
+use clawnode_tool::orphaned_processes::{keeper_arguments, piped};
 use rustix::process::{Pid, Signal, kill_process};
 use secrecy::ExposeSecret as _;
 use tokio::{

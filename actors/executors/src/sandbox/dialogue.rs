@@ -10,7 +10,7 @@ use clawnode_proto::archive::LogStream;
 use clawnode_tool::RunSink;
 use tokio::sync::mpsc;
 
-use super::output::{Capture, OutputStream};
+use super::command_output::{Capture, OutputStream};
 
 /// Pieces that wait in one direction.
 const WAITING: usize = 8;

@@ -25,10 +25,10 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Docker, Isolation, Processes, SandboxError,
     code::{ProgramEnd, ProgramSession},
+    command_output::{CommandEnd, Ran},
     command_tools::{Recipe, recipes},
     dialogue::{Wires, talk},
     options::{SandboxOptions, SandboxPlace, WorkspaceAccess},
-    output::{CommandEnd, Ran},
     spec::{AgentFiles, Network, SandboxCommand, SandboxPolicy, User},
 };
 use crate::workspace::DIRECTORY_MODE;

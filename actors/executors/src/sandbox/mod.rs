@@ -13,17 +13,17 @@
 //! Not here: who may call what (policy), and the network of containers (`bridge` is the engine's).
 
 mod code;
+pub mod command_output;
 mod command_tools;
 mod dialogue;
 mod docker;
 mod error;
 mod executor;
-pub mod limits;
 mod options;
-pub mod output;
 #[cfg(feature = "test-util")]
 mod planted;
 mod process;
+pub mod resource_limits;
 pub mod spec;
 
 pub use docker::{ContainerOwner, Docker, DockerOptions, IsDead};

@@ -11,7 +11,7 @@ use clawnode_proto::tool::{ToolFailure, ToolOutcome};
 use clawnode_tool::RunSink;
 use serde::{Deserialize, Serialize};
 
-use super::limits::SandboxLimits;
+use super::resource_limits::SandboxLimits;
 
 /// Bytes of one argument: what Linux takes, less its end.
 const ARGUMENT_BYTES: usize = (128 << 10) - 1;

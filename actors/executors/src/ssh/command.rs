@@ -16,7 +16,7 @@ use tracing::debug;
 
 use super::{SshError, SshHostOptions, connect::Entered, spec::TIMEOUT};
 use crate::sandbox::{
-    output::{Capture, CommandEnd, OutputStream, Ran},
+    command_output::{Capture, CommandEnd, OutputStream, Ran},
     spec::IDEMPOTENCY_KEY,
 };
 

@@ -9,10 +9,10 @@ mod chain;
 mod erase;
 mod error;
 mod handle;
+mod journal_view;
 mod known_kinds;
 mod quarantine;
 mod verify;
-mod view;
 
 pub use error::{EntityError, EntityName};
 pub use handle::{Entities, Looked};

@@ -10,8 +10,8 @@ use clawnode_proto::{
 
 use super::{
     duplicates::said,
-    kept::KeptPoint,
-    weight::{is_kept, weight},
+    kept_points::KeptPoint,
+    point_weight::{is_kept, weight},
 };
 
 /// Once a day a memory that is fuller than this share of its limits is made less full, in percent.

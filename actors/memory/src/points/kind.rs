@@ -14,7 +14,7 @@ use clawnode_proto::{
 use serde_json::Value;
 use tracing::warn;
 
-use super::{MemoryState, consolidate::PointsSize, limit};
+use super::{MemoryState, consolidate::PointsSize, points_limit};
 
 /// Events that one look at the state may decide, and bytes of texts and long lists in them: they go into one append, with
 /// the input that brought them. What is left is decided in the next look.
@@ -121,7 +121,7 @@ impl EntityKind for Memory {
     }
 
     fn advance(state: &MemoryState) -> Vec<MemoryEvent> {
-        let events = decided(state, limit::most());
+        let events = decided(state, points_limit::most());
         if begins_to_refuse(state, &events) {
             let memory = &state.key;
             warn!(

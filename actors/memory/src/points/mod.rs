@@ -8,7 +8,7 @@
 //!
 //! Invariants
 //! - MEM-3 one source event gives one point: telling it again adds nothing. Points of other clusters (`Import`) are known by
-//!   the time of their event as well (`foreign`).
+//!   the time of their event as well (`imported_points`).
 //! - MEM-4 what is masked or superseded is not shown as live after that event.
 //! - A memory has at most 20,000 live points with 2 MiB of text, and no owner adds one to as many as its configuration
 //!   says (2,000). What a person or an operator said leaves only when they forget it, or when something that is trusted as
@@ -19,31 +19,32 @@
 
 mod consolidate;
 mod duplicates;
-mod feedback;
 #[cfg(test)]
 mod feedback_tests;
-mod foreign;
 #[cfg(test)]
 mod foreign_tests;
-mod kept;
+mod importance_by_feedback;
+mod imported_points;
+mod kept_points;
 mod kind;
 #[cfg(test)]
 mod kind_tests;
-mod limit;
 #[cfg(test)]
 mod limit_tests;
 mod past_points;
 #[cfg(test)]
 mod past_points_tests;
+mod point_weight;
+mod points_limit;
 #[cfg(test)]
 mod properties;
 mod state;
+mod superseding;
 #[cfg(test)]
 mod tests;
-mod weight;
 
-pub use kept::{KeptPoint, PastPoint, PutAnswer};
+pub use kept_points::{KeptPoint, PastPoint, PutAnswer};
 pub use kind::{Memory, MemoryEffect, MemoryJob};
-pub use limit::{points_most, set_points_most};
+pub use point_weight::weight;
+pub use points_limit::{points_most, set_points_most};
 pub use state::MemoryState;
-pub use weight::weight;

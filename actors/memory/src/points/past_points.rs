@@ -13,9 +13,9 @@ use clawnode_proto::{
 };
 
 use super::{
-    kept::{KeptPoint, LeavingPoint, PastPoint},
+    kept_points::{KeptPoint, LeavingPoint, PastPoint},
+    point_weight::is_kept,
     state::{MemoryState, WantedChange},
-    weight::is_kept,
 };
 
 // === impl MemoryState ===

@@ -20,10 +20,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     consolidate::{self, PointsSize},
-    duplicates::is_about_same,
-    kept::{KeptPoint, KnownRatings, LeavingPoint, PastPoint, PutAnswer},
-    limit::points_most,
-    weight::is_kept,
+    kept_points::{KeptPoint, KnownRatings, LeavingPoint, PastPoint, PutAnswer},
+    point_weight::is_kept,
+    points_limit::points_most,
 };
 
 /// How long after a point was added the memory is consolidated.
@@ -426,23 +425,5 @@ impl MemoryState {
             WantedChange::Import(_, wanted) => self.decides_imported(wanted, most),
             WantedChange::Rate(rating) => self.rates(rating).into(),
         })
-    }
-
-    /// A point is added, others leave for it first, or it is refused.
-    pub(super) fn decides(&self, wanted: &KeptPoint, most: PointsSize) -> MemoryEvent {
-        let KeptPoint { id, point, .. } = wanted;
-        let is_superseded = |kept: &&KeptPoint| {
-            let is_trusted = kept.point.content.trust <= point.content.trust;
-            is_trusted && is_about_same(&kept.point, point)
-        };
-        let (replaced, rest): (Vec<_>, Vec<_>) = self.live.iter().partition(is_superseded);
-        let needs = PointsSize { points: 1, bytes: point.content.bytes() };
-        let most = most.less(needs);
-        if PointsSize::of(rest.iter().copied()).fits(most) {
-            let supersedes = replaced.iter().map(|kept| kept.id).collect();
-            return PointAdded { point: point.clone(), supersedes, superseded_by: None }.into();
-        }
-        let full = || PointRefused { point: *id, reason: PointRefusal::Full }.into();
-        consolidate::room(rest, most, self.now).map_or_else(full, MemoryEvent::from)
     }
 }

@@ -12,7 +12,7 @@ use clawnode_proto::{
     memory_view::PointState,
 };
 
-use super::{Memory, MemoryEffect, MemoryState, PutAnswer, limit};
+use super::{Memory, MemoryEffect, MemoryState, PutAnswer, points_limit};
 
 pub(super) const DAY: u64 = 86_400_000;
 
@@ -462,7 +462,9 @@ fn events_that_contradict_the_state_are_refused() {
     let mut asks = book.clone();
     let points = vec![told(3, "d", MemoryTrust::Agent)];
     asks.accept(MemoryInput::Put { points });
-    let MemoryEvent::Added(mut added) = asks.state.next(limit::most()).unwrap() else { panic!() };
+    let MemoryEvent::Added(mut added) = asks.state.next(points_limit::most()).unwrap() else {
+        panic!()
+    };
     added.supersedes = vec![person];
     asks.state.clone().fold(at(0), &added.clone().into()).unwrap_err();
     (added.supersedes, added.superseded_by) = (vec![], Some(other));

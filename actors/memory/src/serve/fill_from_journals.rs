@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::{debug, info, warn};
 
-use super::{error::FillError, said::is_deletion, served::ServedStore, sessions::NextMessage};
+use super::{error::FillError, fill_sessions::NextMessage, said::is_deletion, served::ServedStore};
 use crate::store::{MemoryStoreError, StoreScope};
 
 /// How often new records are looked for.

@@ -20,8 +20,9 @@ mod document_vectors_tests;
 mod error;
 pub mod fill_from_journals;
 mod fill_locks;
-mod points;
-mod progress;
+mod fill_progress;
+mod fill_sessions;
+mod lacking_points;
 mod remote_search;
 #[cfg(test)]
 mod remote_search_tests;
@@ -31,7 +32,6 @@ mod search;
 mod served;
 #[cfg(test)]
 mod served_tests;
-mod sessions;
 mod vector_model;
 mod waiting_inputs;
 #[cfg(test)]
@@ -39,5 +39,5 @@ mod waiting_inputs_tests;
 
 pub use document_vectors::MeaningState;
 pub use error::FillError;
-pub use progress::{FillProgress, ScopeFill};
+pub use fill_progress::{FillProgress, ScopeFill};
 pub use served::ServedStore;

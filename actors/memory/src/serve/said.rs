@@ -14,7 +14,7 @@ use clawnode_proto::{
     session::{SessionEvent, SessionInput},
 };
 
-use super::{error::FillError, points::DocumentMark};
+use super::{error::FillError, lacking_points::DocumentMark};
 use crate::store::{Document, DocumentId};
 
 /// Sessions whose passages are remembered, up to twice as many.

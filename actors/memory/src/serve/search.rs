@@ -15,7 +15,7 @@ use tracing::debug;
 
 use super::{
     error::FillError,
-    points::{self, DocumentMark},
+    lacking_points::{self, DocumentMark},
     said::{SaidTruth, is_deletion},
     served::{MemoryTruth, ServedStore, SessionBeginning},
     vector_model::MeantQuery,
@@ -237,11 +237,11 @@ impl ServedStore {
             if let Some((last, new)) = records.split_first()
                 && last.position == known.position
             {
-                return known.after(new, &points::events(session, new)?);
+                return known.after(new, &lacking_points::events(session, new)?);
             }
         }
         let records = journal.read(session, Position(0)).await?;
-        let events = points::events(session, &records)?;
+        let events = lacking_points::events(session, &records)?;
         let read = SessionBeginning::default().after(&records, &events)?;
         match events.first() {
             // It has replaced all that came before it, also a deletion.

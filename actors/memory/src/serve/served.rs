@@ -18,8 +18,8 @@ use tokio::sync::Semaphore;
 use super::{
     error::FillError,
     fill_locks::FillLocks,
-    points::{self, DocumentMark, MissingPoints},
-    progress::{FillProgress, ScopeFill},
+    fill_progress::{FillProgress, ScopeFill},
+    lacking_points::{self, DocumentMark, MissingPoints},
     said::SaidTruths,
     scope_ranks::ScopeRanks,
     vector_model::StoreMeaning,
@@ -356,7 +356,7 @@ impl ServedStore {
     /// The last event of a journal. None if there is no journal.
     pub(super) async fn last_event(&self, entity: EntityId) -> Result<Option<Sealed>, FillError> {
         let Some(record) = self.storage().journal.tail(entity).await? else { return Ok(None) };
-        Ok(points::events(entity, std::slice::from_ref(&record))?.pop())
+        Ok(lacking_points::events(entity, std::slice::from_ref(&record))?.pop())
     }
 
     // === Memories ===
@@ -380,7 +380,7 @@ impl ServedStore {
         // Before the journal: another process may fill the store beyond what this one has read.
         let upto = store.upto(scope).await?;
         let (memory, truth, records) = self.read_memory(scope).await?;
-        match points::missing(upto, &memory, &records)? {
+        match lacking_points::missing(upto, &memory, &records)? {
             MissingPoints::None => {}
             MissingPoints::Gone => store.drop(scope).await?,
             MissingPoints::Further { masked, batch, replaces } => {
@@ -391,7 +391,7 @@ impl ServedStore {
                 match store.put(scope, batch).await {
                     // What was masked takes room as well. With the live points alone, it is forgotten.
                     Err(MemoryStoreError::Full { .. }) => {
-                        self.put_whole(scope, points::whole(&memory)).await?;
+                        self.put_whole(scope, lacking_points::whole(&memory)).await?;
                     }
                     put => put?,
                 }
@@ -415,7 +415,8 @@ impl ServedStore {
         let position = loaded.records.last().map_or(Position(0), |last| last.position);
         let memory = Entity::<Memory>::of(id, &loaded);
         let memory = memory.map_err(clawnode_kernel::EntityError::from)?;
-        let (live, standing) = (points::live(&memory), points::standing(scope, &memory));
+        let (live, standing) =
+            (lacking_points::live(&memory), lacking_points::standing(scope, &memory));
         let truth = Arc::new(MemoryTruth { position, event: memory.core.tail.n.0, live, standing });
         Ok((memory, truth, loaded.records))
     }

@@ -1,6 +1,6 @@
 //! Feedback: people give it on turns, in time or not, and sessions send memories what it moves (C23).
 
-use clawnode_actors::session::{Effect, turn::memory::feedback::MemoryRating};
+use clawnode_actors::session::{Effect, turn::memory::turn_feedback::MemoryRating};
 use clawnode_cluster::Write;
 use clawnode_kernel::KernelBug;
 use clawnode_proto::{

@@ -8,7 +8,7 @@ use clawnode_actors::{
     session::{
         Effect, RecallStore,
         turn::{
-            memory::recall::{RecallAsk, RecallFinds},
+            memory::recall_for_turn::{RecallAsk, RecallFinds},
             prepare::CallJob,
         },
     },

@@ -4,7 +4,7 @@ use clawnode_proto::llm::Usage;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::llm::counts::{CacheWrites, TokenCount, reported, with_cached};
+use crate::llm::token_counts::{CacheWrites, TokenCount, reported, with_cached};
 
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]

@@ -23,11 +23,11 @@ use crate::llm::{
     http::Prepared,
     media::in_words,
     options::BaseUrl,
-    parts::{HeardPart, Part},
+    ordered_parts::{HeardPart, Part},
     profile::{ModelProfile, ThinkingDefault},
     prompt::{alternate, not_sent},
     settings::choice_among,
-    thought_signatures::{has_thoughts, may_think},
+    thinking_budget::{has_thoughts, may_think},
 };
 
 /// The version of the API that this file speaks.

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::llm::{
     profile::{ModelProfile, ThinkingDefault},
-    thought_signatures::budget_within,
+    thinking_budget::budget_within,
 };
 
 /// How thoughts are shown: as the API sums them up.

@@ -12,7 +12,7 @@ use serde_json::{Value, json, value::RawValue};
 
 use crate::llm::{
     Item, ReplySchema, ToolOffer, profile::ModelProfile, prompt::not_sent, settings::Setting,
-    thought_signatures::budget_within,
+    thinking_budget::budget_within,
 };
 
 /// Whether the model is one of Amazon's own, which differ from Claude in what they take.

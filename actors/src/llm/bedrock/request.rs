@@ -29,11 +29,11 @@ use crate::llm::{
     machine_role::{AwsSigner, MachineKeys},
     media::in_words,
     options::BaseUrl,
-    parts::{HeardPart, Part},
+    ordered_parts::{HeardPart, Part},
     profile::ModelProfile,
     prompt::{alternate, not_sent},
     settings::choice_among,
-    thought_signatures::{has_thoughts, may_think},
+    thinking_budget::{has_thoughts, may_think},
 };
 
 /// Bytes of the largest picture and of the largest document that the API takes.

@@ -14,10 +14,10 @@ use crate::llm::{
     blocks::push_bounded,
     call::{Decoder, ReplyPiece},
     call_stream::Finish,
-    counts::{TokenCount, reported},
     http::{AttemptFailure, class_of, message_in, passes},
     retry::asked_in,
     sse::SseEvent,
+    token_counts::{TokenCount, reported},
     tool_uses::{ToolUseBounds, stop_with, unasked_tool},
 };
 

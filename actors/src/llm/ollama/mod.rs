@@ -1,8 +1,9 @@
 //! Ollama's own API (`/api/chat`), on which a request decides about the window (`num_ctx`), about thoughts
-//! and how long the model stays loaded: what is asked (`request`), and what a reply says (`reply`).
+//! and how long the model stays loaded: what is asked (`request`, `picture_markers`), and what a reply says (`reply`).
 
 mod address;
 mod embedding;
+mod picture_markers;
 mod reply;
 mod request;
 

@@ -12,9 +12,9 @@ use crate::llm::{
     blocks::push_bounded,
     call::{Decoder, ReplyPiece},
     call_stream::Finish,
-    counts::{TokenCount, reported},
     http::{AttemptFailure, message_in},
     sse::SseEvent,
+    token_counts::{TokenCount, reported},
     tool_uses::{ToolUseBounds, stop_with, unasked_tool},
 };
 

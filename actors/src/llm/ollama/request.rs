@@ -14,13 +14,14 @@ use secrecy::SecretString;
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 
+use super::picture_markers::with_markers;
 use crate::llm::{
     Item, ModelRequest, PlainMedia, PlainMessage, ReplySchema, ToolOffer,
     call::{Dialect, bearer_headers},
     http::Prepared,
     media::in_words,
     options::BaseUrl,
-    parts::{HeardPart, Part},
+    ordered_parts::Part,
     profile::ModelProfile,
     prompt::{alternate, not_sent},
 };
@@ -248,28 +249,6 @@ impl<'a> From<&'a ReplySchema> for ReplyFormat<'a> {
             _ => Self::Schema(&reply.schema),
         }
     }
-}
-
-/// The text of a user's message, whose pictures are added to `images`: the wire has them beside the text. If one
-/// comes after some of the text, markers say where they are. The API has no marker: Ollama's templates replace
-/// `[img]`, and its renderers, which newer models have, do not.
-fn with_markers<'a>(message: &'a PlainMessage, images: &mut Vec<String>) -> Cow<'a, str> {
-    let heard = message.heard();
-    if heard.is_sorted_by_key(|part| matches!(part, HeardPart::Text(_))) {
-        images.extend(message.media.iter().map(PlainMedia::base64));
-        return Cow::from(message.text.as_str());
-    }
-    let mut lines = Vec::with_capacity(heard.len());
-    for part in heard {
-        lines.push(match part {
-            HeardPart::Text(text) => Cow::from(text),
-            HeardPart::Media(media) => {
-                images.push(media.base64());
-                Cow::from(format!("[picture {}]", images.len()))
-            }
-        });
-    }
-    Cow::from(lines.join("\n"))
 }
 
 /// What the wire takes.

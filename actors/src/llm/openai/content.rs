@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use clawnode_proto::media::{MediaKind, MediaType};
 use serde::Serialize;
 
-use crate::llm::{PlainMedia, PlainMessage, parts::HeardPart};
+use crate::llm::{PlainMedia, PlainMessage, ordered_parts::HeardPart};
 
 #[derive(Serialize)]
 #[serde(untagged)]

@@ -18,9 +18,9 @@ use crate::llm::{
     blocks::{PLAIN_DETAILS, REASONING_DETAILS, push_bounded},
     call::{Decoder, ReplyPiece},
     call_stream::Finish,
-    counts::{TokenCount, reported},
     http::{AttemptFailure, class_of, message_in, passes},
     sse::SseEvent,
+    token_counts::{TokenCount, reported},
     tool_uses::{stop_with, unasked_tool},
 };
 

@@ -24,7 +24,7 @@ use crate::llm::{
     http::Prepared,
     media::in_words,
     options::BaseUrl,
-    parts::Part,
+    ordered_parts::Part,
     profile::ModelProfile,
     prompt::{alternate, not_sent},
     settings::choice_among,

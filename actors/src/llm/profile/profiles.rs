@@ -18,6 +18,7 @@ use serde_json::{
 
 use super::{
     model::{InputKinds, ModelProfile},
+    num_ctx,
     price::ProviderPlace,
     table::{WINDOW_DEFAULT, built_in, specificity},
 };
@@ -156,7 +157,7 @@ impl ModelProfiles {
     /// Tokens that a model reads where its agent does not say how many.
     pub fn window(&self, model: &ModelRef) -> u32 {
         let is_set = |model_override: &ModelOverride| {
-            model_override.window_tokens.is_some() || model_override.extras.num_ctx.is_some()
+            num_ctx::window(model_override.window_tokens, model_override.extras.num_ctx).is_some()
         };
         let configured =
             self.fitting(model).into_iter().any(|(_, model_override)| is_set(model_override));
@@ -215,7 +216,8 @@ impl ModelProfiles {
 impl ModelOverride {
     fn apply(&self, to: &mut ModelProfile) {
         let set = |value: &mut bool, own: Option<bool>| *value = own.unwrap_or(*value);
-        to.window_tokens = self.window_tokens.or(self.extras.num_ctx).unwrap_or(to.window_tokens);
+        let window = num_ctx::window(self.window_tokens, self.extras.num_ctx);
+        to.window_tokens = window.unwrap_or(to.window_tokens);
         to.max_output_tokens = self.max_output_tokens.or(to.max_output_tokens);
         to.input = self.input.unwrap_or(to.input);
         to.reasoning = self.reasoning.unwrap_or(to.reasoning);
@@ -237,8 +239,7 @@ impl ModelExtras {
         if let Some(field) = OWN_FIELDS.iter().find(|field| self.body.contains_key(**field)) {
             return Err(BodyError::Own((*field).to_owned()));
         }
-        let options = self.body.get("options").and_then(Value::as_object);
-        if self.num_ctx.is_some() && options.is_some_and(|extras| extras.contains_key("num_ctx")) {
+        if self.num_ctx.is_some() && num_ctx::is_in(&self.body) {
             return Err(BodyError::NumCtx);
         }
         Ok(())
@@ -253,9 +254,8 @@ impl ModelExtras {
             return Ok(None);
         }
         let mut over = self.body.clone();
-        if let Some(num_ctx) = self.num_ctx {
-            let options = Map::from_iter([("num_ctx".to_owned(), Value::from(num_ctx))]);
-            merge(&mut over, &Map::from_iter([("options".to_owned(), Value::Object(options))]));
+        if let Some(tokens) = self.num_ctx {
+            merge(&mut over, &num_ctx::asks_for(tokens));
         }
         // All else stays as it is to the byte: a model shall find its own words again.
         let mut fields: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(body)?;
@@ -372,15 +372,5 @@ mod tests {
             assert!(refused.to_string().contains(field), "{refused}");
         }
         assert_eq!(all.extras(&model("q/m")).added_to(b"{}").unwrap(), None);
-    }
-
-    #[test]
-    fn a_server_is_asked_for_room_once() {
-        let mut extras = ModelExtras { num_ctx: Some(8), ..ModelExtras::default() };
-        let sent = extras.added_to(br#"{"options":{"seed":1}}"#).unwrap().unwrap();
-        let sent: Value = serde_json::from_slice(&sent).unwrap();
-        assert_eq!(sent, json!({"options": {"seed": 1, "num_ctx": 8}}));
-        extras.body = object(json!({"options": {"num_ctx": 9}}));
-        assert_eq!(extras.check(), Err(BodyError::NumCtx));
     }
 }

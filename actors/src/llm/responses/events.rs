@@ -4,7 +4,7 @@ use clawnode_proto::llm::Usage;
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
-use crate::llm::counts::{TokenCount, reported};
+use crate::llm::token_counts::{TokenCount, reported};
 
 /// What every event has.
 #[derive(Deserialize)]

@@ -21,7 +21,7 @@ use crate::llm::{
     http::Prepared,
     media::in_words,
     options::BaseUrl,
-    parts::{HeardPart, Part},
+    ordered_parts::{HeardPart, Part},
     profile::ModelProfile,
     prompt::{alternate, not_sent},
     settings::choice_among,

@@ -1,6 +1,6 @@
 //! Turns that left the state of their session: read from the journal's archives.
 //!
-//! A session of many turns keeps its last ones in its state (`turn/kept`), and most readers want one of those. Who
+//! A session of many turns keeps its last ones in its state (`turn/kept_turns`), and most readers want one of those. Who
 //! wants an older one folds the past from its beginning, one archive at a time, and keeps only what it looks for.
 
 use std::ops::ControlFlow;

@@ -26,7 +26,7 @@ use clawnode_proto::{
 };
 use tracing::{debug, warn};
 
-use super::{attach, send_error::SendError, sessions::Sessions};
+use super::{attached_content, send_error::SendError, sessions::Sessions};
 use crate::session::texts::content_of;
 
 /// Its name in errors.
@@ -283,7 +283,8 @@ pub(in crate::session) async fn forget(
             if let Ok(record) = FileRecord::from_bytes(&entry.value) {
                 is_changed |= !remove(storage, &key, record, entry.position).await?;
             } else if let Ok(note) = ContentNote::from_bytes(&entry.value) {
-                is_changed |= !attach::remove(storage, &key, note, entry.position).await?;
+                is_changed |=
+                    !attached_content::remove(storage, &key, note, entry.position).await?;
             }
         }
         if !is_changed {

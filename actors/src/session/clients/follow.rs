@@ -19,8 +19,8 @@ use tracing::debug;
 
 use super::{
     follow_from::{FollowFrom, WaitingForClient},
-    parts::RecordedPart,
     progress::{Progress, in_json},
+    reply_parts::RecordedPart,
     reset::reset_to,
     send_error::SendError,
     sessions::Sessions,

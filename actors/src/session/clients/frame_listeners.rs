@@ -32,7 +32,7 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::flight::SharedReadsOf;
+use super::single_flight::SharedReadsOf;
 
 /// Followers of one session in this process that receive each frame at once.
 const PROMPT: u32 = 16;

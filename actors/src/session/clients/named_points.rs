@@ -17,7 +17,7 @@ use clawnode_proto::{
 use tokio::time::{Instant, timeout_at};
 
 use super::sessions::Sessions;
-use crate::session::turn::tools::memory_tools::{MemoryCall, target};
+use crate::session::turn::tools::memory_tool_calls::{MemoryCall, target};
 
 /// How long those who ask, and those who show questions, wait for memories.
 const LOOK_WITHIN: Duration = Duration::from_secs(5);

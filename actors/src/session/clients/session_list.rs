@@ -28,7 +28,7 @@ use futures_util::{StreamExt, future::BoxFuture, stream};
 
 use super::{
     directory::{self, Facts, JournalEnd, KnownEnds, SessionDirectory},
-    inspect::state_of,
+    history_and_export::state_of,
     send_error::SendError,
     sessions::Sessions,
 };
@@ -202,7 +202,7 @@ impl Sessions {
                 Some(row)
             }
             Err(SendError::OtherKind { .. }) => None,
-            Err(failure) => Some(super::inspect::damaged_row(id, &failure)),
+            Err(failure) => Some(super::history_and_export::damaged_row(id, &failure)),
         }
     }
 
@@ -218,7 +218,7 @@ impl Sessions {
             }
         };
         let entity = self.read_each(id, after).await?;
-        let mut row = super::inspect::row(&entity);
+        let mut row = super::history_and_export::row(&entity);
         row.since = since.or_else(|| rests_since(&entity));
         row.last_error = last_error(&entity.state);
         if let Some(text) = entity.state.opening() {
@@ -473,7 +473,7 @@ mod tests {
     #[test]
     fn no_more_rows_are_remembered_than_there_is_room_for() {
         let entity = Entity::unborn(EntityId::from_u128(0));
-        let row = super::super::inspect::row(&entity);
+        let row = super::super::history_and_export::row(&entity);
         let mut rows = SessionRows::default();
         for n in 0..3 * KEPT as u128 {
             rows.keep(EntityId::from_u128(n), Digest::ZERO, row.clone());

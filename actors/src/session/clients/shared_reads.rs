@@ -1,4 +1,4 @@
-//! What those who follow turns look at, together (`flight`): a session as it is, and the frames
+//! What those who follow turns look at, together (`single_flight`): a session as it is, and the frames
 //! that the owner of a turn still has.
 
 use std::{sync::Arc, time::Duration};
@@ -16,8 +16,8 @@ use clawnode_proto::{
 use tracing::debug;
 
 use super::{
-    flight::SharedReadsOf, frame_listeners::FrameSubscriptions, send_error::SendError,
-    session_list::SessionListing, sessions::Sessions,
+    frame_listeners::FrameSubscriptions, send_error::SendError, session_list::SessionListing,
+    sessions::Sessions, single_flight::SharedReadsOf,
 };
 use crate::session::turn::kind::Session;
 

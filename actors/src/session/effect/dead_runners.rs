@@ -18,7 +18,7 @@ use tracing::{debug, warn};
 
 use super::{
     awaited_jobs::Awaited,
-    run::{AGAIN, SessionRunner},
+    session_runner::{AGAIN, SessionRunner},
 };
 use crate::session::turn::tool_jobs::given_up;
 

@@ -6,8 +6,8 @@ use clawnode_kernel::driver::{Performing, Port};
 use clawnode_proto::{EntityId, Input};
 use tracing::warn;
 
-use super::run::SessionRunner;
-use crate::session::turn::{effect::Effect, kind::Session, memory::feedback::MemoryRating};
+use super::session_runner::SessionRunner;
+use crate::session::turn::{effect::Effect, kind::Session, memory::turn_feedback::MemoryRating};
 
 // === impl SessionRunner ===
 

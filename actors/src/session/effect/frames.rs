@@ -9,7 +9,7 @@ use clawnode_cluster::StoreError;
 use clawnode_proto::{EntityId, Frame, Traceparent, codec, feed::EventBody, frame::FrameBatch};
 use tracing::debug;
 
-use super::run::SessionRunner;
+use super::session_runner::SessionRunner;
 use crate::session::turn::tools::tool_frames::ToolFrames;
 
 // === impl SessionRunner ===

@@ -13,7 +13,7 @@ use clawnode_proto::{
 };
 use serde_json::{Value, json};
 
-use super::run::SessionRunner;
+use super::session_runner::SessionRunner;
 use crate::{
     hook::{ModelChange, Subject},
     llm::PlainMessage,

@@ -6,7 +6,7 @@ use clawnode_cluster::{Backoff, StoreError};
 use clawnode_proto::{EntityId, ErrorChain, Input, limits::PENDING_INPUTS};
 use tracing::{debug, warn};
 
-use super::run::{AGAIN, SessionRunner};
+use super::session_runner::{AGAIN, SessionRunner};
 use crate::{
     agent::{AgentMemory, FactExtraction},
     session::turn::memory::learning::{LearnJob, SaidMessage},

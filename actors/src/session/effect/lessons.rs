@@ -6,7 +6,7 @@ use clawnode_kernel::driver::{Performing, Port};
 use clawnode_proto::{Attempt, EntityId, llm::UsageRecord, memory::MemoryLayer};
 use tracing::{info, warn};
 
-use super::run::SessionRunner;
+use super::session_runner::SessionRunner;
 use crate::{
     agent::FactExtraction,
     session::turn::{

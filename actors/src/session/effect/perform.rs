@@ -5,7 +5,7 @@ use clawnode_proto::{EntityId, Traceparent};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, info_span};
 
-use super::run::SessionRunner;
+use super::session_runner::SessionRunner;
 use crate::session::turn::{
     effect::{Effect, Outcome},
     kind::Session,

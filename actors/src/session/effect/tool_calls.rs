@@ -21,17 +21,17 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::{
-    hooks::OfCall,
-    memory_tools::MemoryRun,
-    run::{AGAIN, SessionRunner},
-    skill_tools::SkillRun,
+    create_skill_runs::SkillRun,
+    hook_calls::OfCall,
+    memory_tool_runs::MemoryRun,
+    session_runner::{AGAIN, SessionRunner},
 };
 use crate::session::{
     texts::stored_with_media,
     turn::{
         prepare::{PublishJob, SettleJob, ToolJob},
         tool_jobs::{Closing, GiveStep, Settling, closing, settling},
-        tools::memory_tools::is_name,
+        tools::memory_tool_calls::is_name,
     },
 };
 
@@ -300,7 +300,7 @@ mod tests {
     };
     use tokio::sync::watch;
 
-    use super::super::run::{ResolveModel, RunnerParts};
+    use super::super::session_runner::{ResolveModel, RunnerParts};
     use super::*;
     use crate::{
         agent::Agents,

@@ -7,7 +7,7 @@ use clawnode_proto::{
 };
 use tracing::debug;
 
-use super::run::{AGAIN, SessionRunner};
+use super::session_runner::{AGAIN, SessionRunner};
 use crate::session::turn::prepare::EmitJob;
 
 impl SessionRunner {

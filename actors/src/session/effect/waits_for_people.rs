@@ -17,7 +17,7 @@ use clawnode_proto::{
 };
 use tracing::{debug, warn};
 
-use super::run::{AGAIN, SessionRunner};
+use super::session_runner::{AGAIN, SessionRunner};
 use crate::session::{
     clients::sessions::Sessions,
     turn::{
@@ -214,7 +214,7 @@ mod tests {
     use clawnode_proto::codec;
     use tokio_util::sync::CancellationToken;
 
-    use super::super::call_tests::{Scripted, runner};
+    use super::super::model_call_tests::{Scripted, runner};
     use super::*;
     use crate::session::{
         SessionJob,

@@ -1,51 +1,19 @@
-//! How turns and their calls begin, and what a session keeps of the choices of its messages. Pure.
+//! How turns and their calls begin. Pure.
 
 use clawnode_kernel::Violation;
 use clawnode_proto::{
     CallId, TimerId, Traceparent, TurnId,
     after_deletion::{AfterDeletion, BegunAgain},
-    llm::{ModelRef, Usage},
-    reasoning::Reasoning,
+    llm::Usage,
     session::{KeptChoice, UserMessage},
 };
-use serde::{Deserialize, Serialize};
 
 use super::{
     clock::TurnClock,
-    memory::feedback::TurnFeedback,
+    memory::turn_feedback::TurnFeedback,
     state::{SessionState, Turn},
     tools::client_tools::ClientOffer,
 };
-
-/// What a session's turns have that choose nothing themselves.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeptChoices {
-    /// The model, instead of the agent's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub model: Option<ModelRef>,
-    /// How much the model thinks, instead of the agent's setting.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reasoning: Option<Reasoning>,
-}
-
-// === impl KeptChoices ===
-
-impl KeptChoices {
-    /// Nothing is chosen.
-    pub(super) fn is_none(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// Takes what a message chooses for its session.
-    fn take(&mut self, message: &UserMessage) {
-        for kept in &message.keep {
-            match kept {
-                KeptChoice::Model => self.model.clone_from(&message.model),
-                KeptChoice::Reasoning => self.reasoning = message.sampling.reasoning,
-            }
-        }
-    }
-}
 
 // === impl SessionState ===
 

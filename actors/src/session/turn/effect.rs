@@ -16,7 +16,7 @@ use clawnode_proto::{
     tool::{ToolOutcome, ToolUse},
 };
 
-use super::{memory::recall::RecallAsk, state_parts::reflection_state::emitted_as};
+use super::{memory::recall_for_turn::RecallAsk, state_parts::reflection_state::emitted_as};
 use crate::agent::Grant;
 
 /// What must be under way for a session.

@@ -14,7 +14,7 @@ use super::{
     state::{LimitReached, SessionState, Step, StepEnd},
     state_parts::settled_cost::{AttemptBill, HeldAttempt, MeasuredPrefix, Spent},
     tools::approval::ApprovalState,
-    tools::memory_tools::is_of_memory,
+    tools::memory_tool_calls::is_of_memory,
     tools::tool_calls::{BegunToolCall, ToolCall},
 };
 use clawnode_kernel::{ShrinkToFit, Violation};

@@ -23,10 +23,11 @@ use super::{
     effect::{Effect, Outcome, Want, WantedPrompt},
     ending::{after, end},
     hooks,
-    memory::recall,
-    model_call::give_way::{AfterFailure, ProviderWait},
+    memory::recall_for_turn,
+    model_call::give_way::AfterFailure,
     model_call::next_call::{MadeCall, left_out, made_or_next, next_call},
     model_call::reservation_size::{self, BudgetVerdict, NextCall},
+    model_call::wait_for_provider::ProviderWait,
     plan,
     prepare::{CallJob, EffectJob, SessionJob, judge_model_job},
     recorded,
@@ -251,7 +252,7 @@ impl EntityKind for Session {
             Some(grant) => {
                 let open = state.turn(turn)?;
                 let left_out = || left_out(state, open, call, grant);
-                if let Some(ask) = recall::ask(state, open, call, grant, left_out) {
+                if let Some(ask) = recall_for_turn::ask(state, open, call, grant, left_out) {
                     let (grant, ask) = (Box::new(grant.clone()), Box::new(ask));
                     return Some(Want::Recall { turn, grant, ask });
                 }

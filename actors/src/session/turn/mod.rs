@@ -4,7 +4,7 @@
 //! next, in `effect`s; `prepare` has what performing an effect takes.
 //!
 //! A turn's life: `begin` says how turns begin, `steer` what joins one that runs, `clock` how long one may run, `ending` what
-//! follows a reply and how a turn ends, `plan` how one runs without a model, and `kept` which turns a state keeps.
+//! follows a reply and how a turn ends, `plan` how one runs without a model, and `kept_turns` which turns a state keeps.
 //!
 //! What happens in a turn is in folders: `context` (what a model is shown), `model_call` (which model, what it may cost, what
 //! follows if it fails), `tools` (which calls run), `hooks` (what they decided), `compaction` (summaries), `memory` (recall
@@ -24,7 +24,7 @@ pub(in crate::session) mod ending;
 pub mod explain_context;
 pub(in crate::session) mod fold;
 pub mod hooks;
-pub mod kept;
+pub mod kept_turns;
 pub mod kind;
 pub mod memory;
 pub mod model_call;

@@ -21,21 +21,21 @@ use clawnode_proto::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    begin::KeptChoices,
     clock::TurnClock,
     context::dropping::LeftOut,
     context::measured_tokens::Measured,
     hooks::ModelJudged,
-    kept::EarlierTurns,
-    memory::feedback::{OpenFeedback, TurnFeedback},
+    kept_turns::EarlierTurns,
+    memory::turn_feedback::{OpenFeedback, TurnFeedback},
     memory::unlearned_messages::HeardMessage,
     model_call::give_way::{GaveWay, RealWindow},
     state_parts::compaction_state::{Compaction, HistorySummary},
     state_parts::due_summary_memo::DueSummary,
+    state_parts::kept_choices::KeptChoices,
     state_parts::reflection_state::Reflections,
     state_parts::settled_cost::{HeldAttempt, MeasuredPrefix, Spent},
     tools::client_tools::{ClientOffer, PartMetadata},
-    tools::ledger::SessionLedger,
+    tools::ledger_entries::SessionLedger,
     tools::tool_calls::ToolCall,
 };
 

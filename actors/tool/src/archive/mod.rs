@@ -16,14 +16,14 @@
 //! Bounds: [`limits`](clawnode_proto::limits) has those of a run; [`recorder`] how many are
 //! recorded at a time.
 
+mod archive_cleaning;
 pub mod artifacts;
-mod clean;
 mod kept_output;
 mod recorder;
 mod sink;
 mod store;
 
-pub use clean::{clean, forget};
+pub use archive_cleaning::{clean, forget};
 pub use recorder::{Archive, ArchiveContext, ArchiveOptions};
 pub use sink::Collecting;
 pub use sink::RunSink;

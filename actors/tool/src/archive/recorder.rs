@@ -31,8 +31,8 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
 use super::{
+    archive_cleaning::{self, remove},
     artifacts::ArchivedFiles,
-    clean::{self, remove},
     kept_output::RunLines,
     sink::{RunSink, SharedSink},
     store::{self, Put},
@@ -153,7 +153,7 @@ impl Archive {
     /// Removes jobs from the archive; `None`, with a warning, if the store does not answer.
     pub async fn clean(&self, which: &CleanJobs) -> Option<CleanView> {
         let ArchiveContext { storage, clock, .. } = &self.0.context;
-        match clean::clean(storage, which, clock.now()).await {
+        match archive_cleaning::clean(storage, which, clock.now()).await {
             Ok(view) => Some(view),
             Err(failure) => {
                 warn!(%failure, "jobs cannot be removed from the archive now");

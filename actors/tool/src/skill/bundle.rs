@@ -14,9 +14,8 @@ use clawnode_proto::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BundleKey, BundleSigner, SkillHead,
-    folder::{DEPTH, SKILL_FILE, opened, read_file, read_skill},
-    format,
+    BundleKey, BundleSigner, SkillHead, format,
+    skill_folder::{DEPTH, SKILL_FILE, opened, read_file, read_skill},
 };
 
 /// What the payload is. A signature covers it, so no text that was signed for other programs passes for a bundle.

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use super::{
     BundleError, Skill, SkillFolders, VerifiedBundle,
     bundle::{self, BundleVersion},
-    folder::{opened, read_file},
-    writing::{keep_names, leftovers, locked, made, temporary, write_new},
+    skill_folder::{opened, read_file},
+    skill_writing::{keep_names, leftovers, locked, made, temporary, write_new},
 };
 
 /// The file that says which bundle a skill came from. Hidden files are none of a skill's.
@@ -230,7 +230,7 @@ mod tests {
     use std::fs;
 
     use super::{
-        super::{BundleSigner, folder::SKILL_FILE, pack, read_skill, verify},
+        super::{BundleSigner, pack, read_skill, skill_folder::SKILL_FILE, verify},
         *,
     };
 

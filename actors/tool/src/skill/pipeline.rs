@@ -1,7 +1,7 @@
 //! Pipelines: steps in YAML that run as a plan. Pure.
 //!
 //! A pipeline adds three things to a plan: names of steps, inputs that are given when it is run, and the eight
-//! [`actions`](super::actions). All of it is resolved before there is a plan, except for references to outputs, which
+//! [`pipeline_actions`](super::pipeline_actions). All of it is resolved before there is a plan, except for references to outputs, which
 //! plans have themselves ([`crate::template`]).
 
 use std::{borrow::Cow, collections::BTreeMap};
@@ -13,7 +13,7 @@ use clawnode_proto::{
 use serde_json::{Map, Value};
 
 use super::{
-    actions::{EXPECT_SUCCESS, SHOWN, tool_of},
+    pipeline_actions::{EXPECT_SUCCESS, SHOWN, tool_of},
     yaml_tree::{self, YamlContent, YamlFault, YamlField, YamlNode},
 };
 use crate::template::{self, TemplatePart};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use clawnode_proto::limits::{SKILLS_SHOWN_BYTES, SKILLS_TRIGGERED};
 
-use super::{agent::AgentSkills, folder::Skill};
+use super::{agent_skills::AgentSkills, skill_folder::Skill};
 
 impl AgentSkills {
     /// The skills that a message calls for by their triggers, as many as are shown at once.

@@ -13,7 +13,7 @@ use super::super::{
     error::AnthropicError,
     openai::{
         conversation::{RequestMessage, Said},
-        parts::{BETWEEN, MessageContent},
+        message_parts::{BETWEEN, MessageContent},
         tools::short,
     },
     params::parse,

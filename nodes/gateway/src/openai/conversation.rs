@@ -17,7 +17,7 @@ use super::{
         backend::{AttachmentSource, NewAttachment},
         error::OpenAiError,
     },
-    parts::{MessageContent, PlacedAttachment, about, check_fields},
+    message_parts::{MessageContent, PlacedAttachment, about, check_fields},
     tools::{self, short},
 };
 

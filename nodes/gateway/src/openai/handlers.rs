@@ -27,7 +27,7 @@ use super::{
     approval::{self, Heard, PersonWait},
     format::SCHEMA,
     id::ResponseId,
-    parts::about,
+    message_parts::about,
     repeats::{self, WatchedRequest},
     reply::{FinishReason, Label, OpenAiReply, ReplyStep},
     request::{Ask, Wanted},

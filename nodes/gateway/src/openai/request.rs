@@ -26,9 +26,8 @@ use super::{
         message_of_fresh_session, message_of_known_session,
     },
     format::response_format,
-    metadata,
-    parts::MessageContent,
-    settings,
+    message_parts::MessageContent,
+    metadata, settings,
     tools::{self, short},
 };
 

@@ -20,7 +20,7 @@ use crate::{
     cli::command_context::CliContext,
     config::{ProviderSection, units::ByteSize},
     host,
-    node::{accounts, health, models, node_events, runaways},
+    node::{accounts, agents_and_models, health, node_change_events, runaways},
     node_file::NodeFile,
 };
 
@@ -125,7 +125,7 @@ fn of_status(status: &StatusView) -> Vec<Check> {
         let those = status.warnings.iter().filter(|one| is_it(&one.name));
         those.map(|one| Check::yellow(name, one.message.clone(), &one.hint)).collect::<Vec<_>>()
     };
-    let mut checks = told(CLOCK, &|name| name == node_events::CLOCK_DIFFERS);
+    let mut checks = told(CLOCK, &|name| name == node_change_events::CLOCK_DIFFERS);
     if checks.is_empty() && status.nodes.len() > 1 {
         checks
             .push(Check::green(CLOCK, format!("the clocks of {} nodes agree", status.nodes.len())));
@@ -137,8 +137,9 @@ fn of_status(status: &StatusView) -> Vec<Check> {
     }
     checks.extend(bad);
     checks.extend(told("agents.paused", &|name| name == runaways::PAUSED));
-    checks
-        .extend(told(node_events::SPENDING_DIFFERS, &|name| name == node_events::SPENDING_DIFFERS));
+    checks.extend(told(node_change_events::SPENDING_DIFFERS, &|name| {
+        name == node_change_events::SPENDING_DIFFERS
+    }));
     for name in accounts::WARNINGS {
         checks.extend(told(name, &|one| one == name));
     }
@@ -193,13 +194,14 @@ async fn membership(_data_dir: &Path) -> Vec<Check> {
 
 /// Whether a node would start with it, and what its agents' tools need.
 fn configuration(context: &CliContext) -> (Check, BTreeSet<Capability>) {
-    let models::CheckedConfig { needs, warnings } = match models::check(&context.loaded) {
-        Ok(checked) => checked,
-        Err(failure) => {
-            let fix = failure.hint.unwrap_or_default();
-            return (Check::red(CONFIGURATION, failure.message, &fix), BTreeSet::new());
-        }
-    };
+    let agents_and_models::CheckedConfig { needs, warnings } =
+        match agents_and_models::check(&context.loaded) {
+            Ok(checked) => checked,
+            Err(failure) => {
+                let fix = failure.hint.unwrap_or_default();
+                return (Check::red(CONFIGURATION, failure.message, &fix), BTreeSet::new());
+            }
+        };
     let found = match &context.loaded.file {
         Some(file) => format!("`{}`", file.display()),
         None => "no file, defaults".to_owned(),

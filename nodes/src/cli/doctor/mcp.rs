@@ -2,13 +2,13 @@
 
 use std::{process::Stdio, time::Duration};
 
-use clawnode_tool::keeper::{NOT_HIDDEN, keeper_arguments};
+use clawnode_tool::orphaned_processes::{NOT_HIDDEN, keeper_arguments};
 use tokio::{process::Command, time::timeout};
 
 use super::Check;
 use crate::{
     config::Config,
-    node::mcp::{KEEPER, OWN},
+    node::mcp_servers::{KEEPER, OWN},
 };
 
 const NAME: &str = "mcp.data_dir";

@@ -9,7 +9,7 @@ use clawnode_executors::{
 use clawnode_proto::{Capability, ErrorChain, ProcessId};
 
 use super::{Check, CheckStatus, versions};
-use crate::node::tools;
+use crate::node::tool_executors;
 
 /// Whether commands can be run where the configuration says so. A node works without, and where no
 /// agent has a tool that is `needed` for, nothing is wrong. What limits them is that of process
@@ -114,7 +114,7 @@ async fn process(options: &SandboxOptions, node: u32) -> Vec<Check> {
         let fix = "set `sandbox.process.isolation = \"bubblewrap\"`";
         return vec![Check::yellow(NAME, found, fix)];
     }
-    let processes = tools::processes(options.process.clone());
+    let processes = tool_executors::processes(options.process.clone());
     if let Err(error) = processes.health_check().await {
         let fix = "install bubblewrap (0.8 or later) and allow user namespaces";
         return vec![Check::yellow(NAME, ErrorChain(&error).to_string(), fix)];

@@ -12,7 +12,7 @@ use clawnode_proto::{ErrorCode, ProcessId, budget::AccountKey};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::{answers::BudgetAnswers, dead_slices, peers::PeerState};
+use super::{budget_answers::BudgetAnswers, dead_slices, slice_owners::PeerState};
 
 /// Accounts that are given something back at one start: of each, journals of sessions are read.
 const ACCOUNTS_MOST: usize = 64;

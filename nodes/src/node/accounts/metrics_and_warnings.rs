@@ -141,12 +141,12 @@ mod tests {
     use clawnode_proto::budget::{SliceReport, WindowNumber};
 
     use super::{
-        super::{peers::PeerState, test_account::*, view},
+        super::{account_view, slice_owners::PeerState, test_account::*},
         *,
     };
 
     fn seen(account: &TestAccount, name: &str, state: PeerState) -> AccountView {
-        view::account(key(name), &account.state, NOW, &|_| (state, None))
+        account_view::account(key(name), &account.state, NOW, &|_| (state, None))
     }
 
     fn spent(amount: u64) -> TestAccount {

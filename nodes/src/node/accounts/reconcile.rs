@@ -14,10 +14,10 @@ use clawnode_proto::{
 };
 
 use super::{
-    answers::BudgetAnswers,
+    budget_answers::BudgetAnswers,
     dead_slices,
-    peers::PeerState,
-    sessions_read::{self, ReadHolds},
+    slice_owners::PeerState,
+    spent_by_dead_processes::{self, ReadHolds},
 };
 
 /// Clocks of processes differ by less.
@@ -72,7 +72,9 @@ impl BudgetAnswers {
         let slices = dead_slices::open_slices(state, processes);
         let since = slices.iter().map(|slice| begin(slice.limit, slice.window)).min();
         let read = match since {
-            Some(since) => sessions_read::holds(&self.sessions, key, processes, since).await?,
+            Some(since) => {
+                spent_by_dead_processes::holds(&self.sessions, key, processes, since).await?
+            }
             None => ReadHolds::default(),
         };
         let closed = dead_slices::closed(&slices, &read.used, read.unread > 0);

@@ -18,10 +18,10 @@ use futures_util::{StreamExt as _, stream};
 use tracing::warn;
 
 use super::{
-    answers::{MemoryAnswers, READS_MOST},
-    view,
+    listed_points,
+    memory_answers::{MemoryAnswers, READS_MOST},
 };
-use crate::node::delete::delete;
+use crate::node::session_deletion::delete;
 
 /// Other journals that one answer names.
 const SOURCES_MOST: usize = 64;
@@ -65,7 +65,7 @@ impl MemoryAnswers {
                 return Err(ErrorBody::new(ErrorCode::InvalidParams, what));
             }
         };
-        let sources = view::sources(&state, &key, point);
+        let sources = listed_points::sources(&state, &key, point);
         if deletes && sources.len() > SOURCES_MOST {
             let what = format!(
                 "the points of `{key}` come from {} sessions, and one request deletes {SOURCES_MOST} at most",
@@ -94,7 +94,7 @@ impl MemoryAnswers {
             let is_deleted = goes && self.delete_source(&source).await;
             if is_deleted && !view.deleted {
                 let lifetime = lives.ok().flatten();
-                let also = view::taught(&state, source.id, lifetime.as_ref(), point);
+                let also = listed_points::taught(&state, source.id, lifetime.as_ref(), point);
                 view.forgotten_with_sources = view.forgotten_with_sources.saturating_add(also);
             }
             let names = match source.place {

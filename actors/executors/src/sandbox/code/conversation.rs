@@ -19,8 +19,8 @@ use tracing::{Instrument, debug, info_span};
 
 use super::frame::{FRAME_BYTES, HostMessage, Lines, ProgramMessage};
 use crate::sandbox::{
+    command_output::{CommandEnd, OutputStream},
     dialogue::Talk,
-    output::{CommandEnd, OutputStream},
 };
 
 /// Calls of one program: beyond it each is refused.

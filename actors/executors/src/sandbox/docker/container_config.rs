@@ -10,7 +10,7 @@ use bollard::models::{
 #[cfg(feature = "test-util")]
 use crate::sandbox::planted::SandboxBug;
 use crate::sandbox::{
-    limits::SandboxLimits,
+    resource_limits::SandboxLimits,
     spec::{ARTIFACTS, ARTIFACTS_VARIABLE, AgentFiles, Network, SandboxCommand, SandboxPolicy},
 };
 

@@ -15,13 +15,13 @@
 //! anything about how a container is set up that [`Policy`](super::spec::Policy) does not say.
 
 mod container_config;
+mod container_pool;
+mod container_run;
+mod container_upkeep;
 mod engine;
 mod labels;
 mod options;
-mod pool;
-mod run;
 mod service;
-mod upkeep;
 
 pub use labels::ContainerOwner;
 pub use options::DockerOptions;

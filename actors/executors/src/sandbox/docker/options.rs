@@ -10,7 +10,7 @@ use clawnode_proto::units::duration;
 use serde::{Deserialize, Serialize};
 
 use crate::sandbox::{
-    limits::{Cpus, MemorySize, SandboxLimits},
+    resource_limits::{Cpus, MemorySize, SandboxLimits},
     spec::{Image, Network},
 };
 

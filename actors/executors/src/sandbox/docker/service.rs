@@ -14,8 +14,8 @@ use tokio::sync::Notify;
 
 use super::{
     ContainerOwner, DockerOptions,
+    container_pool::{Container, ContainerPool},
     engine::DockerEngine,
-    pool::{Container, ContainerPool},
 };
 use crate::sandbox::SandboxError;
 #[cfg(feature = "test-util")]

@@ -7,13 +7,13 @@ use std::{
 
 use super::{
     ProcessOptions,
-    enter::{Steps, Walls},
     output_files::{self, OUTLET, Outlet},
+    sandboxed_exec::{Steps, Walls},
 };
 #[cfg(feature = "test-util")]
 use crate::sandbox::planted::SandboxBug;
 use crate::sandbox::{
-    limits::SandboxLimits,
+    resource_limits::SandboxLimits,
     spec::{ARTIFACTS, ARTIFACTS_VARIABLE, AgentFiles, SandboxCommand, SandboxPolicy, WALLS},
 };
 

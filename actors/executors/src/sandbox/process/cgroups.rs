@@ -17,7 +17,7 @@ use std::{
 use rustix::fs::getxattr;
 use tracing::debug;
 
-use crate::sandbox::limits::SandboxLimits;
+use crate::sandbox::resource_limits::SandboxLimits;
 
 /// Where the node itself is in its group.
 const NODE: &str = "node";

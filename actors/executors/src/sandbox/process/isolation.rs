@@ -9,12 +9,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Isolation,
-    run::{Processes, no},
+    process_run::{Processes, no},
     second_layer::Around,
 };
 use crate::sandbox::{
     SandboxError,
-    output::CommandEnd,
+    command_output::CommandEnd,
     spec::{Argv, Network, SandboxCommand, SandboxPolicy, User},
 };
 

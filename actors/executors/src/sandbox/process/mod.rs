@@ -24,18 +24,18 @@
 
 mod bubblewrap_args;
 mod cgroups;
-mod enter;
 mod isolation;
 mod landlock_rules;
 mod options;
 mod output_files;
-mod run;
+mod process_run;
+mod process_tree;
+mod sandboxed_exec;
 mod second_layer;
 mod streams;
-mod tree;
 
 pub use cgroups::GroupLimits;
-pub use enter::{Steps, step};
 pub use landlock_rules::Strength;
 pub use options::{Isolation, Landlock, ProcessOptions};
-pub use run::Processes;
+pub use process_run::Processes;
+pub use sandboxed_exec::{Steps, step};

@@ -5,7 +5,7 @@ use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 use clawnode_proto::units::duration;
 use serde::{Deserialize, Serialize};
 
-use crate::sandbox::limits::{Cpus, MemorySize, SandboxLimits};
+use crate::sandbox::resource_limits::{Cpus, MemorySize, SandboxLimits};
 
 /// `[sandbox.process]`: commands as processes of this host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

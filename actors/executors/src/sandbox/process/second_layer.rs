@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use tracing::{info, warn};
 
-use super::{Landlock, enter::Steps, landlock_rules::Strength};
+use super::{Landlock, landlock_rules::Strength, sandboxed_exec::Steps};
 use crate::sandbox::SandboxError;
 
 /// What a node knows of it.

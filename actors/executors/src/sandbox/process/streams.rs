@@ -10,7 +10,7 @@ use tokio::{
 };
 use tracing::debug;
 
-use crate::sandbox::{dialogue::OutputListener, output::OutputStream};
+use crate::sandbox::{command_output::OutputStream, dialogue::OutputListener};
 
 /// Bytes that are read at a time.
 const PIECE: usize = 64 << 10;

@@ -7,7 +7,7 @@ use clawnode_proto::{TurnId, limits::SUMMARY_CHARS, llm::ModelRef};
 
 use super::super::{
     context::system_prompt::with_journaled,
-    memory::recall,
+    memory::recall_for_turn,
     model_call::next_call::next_call,
     model_call::reservation_size,
     state::{SessionState, Turn},
@@ -59,7 +59,8 @@ fn first_call(
     let (routed, profile) = reservation_size::asked(state, &begun, call, grant);
     let next = next_call(state, &begun, call, routed, profile);
     // A store is searched with the call itself, after the summary.
-    let recalled = recall::ask(state, turn, call, grant, || 0).map_or(0, |ask| ask.room as u64);
+    let recalled =
+        recall_for_turn::ask(state, turn, call, grant, || 0).map_or(0, |ask| ask.room as u64);
     let more = text.saturating_add(recalled).saturating_add(AROUND_TEXTS);
     reservation_size::left_for(state, &begun, &next, grant, more, is_sure)
 }

@@ -27,7 +27,7 @@ use clawnode_proto::{
 
 use super::super::{
     state::{SessionState, Step, Turn},
-    tools::ledger::{AppendArguments, EntryMark, can_write, line, read_arguments},
+    tools::ledger_entries::{AppendArguments, EntryMark, can_write, line, read_arguments},
     tools::tool_calls::ToolCall,
 };
 use super::{dropping::FULL_PERCENT, token_estimate::tokens};

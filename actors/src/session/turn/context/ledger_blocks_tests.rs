@@ -21,7 +21,7 @@ use super::super::{
     model_call::model_tests::replayed,
     model_call::reservation_size::whole,
     state::{SessionState, Turn},
-    tools::ledger::{EntryMark, SessionLedger},
+    tools::ledger_entries::{EntryMark, SessionLedger},
 };
 use super::{
     attachments::AttachmentRule,

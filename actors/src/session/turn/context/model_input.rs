@@ -6,8 +6,7 @@ use clawnode_proto::{
     block::Block,
     client_tool::ClientTool,
     codec,
-    llm::{FailureClass, Message, ModelRef, Role, Sampling, TextBlob},
-    media::Media,
+    llm::{Message, ModelRef, Role, Sampling, TextBlob},
     reasoning::Reasoning,
     response::ResponseSchema,
     session::{Profile, UserMessage},
@@ -20,6 +19,7 @@ use super::{
     attachments::{AttachmentRule, all_fit, newest_that_fit, within_one_request},
     bounded::{Bounds, CutTurns, whole_history},
     dropping::{BLOCK_SHARE, Cut, Recorded},
+    refused_attachments::{attachments_in_words, is_about_attachments},
     system_prompt::{prompt_bytes, system_of},
     token_estimate::{fixed_tokens, tokens},
 };
@@ -401,10 +401,12 @@ fn without_foreign(message: &mut Message, model: &ModelRef) {
 /// What any model is shown of a turn that is over.
 pub(in crate::session::turn) fn shown_later(turn: &Turn) -> Vec<Message> {
     let messages = turn.messages();
-    if is_refused(turn) {
-        return messages.into_iter().flat_map(without_attachments).collect();
+    match turn.steps.last().and_then(|step| step.end.as_ref()) {
+        Some(StepEnd::Failed { failure, .. }) if is_about_attachments(failure) => {
+            messages.into_iter().flat_map(attachments_in_words).collect()
+        }
+        _ => messages,
     }
-    messages
 }
 
 /// What `model` is shown of a turn that is over.
@@ -418,25 +420,6 @@ fn earlier(turn: &Turn, model: &ModelRef) -> Vec<Message> {
         message.blocks.take_if(|blocks| blocks.list.iter().all(Block::is_said));
     }
     messages
-}
-
-/// Whether a provider refused the turn's last request for what it says. An attachment may have been the reason, and
-/// each later request that has it would be refused as well.
-fn is_refused(turn: &Turn) -> bool {
-    let end = turn.steps.last().and_then(|step| step.end.as_ref());
-    matches!(end, Some(StepEnd::Failed { failure, .. })
-        if failure.class == FailureClass::Rejected && !failure.keeps_attachments)
-}
-
-/// A message, and in words what was attached to it.
-fn without_attachments(mut message: Message) -> Vec<Message> {
-    let mut media = std::mem::take(&mut message.attachments);
-    media
-        .extend(message.tool_replies.iter_mut().flat_map(|reply| std::mem::take(&mut reply.media)));
-    let told = |media: &Media| format!("({media}, is not shown again: the request was refused)");
-    let words: Vec<String> = media.iter().map(told).collect();
-    let words = (!words.is_empty()).then(|| Message::text(Role::User, words.join("\n")));
-    std::iter::once(message).chain(words).collect()
 }
 
 /// The earlier turns that are shown, and how many older ones are not. The seed counts as one turn.
@@ -498,10 +481,14 @@ pub(in crate::session::turn) fn in_words(message: &mut Message) {
 
 #[cfg(test)]
 mod tests {
-    use clawnode_proto::{block::Blocks, media::MediaType, session::SessionInput};
+    use clawnode_proto::{
+        block::Blocks,
+        media::{Media, MediaType},
+        session::SessionInput,
+    };
 
     use super::*;
-    use clawnode_proto::llm::{ModelFailure, Text, Usage};
+    use clawnode_proto::llm::{FailureClass, ModelFailure, Text, Usage};
 
     use crate::session::{played::PlayedActivation, turn::prepare::SessionJob};
 

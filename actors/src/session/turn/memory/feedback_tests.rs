@@ -12,13 +12,13 @@ use clawnode_proto::{
 
 use super::super::effect::Effect;
 use super::{
-    feedback::MemoryRating,
     recall_tests::{point, replayed, run, state, tea},
+    turn_feedback::MemoryRating,
 };
 use crate::session::{
     SessionJob,
     played::{PlayedActivation, key},
-    turn::memory::recall::RecallFinds,
+    turn::memory::recall_for_turn::RecallFinds,
 };
 
 /// What is sent last, with its effect.

@@ -31,7 +31,7 @@ use super::super::{
     state::SessionState,
 };
 use super::{
-    recall::{RecallAsk, RecallFinds, RecallScopes, told},
+    recall_for_turn::{RecallAsk, RecallFinds, RecallScopes, told},
     shown_passages::ShownPassages,
 };
 use crate::{

@@ -8,7 +8,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    recall::{RecallAsk, RecallFinds, told},
+    recall_for_turn::{RecallAsk, RecallFinds, told},
     recall_tests::{asked, point, replayed, request, run, state, tea, texts},
 };
 

@@ -1,5 +1,5 @@
 //! Attempts at a model call that end before their call does: another model is asked, a shorter request is
-//! sent, or the turn waits for a provider. Pure.
+//! sent, or the turn waits for a provider (`wait_for_provider` says whether and how long). Pure.
 //!
 //! Invariants
 //! - GIVE-1 between two waits for providers, a call gives way at most as often as there are models in its
@@ -28,14 +28,13 @@ use super::super::{
     state_parts::settled_cost::AttemptBill,
     tools::tool_frames::ToolFrames,
 };
+use super::wait_for_provider::{ProviderWait, WaitsSoFar};
 
 /// How often a call may give way beside once for each model of its chain.
 const SPARE: usize = 3;
 /// How often a call is ended for a more urgent one. Then it runs to its end: it is paid for again each time, and
 /// its turn would never end while more urgent ones keep coming.
 const YIELDS_MOST: usize = 8;
-/// How long a turn waits at first while no provider is available, and at most at a time.
-const WAIT: (Duration, Duration) = (Duration::from_secs(10), Duration::from_mins(5));
 /// The place of the notices of a wait among the frames of the attempt before: after all that it said.
 const WAIT_INDEX: u32 = 1 << 30;
 
@@ -53,17 +52,6 @@ pub struct GaveWay {
     since: Option<Timestamp>,
     /// The wait under way.
     wait: Option<ProviderWait>,
-}
-
-/// A turn waits for a provider.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ProviderWait {
-    /// Which wait of its call this is, from 1.
-    pub number: u32,
-    /// How long it takes, in milliseconds.
-    pub wait_ms: u32,
-    /// When it ends.
-    pub until: Timestamp,
 }
 
 /// An attempt that ended, and its call did not.
@@ -117,7 +105,7 @@ impl GaveWay {
     }
 
     /// The attempts since the last wait that say something about their models.
-    fn round(&self) -> impl Iterator<Item = &EndedAttempt> {
+    fn round(&self) -> impl Iterator<Item = &EndedAttempt> + Clone {
         let round = self.attempts.get(self.round..).unwrap_or_default();
         round.iter().filter(|attempt| attempt.why.class != FailureClass::Preempted)
     }
@@ -147,20 +135,10 @@ impl GaveWay {
         chain.find(|model| !in_vain(model))
     }
 
-    /// How long the turn waits now that all providers are down; nothing if it has waited long enough, or
-    /// would wait in vain.
-    fn wait(&self, last: &ModelFailure, now: Timestamp, most: u32) -> Option<u32> {
-        let waited = self.since.map_or(0, |since| now.0.saturating_sub(since.0));
-        let left = u64::from(most).checked_sub(waited).filter(|left| *left > 0)?;
-        let asked = self.round().map(|attempt| &attempt.why).chain([last]);
-        let asked = asked.map(|why| why.retry_after_ms.unwrap_or_default()).min();
-        let asked = asked.unwrap_or_default();
-        if asked > left {
-            return None;
-        }
-        let wait = WAIT.0.saturating_mul(1 << self.waits.min(16)).min(WAIT.1);
-        let wait = u64::try_from(wait.as_millis()).unwrap_or(left);
-        u32::try_from(wait.max(asked).min(left)).ok()
+    /// How long the turn waits now that all of its models have failed, if it does.
+    fn wait_ms(&self, last: &ModelFailure, now: Timestamp, most: u32) -> Option<u32> {
+        let failures = self.round().map(|attempt| &attempt.why).chain([last]);
+        WaitsSoFar { count: self.waits, since: self.since }.wait_ms(failures, now, most)
     }
 
     /// What all of its attempts used.
@@ -408,11 +386,7 @@ impl SessionState {
         if gave_way.next(others).is_some() {
             return at_once;
         }
-        let mut classes = gave_way.round().map(|attempt| attempt.why.class).chain([why.class]);
-        let wait = classes
-            .any(FailureClass::is_down)
-            .then(|| gave_way.wait(why, turn.clock.seen(), profile.outage_ms));
-        match wait.flatten() {
+        match gave_way.wait_ms(why, turn.clock.seen(), profile.outage_ms) {
             Some(wait_ms) => AfterFailure::GivesWay { wait_ms },
             None => AfterFailure::CallFails,
         }

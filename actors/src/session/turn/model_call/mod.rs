@@ -5,6 +5,7 @@
 //! - `reservation_size`: what that attempt can cost at most, and what is reserved for it (BUD-1).
 //! - `next_needs`: the same for people who ask why a session waits.
 //! - `give_way`: an attempt that ended early: another model is asked, or the turn waits for a provider (GIVE-1).
+//! - `wait_for_provider`: whether that turn waits or fails, and how long it waits.
 //! - `reply_schema`: whether a reply fits its schema, and what follows if it does not.
 
 pub(in crate::session) mod first_model;
@@ -19,3 +20,4 @@ mod reply_schema_tests;
 pub(super) mod reservation_size;
 #[cfg(test)]
 mod reservation_size_tests;
+pub mod wait_for_provider;

@@ -17,7 +17,10 @@ use serde::Deserialize;
 use super::super::{
     context::model_input::Assembled, state::Turn, state_parts::compaction_state::CompactionAsked,
 };
-use super::reflection_request::{ShownEntry, assembled, bounded, cut, judged, shown};
+use super::{
+    reflection_request::{ShownEntry, assembled, bounded, cut, judged, shown},
+    secret_facts::has_secret,
+};
 
 /// Bytes of a message from which on it may say something: `ok` and `thank you` cost no call. Journals depend on it, like the
 /// number of tool calls from which on a turn is rated.
@@ -26,21 +29,6 @@ const BYTES_LEAST: u64 = 12;
 const CONFIDENCE_STATED: u8 = 70;
 /// How certain a sentence of the model is.
 const CONFIDENCE_WRITTEN: u8 = 50;
-/// A fact with one of these words is left out.
-const SECRETS: [&str; 12] = [
-    "contrase\u{f1}a",
-    "credential",
-    "credentials",
-    "kennwort",
-    "passcode",
-    "passphrase",
-    "passwd",
-    "password",
-    "passwort",
-    "pin",
-    "secret",
-    "token",
-];
 
 /// What the model is. Journals have its digest: other words are other rules.
 const SYSTEM: &str = "You read what one person said to an assistant, and write down what they say of themselves. You are shown \
@@ -151,14 +139,6 @@ fn point(texts: &[&str], written: WrittenFact) -> Option<PointContent> {
 fn filled(text: &str) -> Option<String> {
     let text = text.trim();
     (!text.is_empty()).then(|| text.to_owned())
-}
-
-fn has_secret(content: &PointContent) -> bool {
-    let parts = [Some(&content.text), content.predicate.as_ref()];
-    parts.into_iter().flatten().any(|text| {
-        let text = text.to_lowercase();
-        text.split(|c: char| !c.is_alphanumeric()).any(|word| SECRETS.contains(&word))
-    })
 }
 
 /// Whether a pattern has found what a model wrote.

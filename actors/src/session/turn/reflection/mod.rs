@@ -1,8 +1,9 @@
 //! Reflection: a model looks back at a turn that has ended, to rate it, or to find facts in what its person said. Pure.
 //!
-//! - `reflection_call`: when a turn is looked back at, and the call that does it.
+//! - `reflected_turns`: which turns are looked back at.
+//! - `reflection_call`: when that happens, and the call that does it.
 //! - `reflection_request`: what a model is shown of a turn that it rates, and how its reply is read.
-//! - `fact_request`: what it is shown to find facts, and how that reply is read.
+//! - `fact_request`: what it is shown to find facts, and how that reply is read; `secret_facts`: which are left out.
 //! - `reflection_fold`: what the journal says of reflections, taken into the state.
 //!
 //! What a state keeps of reflections is in `state_parts`; what memories learn from them, in `memory`.
@@ -10,8 +11,10 @@
 #[cfg(test)]
 mod extraction_tests;
 mod fact_request;
+mod reflected_turns;
 pub(super) mod reflection_call;
 mod reflection_fold;
 mod reflection_request;
 #[cfg(test)]
 mod reflection_tests;
+mod secret_facts;

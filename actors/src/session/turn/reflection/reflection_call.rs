@@ -22,7 +22,7 @@ use clawnode_proto::{
     limits::REFLECTION_TIME,
     llm::{FailureClass, ModelFailure, Usage},
     memory::MemoryLayer,
-    session::{Profile, Reflected, ReflectionBegun, ReflectionFailed, SessionEvent, TurnOutcome},
+    session::{Profile, Reflected, ReflectionBegun, ReflectionFailed, SessionEvent},
     timeout::{TimeLevel, TimeLimit},
 };
 
@@ -48,10 +48,6 @@ const OUTPUT_MOST: u32 = 2_048;
 const OUTPUT_LEAST: u32 = 512;
 /// How often a model is asked whose call a crash interrupts. Then there are no lessons.
 const ATTEMPTS_MOST: u32 = 2;
-
-/// Tool calls of a turn from which on it is looked back at without being asked for. Journals depend on it: the fold refuses
-/// a reflection on a turn that does not wait for one.
-const CALLS_LEAST: usize = 5;
 
 /// What people read of a reflection that a message ended.
 const MESSAGE_FIRST: &str = "a message came first";
@@ -347,28 +343,4 @@ pub(in crate::session::turn) fn replay(
     }
     let text = format!("the request of `{call}` differs from what the journal gives");
     Err(Violation(text))
-}
-
-// === impl Turn ===
-
-impl Turn {
-    /// Whether a model can look back at it: a model was asked in it, and it was neither cancelled nor blocked.
-    pub(in crate::session) fn may_be_reflected_on(&self) -> bool {
-        let is_withdrawn = matches!(
-            self.outcome,
-            None | Some(TurnOutcome::Cancelled | TurnOutcome::Blocked { .. })
-        );
-        self.plan.is_none() && !self.steps.is_empty() && !is_withdrawn
-    }
-
-    /// Whether a model ended it with a reply.
-    pub(super) const fn is_completed(&self) -> bool {
-        matches!(self.outcome, Some(TurnOutcome::Completed { .. }))
-    }
-
-    /// Whether so many of its tool calls have ended that there may be something to learn.
-    pub(super) fn has_worked(&self) -> bool {
-        let calls = self.steps.iter().flat_map(|step| &step.tools);
-        calls.filter(|tool| tool.end.is_some()).count() >= CALLS_LEAST
-    }
 }

@@ -4,60 +4,19 @@
 use clawnode_kernel::KernelBug;
 use clawnode_kernel::Violation;
 use clawnode_proto::{
-    Attempt, CallId, Head, InputId, TurnId,
+    Attempt, CallId, Head, TurnId,
     llm::{ModelFailure, Usage},
     reflection::{check_found_facts, check_reflection},
     session::{Reflected, ReflectionBegun, ReflectionFailed},
 };
 
 use super::super::{
-    model_call::reservation_size,
-    state::{SessionState, Turn},
+    state::SessionState,
     state_parts::compaction_state::CompactionAsked,
-    state_parts::reflection_state::{EndedReflection, ReflectionAim, WantedReflection},
+    state_parts::reflection_state::{EndedReflection, ReflectionAim},
 };
-use super::fact_request::may_have_facts;
 
 impl SessionState {
-    /// A turn is settled: a model looks back at it if it did enough or its person said enough, and if it is configured so.
-    pub(in crate::session::turn) fn reflects_on(&mut self, id: TurnId) {
-        let profile =
-            self.profile.as_ref().filter(|profile| !reservation_size::asks_hooks(profile));
-        let turn = self.closed.iter().rev().find(|turn| turn.id == id);
-        let Some((profile, turn)) = profile.zip(turn.filter(|turn| turn.may_be_reflected_on()))
-        else {
-            return;
-        };
-        let wants = [
-            (ReflectionAim::Rating, profile.reflects && turn.has_worked()),
-            (ReflectionAim::Facts, profile.extracts && turn.is_completed() && may_have_facts(turn)),
-        ];
-        if self.has_person() {
-            for (aim, _) in wants.into_iter().filter(|(_, is_wanted)| *is_wanted) {
-                let after = self.after;
-                self.reflections.want(WantedReflection { id, turn: id, aim, after });
-            }
-        }
-    }
-
-    /// A person asks for a reflection.
-    pub(in crate::session::turn) fn reflection_asked(&mut self, input: InputId, turn: TurnId) {
-        let is_it = |one: &&Turn| one.id == turn || one.joined.contains(&turn);
-        let turn = self.closed.iter().rev().find(is_it);
-        if let Some(turn) = turn.filter(|turn| turn.may_be_reflected_on())
-            && self.has_person()
-        {
-            let (id, turn, aim) = (TurnId::from(input), turn.id, ReflectionAim::Rating);
-            let after = self.after;
-            self.reflections.want(WantedReflection { id, turn, aim, after });
-        }
-    }
-
-    /// Whether lessons have a memory that they are for.
-    pub(in crate::session) fn has_person(&self) -> bool {
-        self.key.as_ref().is_some_and(|key| !key.is_stateless()) && !self.doomed
-    }
-
     /// An attempt to look back begins.
     pub(in crate::session::turn) fn reflection_begun(
         &mut self,

@@ -11,11 +11,9 @@ use clawnode_proto::{
     CallId, Timestamp,
     client_tool::{ClientCall, ClientCalls, ClientResults, ClientTool},
     limits::CLIENT_TOOLS_WAIT,
-    llm::Sampling,
     session::{Profile, ToolEnd, TurnOutcome},
     timeout::TimeLevel,
     tool::ToolSpec,
-    tool_choice::ToolChoice,
 };
 use serde::{Deserialize, Serialize};
 
@@ -73,18 +71,6 @@ impl ClientOffer {
     /// The tool of this name, if the client runs it.
     pub(in crate::session) fn spec(&self, profile: &Profile, name: &str) -> Option<ToolSpec> {
         self.beside(profile).find(|tool| tool.name.as_str() == name).map(ClientTool::spec)
-    }
-
-    /// What of a choice holds for the model call at this place of the turn: one that demands a call holds
-    /// for the first call since it was asked for, or the turn would never end.
-    pub(in crate::session) fn choice(
-        &self,
-        sampling: &Sampling,
-        step: usize,
-    ) -> Option<ToolChoice> {
-        let is_first = step == usize::try_from(self.since).unwrap_or(usize::MAX);
-        let choice = sampling.tool_choice.clone();
-        choice.filter(|choice| is_first || *choice == ToolChoice::None)
     }
 }
 
@@ -236,9 +222,11 @@ mod tests {
         FrameBody, TimerId,
         client_tool::ClientResult,
         hook::{HookPoint, HookTrail},
+        llm::Sampling,
         session::{SessionInput, ToolResult, UserMessage},
         timeout::TurnTime,
         tool::ToolOutcome,
+        tool_choice::ToolChoice,
     };
 
     use super::*;

@@ -10,7 +10,7 @@ use clawnode_proto::{
 use clawnode_tool::workspace_path;
 use serde_json::{Map, Value};
 
-use super::{ledger::SessionLedger, memory_tools, skill_tools};
+use super::{create_skill_calls, ledger_entries::SessionLedger, memory_tool_calls};
 
 /// The decision about a call of this tool with these arguments, and why.
 pub fn permission<'a>(
@@ -19,8 +19,10 @@ pub fn permission<'a>(
     arguments: &Map<String, Value>,
 ) -> Judgement<'a> {
     let ruled = judge(policy, spec, arguments);
-    let always =
-        || memory_tools::always_asks(spec, arguments).or_else(|| skill_tools::always_asks(spec));
+    let always = || {
+        memory_tool_calls::always_asks(spec, arguments)
+            .or_else(|| create_skill_calls::always_asks(spec))
+    };
     match (ruled.verdict, ruled.reason) {
         (Verdict::Deny, _) | (Verdict::Ask, Some(_)) => ruled,
         (Verdict::Ask, None) => Judgement { verdict: Verdict::Ask, reason: always() },
@@ -39,8 +41,8 @@ pub(super) fn unfit(
     ledger: &SessionLedger,
 ) -> Option<String> {
     workspace_path::refusal(spec, arguments)
-        .or_else(|| memory_tools::refusal(spec, arguments))
-        .or_else(|| skill_tools::refusal(spec, arguments, ledger))
+        .or_else(|| memory_tool_calls::refusal(spec, arguments))
+        .or_else(|| create_skill_calls::refusal(spec, arguments, ledger))
 }
 
 #[cfg(test)]

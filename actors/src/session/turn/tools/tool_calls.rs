@@ -28,7 +28,7 @@ use super::super::{
 };
 use super::{
     approval::ApprovalState,
-    ledger::{EntryMark, LedgerCall, SessionLedger, is_of_ledger},
+    ledger_entries::{EntryMark, LedgerCall, SessionLedger, is_of_ledger},
     permission::{permission, unfit},
 };
 

@@ -29,7 +29,7 @@ use super::{
         approval::{self, Heard, PersonWait},
         handlers::{Received, of_model, session_of, unknown},
         id::ResponseId,
-        parts::about,
+        message_parts::about,
         request::{Ask, Wanted},
         stream::Early,
     },

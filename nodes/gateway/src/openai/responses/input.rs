@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::{
     super::error::OpenAiError,
-    parts::check_detail,
+    message_parts::check_detail,
     tools::{call_of, short},
 };
 
