@@ -3,11 +3,14 @@
 //! A prompt is stored before the append that names it. On crash between the two: a blob that no event names. The next
 //! call with the same prompt names it. If there is none, a deletion does not find it, as with the text of a reply.
 
+use std::time::Duration;
+
 use clawnode_kernel::driver::Port;
 use clawnode_proto::{
     AgentName, EntityId,
     llm::{ModelFailure, Text},
 };
+use tokio::time::timeout;
 use tracing::warn;
 
 use super::{recall_search::GrantReply, session_runner::SessionRunner};
@@ -23,11 +26,14 @@ use crate::{
     },
 };
 
+/// How long a store is waited for. Until the answer, the session appends nothing, and the call keeps its place.
+const STORED_WITHIN: Duration = Duration::from_secs(1);
+
 // === impl SessionRunner ===
 
 impl SessionRunner {
-    /// Puts a prompt into the blob store, unless the journal says that it is there. A store that is out of reach is
-    /// waited for; if it refuses the prompt, the configuration has it in place.
+    /// Puts a prompt into the blob store, unless the journal says that it is there. If the store refuses it, or does not
+    /// answer within a second, the configuration has it in place.
     pub(super) fn store_prompt(
         &self,
         session: EntityId,
@@ -41,13 +47,17 @@ impl SessionRunner {
         }
         let reply = GrantReply::new(effect, port.clone());
         let storage = self.parts.storage.clone();
-        // Detached: it ends once the store answers.
+        // Detached: it ends by its time.
         drop(tokio::spawn(async move {
-            let stored = stored_blob(&storage, content).await;
-            if let Err(failure) = &stored {
-                warn!(%session, %failure, "a system prompt is journaled whole: it cannot be stored");
+            let why = match timeout(STORED_WITHIN, stored_blob(&storage, content)).await {
+                Ok(Ok(_)) => None,
+                Ok(Err(failure)) => Some(failure.to_string()),
+                Err(_late) => Some("the blob store did not answer in time".to_owned()),
+            };
+            if let Some(why) = &why {
+                warn!(%session, why, "a system prompt is journaled whole: it cannot be stored");
             }
-            reply.granted(wanted.grant.with_prompt(wanted.text, stored.is_ok().then_some(blob)));
+            reply.granted(wanted.grant.with_prompt(wanted.text, why.is_none().then_some(blob)));
         }));
         None
     }
@@ -73,7 +83,8 @@ impl SessionRunner {
                      is answered with the prompt that the agent has then",
                     failure.message
                 );
-                ModelFailure { message, ..failure }
+                // No provider refused what is attached.
+                ModelFailure { message, keeps_attachments: true, ..failure }
             })?,
         };
         Ok(whole_prompt(own, &request.system))

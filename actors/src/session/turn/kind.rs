@@ -251,7 +251,7 @@ impl EntityKind for Session {
             }
             Some(grant) => {
                 let open = state.turn(turn)?;
-                let left_out = || left_out(state, open, call, grant);
+                let left_out = |recalled| left_out(state, open, call, grant, recalled);
                 if let Some(ask) = recall_for_turn::ask(state, open, call, grant, left_out) {
                     let (grant, ask) = (Box::new(grant.clone()), Box::new(ask));
                     return Some(Want::Recall { turn, grant, ask });
@@ -461,7 +461,13 @@ fn unplaced(state: &SessionState, turn: &Turn, call: CallId, grant: &Grant) -> O
         return None;
     }
     let (_, profile) = reservation_size::asked(state, turn, call, grant);
-    let text = grant.unplaced(&profile)?.to_owned();
+    let text = grant.unplaced(&profile)?;
+    let is_journaled = |before: &Profile| before.system.inline() == text;
+    if !turn.steps.is_empty() && state.profile.as_ref().is_some_and(is_journaled) {
+        // The store refused it before, or an earlier build wrote it: the turn keeps its configuration.
+        return None;
+    }
+    let text = text.to_owned();
     let known = state.profile.as_ref().and_then(|before| before.system.blob());
     Some(Want::Prompt(Box::new(WantedPrompt { turn: turn.id, grant: grant.clone(), text, known })))
 }

@@ -60,7 +60,7 @@ fn first_call(
     let next = next_call(state, &begun, call, routed, profile);
     // A store is searched with the call itself, after the summary.
     let recalled =
-        recall_for_turn::ask(state, turn, call, grant, || 0).map_or(0, |ask| ask.room as u64);
+        recall_for_turn::ask(state, turn, call, grant, |_| 0).map_or(0, |ask| ask.room as u64);
     let more = text.saturating_add(recalled).saturating_add(AROUND_TEXTS);
     reservation_size::left_for(state, &begun, &next, grant, more, is_sure)
 }

@@ -82,22 +82,27 @@ pub struct RecallFinds {
 }
 
 /// What the turn of this call is to be searched for, unless it was, or cannot be. `left_out`: how many of the oldest turns
-/// its request leaves out, without what is recalled.
+/// its request leaves out, if so many bytes are recalled.
 pub(in crate::session::turn) fn ask(
     state: &SessionState,
     turn: &Turn,
     call: CallId,
     grant: &Grant,
-    left_out: impl FnOnce() -> u32,
+    left_out: impl FnOnce(usize) -> u32,
 ) -> Option<RecallAsk> {
     let memory = read_by(turn, call, grant)?;
     let (_, text) = turn.said.first().filter(|(_, text)| text.bytes() > 0)?;
     let mut scopes = RecallScopes::shown(state.key.as_ref()?, memory);
+    let few = grant.options.context.map_or(usize::MAX, |context| {
+        let tokens = usize::try_from(context.tokens).unwrap_or(usize::MAX);
+        tokens.saturating_mul(SHARE.0) / SHARE.1
+    });
+    let room = RECALL_BYTES.min(RECALL_TOKENS.min(few).saturating_mul(TOKEN_BYTES));
     // Agents that are shown no episodes search no conversations.
     let shown = if scopes.sessions.is_empty() {
         ShownPassages::default()
     } else {
-        ShownPassages::of_request(state, turn.id, left_out())
+        ShownPassages::of_request(state, turn.id, left_out(room))
     };
     if shown.is_all() {
         scopes.leave_out(state.key.as_ref()?);
@@ -109,11 +114,6 @@ pub(in crate::session::turn) fn ask(
         let named = named.map(|key: MemoryKey| (StoreScope::of_memory(&key), key));
         scopes.memories.extend(named);
     }
-    let few = grant.options.context.map_or(usize::MAX, |context| {
-        let tokens = usize::try_from(context.tokens).unwrap_or(usize::MAX);
-        tokens.saturating_mul(SHARE.0) / SHARE.1
-    });
-    let room = RECALL_BYTES.min(RECALL_TOKENS.min(few).saturating_mul(TOKEN_BYTES));
     let ended = state.unemitted.iter().filter_map(|ended| state.turn(*ended));
     let untaught = ended.filter_map(|ended| learning::job(state, ended)).collect();
     let (text, memory) = (text.clone(), memory.clone());

@@ -249,9 +249,9 @@ fn said_in(turn: usize) -> String {
 }
 
 /// A request whose model reads all is searched for nothing of its own conversation, and another one for what it leaves
-/// out, from the first request on that leaves something out.
+/// out, also if it is what is recalled that leaves no room.
 #[test]
-fn exactly_what_a_request_leaves_out_of_its_conversation_is_recalled() {
+fn what_a_request_leaves_out_of_its_conversation_is_recalled() {
     let (rules, mode) = (ContextRules::V3, ContextMode::Bounded);
     let context = Some(ContextSettings { rules, mode, tokens: 700, recent_turns: 2 });
     let mut run = run(&[]);
@@ -265,16 +265,21 @@ fn exactly_what_a_request_leaves_out_of_its_conversation_is_recalled() {
         run.hears(&format!("m{turn}"), &message);
         let dropped = request(&run).dropped_turns as usize;
         let ask = run.asks.last().unwrap();
-        assert_eq!(ask.scopes.sessions().contains(&own), dropped > 0, "{turn}");
-        if dropped > 0 {
-            assert_eq!(given(ask, turn - 1), (1..=dropped).collect::<Vec<_>>(), "{turn}");
-            let shown = turn - 1 - dropped;
+        let is_searched = ask.scopes.sessions().contains(&own);
+        let given = if is_searched { given(ask, turn - 1) } else { Vec::new() };
+        assert_eq!(given, (1..=given.len()).collect::<Vec<_>>(), "{turn}");
+        // Nothing was recalled here. There is room for two turns, and turns go in blocks of two.
+        assert!((dropped..=dropped + 4).contains(&given.len()), "{turn}: {given:?}, {dropped}");
+        if is_searched {
+            assert!(!given.is_empty(), "{turn}");
+            let shown = turn - 1 - given.len();
             assert_eq!(ask.shown.count(), shown + shown.min(1), "{turn}: all replies are the same");
         }
         run.replies(&[]);
-        left_out.insert(dropped);
+        left_out.insert((dropped, given.len()));
     }
     assert!(left_out.len() > 2, "{left_out:?}");
+    assert!(left_out.iter().any(|(dropped, given)| given > dropped), "{left_out:?}");
 
     // A call of the tool `recall` in the last turn.
     let (state, running) = (state(&run), TurnId::from_u128(1));

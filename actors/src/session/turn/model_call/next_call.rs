@@ -3,9 +3,14 @@
 //! A request is a copy of a conversation. What is made to ask for a call's money is kept until the call begins with it,
 //! if nothing has changed since.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
-use clawnode_proto::{CallId, recall::Recalled, session::Profile};
+use clawnode_proto::{
+    CallId, SessionKey, Timestamp, TurnId,
+    memory::MemoryTrust,
+    recall::{Recalled, RecalledPassage},
+    session::Profile,
+};
 
 use super::super::{
     context::model_input::assemble,
@@ -48,16 +53,29 @@ pub(in crate::session::turn) fn next_call(
     NextCall { call, attempt, routed, profile, request, waits_for_hooks, leaves }
 }
 
-/// How many of the oldest turns the next attempt at a call leaves out. What is recalled for it may push out more.
+/// How many of the oldest turns the next attempt at a call leaves out, if so many bytes are recalled for it. Fewer may be:
+/// what is recalled of a turn that is shown is there twice, and what is not recalled of one that is left out is lost.
 pub(in crate::session::turn) fn left_out(
     state: &SessionState,
     turn: &Turn,
     call: CallId,
     grant: &Grant,
+    recalled: usize,
 ) -> u32 {
-    let begun = turn.begun_with(grant);
+    let mut begun = turn.begun_with(grant).into_owned();
+    begun.recalled =
+        state.key.clone().map(|session| Box::new(of_bytes(turn.id, session, recalled)));
     let (_, profile) = reservation_size::asked(state, &begun, call, grant);
     assemble(state, &profile, &begun).dropped_turns
+}
+
+/// What a turn recalls, with a text of so many bytes.
+fn of_bytes(turn: TurnId, session: SessionKey, bytes: usize) -> Recalled {
+    let (trust, at, text) = (MemoryTrust::Person, Timestamp(0), "x".repeat(bytes));
+    let passages = vec![RecalledPassage { session, event: 0, part: 0, trust, at, text }];
+    let [standing, points] = [const { Vec::new() }; 2];
+    let (store, upto, degraded) = (String::new(), BTreeMap::new(), None);
+    Recalled { turn, standing, points, passages, store, upto, degraded }
 }
 
 /// The next attempt at a call. It is not made again if it was made of this state, and would be asked alike.
