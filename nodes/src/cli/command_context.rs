@@ -7,7 +7,7 @@ use clawnode_proto::api::Call;
 use super::{flags::GlobalFlags, output::Output};
 use crate::{
     client::{ClientError, Gateways, NodeClient, NodeTarget},
-    config::{ConfigError, Env, LoadedConfig, Sources, env, load, load_node_location},
+    config::{ConfigError, Env, LoadedConfig, Sources, ValueOrigin, env, load, load_node_location},
     failure::Failure,
     node::offline::DataDirectory,
     offline_commands,
@@ -45,11 +45,13 @@ impl CliContext {
     }
 
     /// The same for a command that asks a node. It has to reach the node also if the configuration is wrong: a node
-    /// that runs goes on with the one that it read before.
+    /// that runs goes on with the one that it read before. It fails if the fault may be in what says where the node is, and
+    /// another one would be asked, unless it is to stop a node.
     pub(super) fn for_asking_a_node(
         flags: &GlobalFlags,
         env: &Env,
         out: Output,
+        stops: bool,
     ) -> Result<Self, Failure> {
         let sources = sources(flags, env);
         let fault = match load(&sources) {
@@ -57,6 +59,14 @@ impl CliContext {
             Err(fault) => fault,
         };
         let loaded = load_node_location(&sources).map_err(|_also| fault.clone())?;
+        // A key misspelt there may be `data_dir`.
+        let is_unknown_section = !fault.key.contains('.') && fault.what.starts_with("unknown key");
+        let is_default = loaded.origin_of(&["node", "data_dir"]) == ValueOrigin::Default;
+        let is_named = flags.url.is_some() || env.get(env::URL).is_some();
+        let may_be_another = fault.key.starts_with("node.") || is_unknown_section;
+        if !stops && is_default && !is_named && may_be_another {
+            return Err(fault.into());
+        }
         out.aside(&format!(
             "warning: the configuration is wrong ({}); this command ignores all of it but where the node is",
             fault.to_string().replace('\n', " ")

@@ -126,7 +126,8 @@ async fn dispatch(cli: Cli, asks_a_node: bool, env: &Env, out: Output) -> Result
         _ => {}
     }
     let mut context = if asks_a_node {
-        CliContext::for_asking_a_node(&flags, env, out)?
+        let stops = matches!(command, Command::Panic(_));
+        CliContext::for_asking_a_node(&flags, env, out, stops)?
     } else {
         CliContext::new(&flags, env, out)?
     };

@@ -265,9 +265,18 @@ async fn commands_reach_a_node_whose_configuration_has_become_wrong() {
     let other = Home::new();
     let sessions = other.run(&["--config", &path, "sessions", "list"]).await;
     assert_eq!(sessions.code, 78, "{}", sessions.err);
+    // It may be another node that is meant, which only a stop may reach.
+    for (part, key) in [("node", "data_dirr"), ("nodee", "data_dir")] {
+        let path = home.write("config.toml", &format!("[{part}]\n{key} = \"/elsewhere\"\n"));
+        let models = home.run(&["--config", &path, "models", "list"]).await;
+        assert_eq!(models.code, 78, "{}", models.err);
+        let stops = home.run(&["--config", &path, "panic", "--list"]).await;
+        assert_eq!(stops.code, 0, "{}", stops.err);
+    }
+    assert_eq!(node.seen("models.list").len(), 1);
     // Nothing says any more which node is meant.
     let path = home.write("config.toml", "[node]\ndata_dir = \n");
     let stops = home.run(&["--config", &path, "panic", "--list"]).await;
     assert_eq!(stops.code, 78, "{}", stops.err);
-    assert_eq!(node.seen("panic.list").len(), 1);
+    assert_eq!(node.seen("panic.list").len(), 3);
 }
