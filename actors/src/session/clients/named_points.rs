@@ -55,7 +55,7 @@ impl PointRemnant {
         })
     }
 
-    /// For models and people. Only what no file has is called forgotten.
+    /// For models and people. Only what its journal does not have is called forgotten.
     pub(in crate::session) fn words(self, point: MemoryPointId) -> String {
         match self {
             Self::Id => format!("`{point}` is forgotten"),

@@ -253,7 +253,7 @@ fn drafted(
         // A bounded context leaves out something all the time, and a tight one more with each turn. People are
         // notified once for each configuration.
         let before = state.left_out.as_ref().map_or(0, |left_out| left_out.under(profile));
-        let is_first = before == 0 && dropped_turns > state.summarized();
+        let is_first = before <= state.summarized() && dropped_turns > state.summarized();
         is_first.then_some(FullContext::Budget)
     };
     let request = Assembled {
