@@ -194,6 +194,10 @@ impl MemoryStore for LocalStore {
     }
 
     async fn upto(&self, scope: &StoreScope) -> Result<u64, MemoryStoreError> {
+        // Each search asks this first, and another thread takes longer to begin than this.
+        if let Some(upto) = self.shared.upto_at_once(scope) {
+            return Ok(upto);
+        }
         let scope = scope.clone();
         self.work(move |store| store.upto_now(&scope)).await
     }

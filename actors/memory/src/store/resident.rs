@@ -104,6 +104,16 @@ impl ScopeFolder {
         new
     }
 
+    /// The event up to which a scope is filled, if that can be said without a wait.
+    pub(super) fn upto_at_once(&self, scope: &StoreScope) -> Option<u64> {
+        let resident = self.resident.try_lock().ok()?;
+        let (found, _) = resident.scopes.get(scope)?;
+        let index = found.index.try_read().ok()?;
+        let loaded =
+            index.as_ref().filter(|index| index.vectors().dimensions() == self.dimensions());
+        loaded.map(|index| index.upto)
+    }
+
     /// The file of an entity. It has the entity's name and not its key, so that a deleted one, which has no key any
     /// more, can be removed.
     pub(super) fn path(&self, entity: EntityId) -> PathBuf {
